@@ -8,6 +8,7 @@ type too, which keeps code written for redis-hashring working.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
@@ -19,7 +20,22 @@ class HashringError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # The text is made of the facts, so it cannot be made anew from the text, which is what
         # pickle would try. An error must survive the way back from a worker process.
-        return _restored, (type(self), self.args, self.__dict__)
+        facts = {name: _portable(fact) for name, fact in self.__dict__.items()}
+        return _restored, (type(self), self.args, facts)
+
+    def __copy__(self) -> HashringError:
+        # A copy stays in this process, so it keeps also what cannot travel.
+        copied: HashringError = _restored(type(self), self.args, self.__dict__)
+        return copied
+
+
+def _portable(fact: Any) -> Any:
+    """The fact itself; as an error shows it when it cannot be pickled, such as a generator."""
+    try:
+        pickle.dumps(fact)
+    except Exception:  # noqa: BLE001 - what an object raises then is its own to choose
+        return _shown(fact)
+    return fact
 
 
 def _shown(value: Any) -> str:
@@ -34,6 +50,8 @@ _SHOWN = 200
 def _restored(kind: type[HashringError], args: tuple[Any, ...], facts: dict[str, Any]) -> Any:
     error = kind.__new__(kind, *args)
     error.args = args
+    if isinstance(error, ImportError):
+        error.msg = args[0]
     error.__dict__.update(facts)
     return error
 
@@ -122,14 +140,18 @@ class UnknownNodeError(HashringError, LookupError):
 
 
 class MissingDependencyError(HashringError, ImportError):
-    """A feature whose optional package is not installed."""
+    """A feature whose package is not installed.
 
-    def __init__(self, feature: str, package: str, extra: str) -> None:
+    Attributes:
+        package: the package.
+        extra: the extra of this distribution that brings it; ``None`` if every install should.
+    """
+
+    def __init__(self, feature: str, package: str, extra: str | None = None) -> None:
         self.package = package
         self.extra = extra
-        super().__init__(
-            f"{feature} needs the package {package}: pip install 'hashring-fleet[{extra}]'"
-        )
+        wanted = package if extra is None else f"'hashring-fleet[{extra}]'"
+        super().__init__(f"{feature} needs the package {package}: pip install {wanted}")
 
 
 # --- Redis ------------------------------------------------------------------------------------
@@ -296,6 +318,9 @@ class GroupFormatError(HashringError, ValueError):
         )
 
 
+_MIGRATE = "give all members the same, or join with migrate=True to change the group's"
+
+
 class GroupMismatch(HashringError, ValueError):
     """A member's terms differ from those of its group. The group stays as it was.
 
@@ -305,14 +330,15 @@ class GroupMismatch(HashringError, ValueError):
         mine, theirs: its value here and in the group.
     """
 
-    def __init__(self, group: str, setting: str, mine: Any, theirs: Any) -> None:
+    def __init__(
+        self, group: str, setting: str, mine: Any, theirs: Any, *, remedy: str = _MIGRATE
+    ) -> None:
         self.group = group
         self.setting = setting
         self.mine = mine
         self.theirs = theirs
         super().__init__(
-            f"group {group!r} has {setting}={theirs!r}, this member {setting}={mine!r}: give all "
-            f"members the same, or join with migrate=True to change the group's"
+            f"group {group!r} has {setting}={theirs!r}, this member {setting}={mine!r}: {remedy}"
         )
 
 
@@ -491,7 +517,7 @@ class HoldTimeout(NotHeld, TimeoutError):
 
 
 class LeaseLost(NotHeld):
-    """A lease that is over: it expired, was taken, or its node stopped.
+    """A lease that is over: it expired, was taken, its block ended, or its node stopped.
 
     Attributes:
         holder: ``None``: who holds the key now was not asked.

@@ -29,7 +29,7 @@ from hashring.core.hashing import key_bytes
 from hashring.core.value_checks import is_whole
 from hashring.errors import ConfigError, StaleToken
 from hashring.store.asyncio_cancellation import over
-from hashring.store.client_errors import translate
+from hashring.store.client_errors import is_of_call, translate
 from hashring.store.client_kind import is_async
 from hashring.store.lua_scripts import script
 
@@ -125,6 +125,8 @@ class RedisFence:
         try:
             answer = self._redis.execute_command("EVAL", *arguments)
         except Exception as error:
+            if not is_of_call(error):
+                raise
             raise translate(error, f"fenced write to {resource!r}") from error
         return _admitted(resource, token, answer)
 
@@ -157,6 +159,8 @@ class AsyncRedisFence:
             await over(writing)
             answer = writing.result()
         except Exception as error:
+            if not is_of_call(error):
+                raise
             raise translate(error, f"fenced write to {resource!r}") from error
         return _admitted(resource, token, answer)
 

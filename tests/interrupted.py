@@ -8,7 +8,7 @@ that follows whether the node owns anything. Prints how many times it did so.
 
 RUNNER  thread, greenlet, greenlet-patched, thread-patched
 CALL    start, stop, poll, heartbeat, select
-ACTION  stop, raise (heartbeat: raise only)
+ACTION  stop, raise, or raise-own, an exception of the application's own (heartbeat: no stop)
 """
 
 from __future__ import annotations
@@ -34,12 +34,10 @@ from redis import Redis  # noqa: E402
 
 import hashring  # noqa: E402
 from hashring import NodeStateError, RingNode  # noqa: E402
-from hashring.monkey_patching import original  # noqa: E402
-from hashring.running.threads_and_greenlets import GeventBackend, ThreadBackend, _Home  # noqa: E402
 
 PACKAGE = str(Path(hashring.__file__).parent)
 # Where nothing is done, only computed: an interruption there is one of the line that asked.
-PURE = (f"{PACKAGE}/core/", f"{PACKAGE}/store/ring/commands.py")
+PURE: tuple[str, ...] = (f"{PACKAGE}/core/", f"{PACKAGE}/store/ring/commands.py")
 RING = f"interrupted-{os.getpid()}"
 # A call that goes on until it is stopped is interrupted in so many lines: in every one of the first
 # in a thread, else in every fifth.
@@ -56,7 +54,17 @@ else:
 
 
 class Interrupt(KeyboardInterrupt):
-    """What a signal handler raises."""
+    """What the handler of Ctrl-C raises."""
+
+
+class OwnInterrupt(Exception):
+    """What a handler of the application's raises."""
+
+
+RAISED = OwnInterrupt if ACTION == "raise-own" else Interrupt
+if ACTION == "raise-own":
+    # What is raised while a record is logged is taken for a fault of a log handler's.
+    PURE += (f"{PACKAGE}/running/loop_log.py",)
 
 
 class Interrupter:
@@ -84,9 +92,9 @@ class Interrupter:
             self.left -= 1
             if self.left == 0:
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                if ACTION == "raise":
+                if ACTION != "stop":
                     sys.settrace(None)
-                    raise Interrupt
+                    raise RAISED
                 self.node.stop()
                 if CALL == "poll" and self.where in EARLY:
                     # Nothing had begun that it could have stopped, so the call goes on.
@@ -133,7 +141,7 @@ def attempt(line: int, redis: Redis) -> bool:
     sys.settrace(interrupter)
     try:
         call(node)
-    except Interrupt:
+    except RAISED:
         outcome = "raised"
     except NodeStateError:
         outcome = "refused"
@@ -141,12 +149,13 @@ def attempt(line: int, redis: Redis) -> bool:
         sys.settrace(None)
     what = f"{CALL}, {ACTION} at {interrupter.where}: {outcome}, then {node.state.value}"
     reached = bool(interrupter.where)
+    assert outcome == "raised" or not reached or ACTION != "raise-own", what
     assert not interrupter.owned, f"{what}, but it owned its keys at {interrupter.owned}"
     if reached:
         if node.state.value == "live" and CALL == "start" and ACTION == "stop":
             assert interrupter.where in EARLY, what
             node.stop()
-        elif CALL in ("heartbeat", "select", "stop") and ACTION == "raise":
+        elif CALL in ("heartbeat", "select", "stop") and ACTION != "stop":
             # The node lives on, and can be stopped.
             node.stop()
         assert not node.contains("key"), what
@@ -177,10 +186,6 @@ EARLY = {
     *lines_of(RingNode.gevent_start),
     *lines_of(RingNode.poll, 1),
     *lines_of(RingNode._start, 1),
-    *lines_of(ThreadBackend.__init__),
-    *lines_of(GeventBackend.__init__),
-    *lines_of(_Home.__init__),
-    *lines_of(original),
 }
 
 

@@ -70,7 +70,7 @@ class LockRequests:
         return entered.token
 
     def finish(self, lease: str) -> Any:
-        manager, _ = self.leases.pop(lease)
+        manager, _ = self.leases[lease]
         if self.asynchronous:
             return manager.__aexit__(None, None, None)
         return manager.__exit__(None, None, None)

@@ -11,6 +11,7 @@ from hashring.cli.orders import (
     here,
     lasting_option,
     looked,
+    node_argument,
     obeyed,
     plan_option,
     show_drain,
@@ -18,13 +19,14 @@ from hashring.cli.orders import (
     span,
 )
 from hashring.cli.output import local_time
+from hashring.core.order_checks import checked_lasting
 from hashring.core.printable import printable
 from hashring.store.ring.node_orders import drain
 from hashring.store.ring.ring_after_orders import drained_ring
 
 
 @click.command("drain")
-@click.argument("node")
+@node_argument
 @lasting_option
 @click.option("--force", is_flag=True, help="Also if no other node is left to take over.")
 @by_option
@@ -51,7 +53,7 @@ def command(
       hashring drain worker-3 --plan
       hashring drain worker-3 --for 2h --by alice
     """
-    seconds = None if lasting is None else span(lasting)
+    seconds = None if lasting is None else checked_lasting(span(lasting), "for")
     with connected(settings) as connection:
         given = drain(
             connection.keys,

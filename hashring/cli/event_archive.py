@@ -11,7 +11,7 @@ from hashring.atomic_writes import new_file
 from hashring.cli.connection import Connection
 from hashring.errors import EventsLost, InputDamaged, OutputRefused
 from hashring.store.command import text
-from hashring.store.ring.ring_events import after, event_json
+from hashring.store.ring.ring_events import after, event_json, iso_time
 
 _BEGINNING: Final = "0-0"
 _FILE: Final = re.compile(r"[0-9]+-[0-9]+\.json")
@@ -51,7 +51,10 @@ def archive(connection: Connection, ring: str, folder: Path) -> int:
             for event in events:
                 told = event_json(event)
                 if event.change:
-                    told |= {"tag": event.change.stamp.tag, "prev": event.change.prev}
+                    stamp = event.change.stamp
+                    # The id of the entry has milliseconds; an audit compares with the change.
+                    at = iso_time(stamp.at / 1e6, "microseconds")
+                    told |= {"at": at, "tag": stamp.tag, "prev": event.change.prev}
                 file.write(json.dumps(told, ensure_ascii=False) + "\n")
     return len(events)
 

@@ -35,6 +35,19 @@ by_option = click.option(
 lasting_option = click.option(
     "--for", "lasting", metavar="TIME", help="End by itself after 90s, 30m, 2h or 1d."
 )
+
+
+def _encodable(context: click.Context, parameter: click.Parameter, node: str) -> str:
+    try:
+        node.encode()
+    except UnicodeEncodeError:
+        raise ConfigError("node", node, "cannot be encoded as UTF-8") from None
+    return node
+
+
+node_argument = click.argument("node", callback=_encodable)
+"""The node that an order is about. It may have a name that no node of this package can have."""
+
 WITH_A_WEIGHT: Final = {"ignore_unknown_options": True}
 """The context settings of a command with a weight: -1 is a wrong weight, and no option."""
 

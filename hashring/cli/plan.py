@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Iterable
 from typing import Final
 
 import click
@@ -13,9 +11,9 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.plan_text import show_plan
 from hashring.core.placement import PLACEMENTS
-from hashring.core.ring_plan import planned_ring
+from hashring.core.ring_plan import planned_ring, usual_replicas
 from hashring.errors import ConfigError
-from hashring.store.ring.node_reports import NodeFacts, node_facts, ring_algorithm
+from hashring.store.ring.node_reports import node_shapes, ring_algorithm
 
 _GREATEST_WEIGHT: Final = 100.0
 """Of a joining node written as ``name:2``. More is the end of a name such as ``host:4711``."""
@@ -42,7 +40,7 @@ _GREATEST_WEIGHT: Final = 100.0
 @click.option(
     "--n-replicas",
     type=click.IntRange(min=1),
-    help="Points of a node of weight 1; as most nodes of the ring have, unless given.",
+    help="Points of a joining node of weight 1; as most nodes of the ring have, unless given.",
 )
 @click.option(
     "--placement",
@@ -65,8 +63,8 @@ def command(
     """Show what moves if nodes join or leave.
 
     Or if they change their weight: from whom to whom, and how even the ring is then. It changes
-    nothing. What leaves is exact. A node that joins draws its points at random, so its figures
-    are an example, the same each time.
+    nothing. What leaves is exact, and so is a node that gives points up. A node that joins or adds
+    points draws them at random, so its figures are an example, the same each time.
 
     \b
     Examples:
@@ -83,27 +81,18 @@ def command(
     with connected(settings) as connection:
         snapshot = connection.snapshot()
     ring = snapshot.ring(ring_algorithm(snapshot, wire=settings.wire))
-    points = n_replicas or _usual(node_facts(snapshot, settings.scoring, ring))
+    shapes = node_shapes(snapshot)
     after = planned_ring(
         ring,
         join=asked,
         leave=leaves,
         weights=change,
-        n_replicas=points,
+        n_replicas=n_replicas or usual_replicas(ring, shapes),
         placement=placement,
+        shapes=shapes,
         rng_for=lambda node: random.Random(f"{ring.fingerprint}:{node}"),
     )
     show_plan(settings, ring, after)
-
-
-def _usual(nodes: Iterable[NodeFacts]) -> int:
-    """The points of a node of weight 1, as most nodes have them."""
-    found = Counter(
-        round(node.replicas / node.weight)
-        for node in nodes
-        if node.weight and node.weight > 0 and not node.expired and not node.drained
-    )
-    return max(1, found.most_common(1)[0][0]) if found else 16
 
 
 def _joiner(text: str) -> tuple[str, float]:

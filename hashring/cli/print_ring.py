@@ -23,8 +23,9 @@ from hashring.store.ring.printed_tables import replica_rows, ring_tables
 def command(settings: Settings, picture: str | None) -> None:
     """Print the ring's replicas and nodes.
 
-    Delay is the time since a node's last heartbeat. What has expired is marked (EXPIRED): it
-    owns nothing, and goes with the next heartbeat of any node.
+    Range is the part of the ring from a replica to the next. Delay is the time since a node's last
+    heartbeat. What has expired is marked (EXPIRED): it owns nothing, whatever its range, and goes
+    with the next heartbeat of any node.
 
     With --svg the ring is drawn instead: a circle of the replicas, one of the nodes' shares, and
     the names. A browser shows it, and the name of what the mouse points at.

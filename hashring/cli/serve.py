@@ -154,6 +154,8 @@ def command(
         )
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s", level=logging.INFO)
     found = [*urls, *(_servers(servers) if servers else ())]
+    if not found and settings.url is not None:  # before the command, or in the environment
+        found = [settings.url]
     with ExitStack() as stack:
         if len(found) == 1 and not _NAMED.fullmatch(found[0]):
             settings.url, found = found[0], []

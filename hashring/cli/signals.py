@@ -23,6 +23,30 @@ def sigterm_unwinds() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, for code that puts things in order after Ctrl-C and after no other exception."""
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """As :func:`sigterm_unwinds`, by a :class:`KeyboardInterrupt` up to its own end.
+
+    After any other exception Py4J keeps the connection on which Java still computes the answer,
+    and each further question, such as to cancel the job, waits for that answer.
+    """
+
+    def interrupt(*_: Any) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except Terminated:
+        sys.exit(128 + signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @contextmanager
 def held_back() -> Iterator[None]:
     """Within it, Ctrl-C and SIGTERM wait; they take effect at its end."""

@@ -10,6 +10,7 @@ from hashring.cli.orders import (
     by_option,
     here,
     looked,
+    node_argument,
     obeyed,
     plan_option,
     show_drain,
@@ -21,7 +22,7 @@ from hashring.store.ring.ring_after_orders import undrained_ring
 
 
 @click.command("undrain")
-@click.argument("node")
+@node_argument
 @by_option
 @plan_option
 @ring_options()
@@ -45,7 +46,9 @@ def command(settings: Settings, node: str, *, by: str | None, planned: bool) -> 
             seen, ring = looked(connection, settings, node)
             note = ""
             if node not in seen.drained:
-                why = "does not run" if node in seen.drains else "is not drained"
+                why = "is not drained"
+                if node in seen.drains:
+                    why = "has not obeyed the order yet" if node in ring else "does not run"
                 note = f"nothing moves: {printable(node)} {why}"
             after, exact = undrained_ring(seen, ring, node)
             show_order_plan(settings, ring, after, note, exact=exact)

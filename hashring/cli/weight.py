@@ -11,6 +11,7 @@ from hashring.cli.orders import (
     by_option,
     here,
     looked,
+    node_argument,
     plan_option,
     show_order_plan,
 )
@@ -22,7 +23,7 @@ from hashring.store.ring.ring_after_orders import known_nodes, weighed_ring
 
 
 @click.command("weight", context_settings=WITH_A_WEIGHT)
-@click.argument("node")
+@node_argument
 @click.argument("weight", metavar="WEIGHT|own")
 @by_option
 @plan_option

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, SupportsIndex
 
 import crcmod.predefined
 
@@ -32,7 +32,8 @@ class HashAlgorithm:
 
     Attributes:
         name: the name nodes agree on, such as ``"crc-32"``.
-        point_of_bytes: the function itself, ``bytes -> int`` in ``[0, 2**32)``.
+        point_of_bytes: the function itself, ``bytes -> int`` in ``[0, 2**32)``. A node tries one of
+            your own on some keys when it is made, and refuses it if a point is outside.
         affine: whether, among inputs of one length, the point is an affine function of the bits
             (over GF(2)), as every CRC is. Look-ups of many keys make use of it.
     """
@@ -54,6 +55,12 @@ class HashAlgorithm:
         """
         return self.point_of_bytes(key_bytes(key))
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        # crcmod makes its functions anew in each process, so they do not travel: the name does.
+        if _known.get(self.name) == self:
+            return hash_algorithm, (self.name,)
+        return super().__reduce_ex__(protocol)
+
 
 def key_bytes(key: str | bytes) -> bytes:
     """The bytes that are hashed: a ``str`` as UTF-8, ``bytes`` (and bytearray) as they are.
@@ -64,7 +71,8 @@ def key_bytes(key: str | bytes) -> bytes:
     """
     if isinstance(key, str):
         try:
-            data = key.encode()
+            # As the bulk look-ups do, whatever encode() a subclass has.
+            data = str.encode(key)
         except UnicodeEncodeError as error:
             raise KeyValueError(
                 key, f"cannot be encoded as UTF-8 ({error.reason}): pass it as bytes"
@@ -105,8 +113,17 @@ def hash_algorithm_names() -> tuple[str, ...]:
     return (*_crcmod_names(), "xxh32")
 
 
+_known: Final[dict[str, HashAlgorithm]] = {}
+"""The algorithms of this package that this process has asked for, by name."""
+
+
 @cache
 def _build(name: str) -> HashAlgorithm:
+    # Two threads may build at once: both get the same.
+    return _known.setdefault(name, _built(name))
+
+
+def _built(name: str) -> HashAlgorithm:
     if name in _ZLIB:
         return HashAlgorithm(name, _ZLIB[name], affine=True)
     if name == "xxh32":

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hashring.core.value_checks import check_node_name, is_finite
+from hashring.core.value_checks import check_node_name, plain_number
 from hashring.errors import ConfigError
 
 LONGEST: Final = 1e9
 """Seconds for which a drain may be ordered at most; without an end it lasts longer."""
 
+GREATEST_WEIGHT: Final = 1000.0
+"""The greatest weight that a ring's node may have by order; see also
+:data:`hashring.core.placement.MAX_POINTS`."""
+
 LONGEST_NAME: Final = 100
 """How many characters the name of a person who gives an order may have."""
 
 
-def check_lasting(seconds: Any) -> None:
-    """Look whether an order may last that many seconds; ``None`` is without an end.
+def checked_lasting(seconds: Any, setting: str = "seconds") -> float | None:
+    """For how many seconds an order stands; ``None`` is without an end.
+
+    Args:
+        setting: what the caller's user knows the argument by.
 
     Raises:
-        ConfigError: it may not.
+        ConfigError: it may not stand for so long.
     """
-    if seconds is not None and not (is_finite(seconds) and 0 < seconds <= LONGEST):
+    if seconds is None:
+        return None
+    plain = plain_number(seconds)
+    if plain is None or not 0 < plain <= LONGEST:
         raise ConfigError(
-            "for", seconds, f"give a positive number of seconds, {LONGEST:.0f} at most"
+            setting, seconds, f"give a positive number of seconds, {LONGEST:.0f} at most"
         )
+    return plain
 
 
 def checked_by(name: str) -> str:

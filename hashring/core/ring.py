@@ -25,7 +25,7 @@ from typing import Final, Protocol
 
 from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
 from hashring.core.ranges import Move, Range
-from hashring.core.value_checks import is_whole
+from hashring.core.value_checks import plain_whole
 from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
 
 # The type code of a C unsigned int of at least 32 bits.
@@ -70,7 +70,8 @@ class Ring:
     A node without points is not on the ring.
 
     Raises:
-        ConfigError: a point outside ``[0, 2**32)``, or an unknown algorithm.
+        ConfigError: a point that is no int in ``[0, 2**32)``, a node whose name is no text, or an
+            unknown algorithm.
     """
 
     __slots__ = (
@@ -95,6 +96,8 @@ class Ring:
         hash_algorithm: str | HashAlgorithm = "crc-32",
     ) -> None:
         by_node: dict[str, array[int]] = {}
+        if points is not None and not isinstance(points, Mapping):
+            raise ConfigError("points", points, "give a mapping from node to points")
         for node, values in (points or {}).items():
             own = sorted_points(node, values)
             if own:
@@ -262,13 +265,16 @@ class Ring:
             ConfigError: ``n`` is not a number of nodes.
             KeyTypeError, KeyValueError: the key has no point.
         """
-        if not is_whole(n) or n < 1:
+        count = plain_whole(n)
+        if count is None or count < 1:
             raise ConfigError("n", n, "give a number of nodes, at least 1")
+        # Python cannot count to some ints.
+        count = min(count, self.node_count)
         walk = self.successors(self.hash_algorithm.point(key))
         if not self._by_node:
             raise EmptyRingError
         if zones is None:
-            return tuple(islice(walk, n))
+            return tuple(islice(walk, count))
         # The nodes that are the first of their zone on the walk, the second ones, and so on.
         rounds: list[list[str]] = []
         named: dict[str | None, int] = {}
@@ -279,9 +285,9 @@ class Ring:
             if place == len(rounds):
                 rounds.append([])
             rounds[place].append(node)
-            if len(rounds[0]) == n:
+            if len(rounds[0]) == count:
                 break
-        return tuple(islice(chain.from_iterable(rounds), n))
+        return tuple(islice(chain.from_iterable(rounds), count))
 
     def nearer(self, point: int, node: str, other: str) -> bool:
         """Whether a node comes before another one among the point's successors.
@@ -546,16 +552,22 @@ def sorted_points(node: str, points: Iterable[int]) -> array[int]:
     """The points of a node, rising, each once.
 
     Raises:
-        ConfigError: one is outside the ring.
+        ConfigError: one is no int, or outside the ring; or the name is no text.
     """
-    values = sorted(set(points))
-    if values:
-        for point in (values[0], values[-1]):
+    if not isinstance(node, str) or not node:
+        raise ConfigError("node", node, "a node's name is a non-empty str")
+    try:
+        values = sorted(set(points))
+        for point in values[:1] + values[-1:]:
             if not 0 <= point < RING_SIZE:
                 raise ConfigError(
                     "point", point, f"of node {node!r} is outside the ring [0, {RING_SIZE})"
                 )
-    return array(_UINT32, values)
+        return array(_UINT32, values)
+    except TypeError as error:
+        raise ConfigError(
+            "points", points, f"of node {node!r} must be ints in [0, {RING_SIZE})"
+        ) from error
 
 
 # The constructor's parameter has the function's name, which is the word users know.

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from hashring.core.hashing import RING_SIZE
+from hashring.core.order_checks import GREATEST_WEIGHT
 from hashring.core.placement import (
     MAX_POINTS,
     Random,
@@ -23,80 +25,8 @@ from hashring.core.ring_balance import Balance, balance
 from hashring.core.value_checks import check_node_name
 from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
 
-
-def planned_ring(
-    ring: Ring,
-    *,
-    join: Iterable[str] = (),
-    leave: Iterable[str] = (),
-    weights: Mapping[str, float] | None = None,
-    n_replicas: int = 16,
-    placement: str = "random",
-    rng_for: Callable[[str], Random],
-) -> Ring:
-    """The ring after nodes leave, change their weight, and join, in that order.
-
-    Args:
-        weights: for a node that joins or stays, its new weight: it has
-            ``round(n_replicas * weight)`` points, at least one. A node that stays adds points to
-            its own, or gives some of them up, as a live node does.
-        n_replicas: points of a node of weight 1.
-        placement: where nodes put the points that they add: ``random`` or ``balanced``.
-        rng_for: the random numbers that a node's points are drawn with, by its name.
-
-    Raises:
-        UnknownNodeError: a node to leave or to reweigh is not on the ring.
-        ConfigError: a joining node is on the ring already or would have too many points, a weight
-            is not positive, and so on.
-        EmptyRingError: nobody would be left.
-    """
-    for what, names in (("join", join), ("leave", leave)):
-        if isinstance(names, str):
-            raise ConfigError(what, names, "give a list of names")
-    join, leave, weights = tuple(join), tuple(leave), dict(weights or {})
-    check_placement(placement)
-    if n_replicas < 1:
-        raise ConfigError("n_replicas", n_replicas, "a node has at least one point")
-    for node in leave:
-        if node not in ring:
-            raise UnknownNodeError(node, nodes=ring.nodes)
-        if node in join or node in weights:
-            raise ConfigError("leave", node, "cannot join or get a weight in the same plan")
-    for node in join:
-        check_node_name(node)
-        if node in ring or join.count(node) > 1:
-            raise ConfigError("join", node, "is on the ring already: give it another name")
-    for node, weight in weights.items():
-        if node not in ring and node not in join:
-            raise UnknownNodeError(node, nodes=ring.nodes)
-        if not 0 < weight < 1e6:
-            raise ConfigError(
-                "weights", weight, f"of node {node!r} is no weight; 1 is an ordinary node"
-            )
-
-    for node in join:
-        weight = weights.get(node, 1)
-        if round(n_replicas * weight) > MAX_POINTS:  # a node refuses it, too
-            raise ConfigError(
-                "n_replicas",
-                n_replicas,
-                f"times weight {weight} is more than {MAX_POINTS} points, for node {node!r}",
-            )
-
-    after = ring.without_nodes(*leave)
-    for node, weight in weights.items():
-        if node in ring:
-            count = points_of_weight(n_replicas, weight)
-            after = resized_ring(after, node, count, rng_for(node), placement)
-    for node in join:
-        count = points_of_weight(n_replicas, weights.get(node, 1))
-        place = balanced_points if placement == "balanced" else random_points
-        after = after.with_node(node, place(after, node, count, rng_for(node)))
-    if not after.node_count:
-        raise EmptyRingError(
-            "no node would be left, so no key would have an owner: keep one, or let another join"
-        )
-    return after
+_USUAL: Final = 16
+"""Points of a node of weight 1, where nothing else is known."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +42,123 @@ class NodeShape:
     n_replicas: int
     own_weight: float = 1.0
     placement: str = "random"
+
+
+def usual_replicas(ring: Ring, shapes: Mapping[str, NodeShape]) -> int:
+    """How many points a node of weight 1 has on a ring, as most of its nodes have them.
+
+    Args:
+        shapes: of its nodes.
+    """
+    found = Counter(shapes[node].n_replicas for node in ring.nodes if node in shapes)
+    return found.most_common(1)[0][0] if found else _USUAL
+
+
+def planned_ring(
+    ring: Ring,
+    *,
+    join: Iterable[str] = (),
+    leave: Iterable[str] = (),
+    weights: Mapping[str, float] | None = None,
+    n_replicas: int = _USUAL,
+    placement: str = "random",
+    shapes: Mapping[str, NodeShape] | None = None,
+    rng_for: Callable[[str], Random],
+) -> Ring:
+    """The ring after nodes leave, change their weight, and join, in that order.
+
+    Args:
+        weights: for a node that joins or stays, its new weight: it has
+            ``round(n_replicas * weight)`` points, at least one. A node that stays adds points to
+            its own, or gives some of them up, as a live node does.
+        n_replicas: points of a node of weight 1, unless its shape is known.
+        placement: where such nodes put the points that they add: ``random`` or ``balanced``.
+        shapes: of nodes that stay, as far as they are known.
+        rng_for: the random numbers that a node's points are drawn with, by its name.
+
+    Raises:
+        UnknownNodeError: a node to leave or to reweigh is not on the ring.
+        ConfigError: a joining node is on the ring already or would have too many points, a weight
+            is not positive, and so on.
+        EmptyRingError: nobody would be left.
+    """
+    for what, names in (("join", join), ("leave", leave)):
+        if isinstance(names, str):
+            raise ConfigError(what, names, "give a list of names")
+    join, leave, shapes = tuple(join), tuple(leave), shapes or {}
+    check_placement(placement)
+    counts = planned_counts(
+        ring, join=join, leave=leave, weights=weights, n_replicas=n_replicas, shapes=shapes
+    )
+    after = ring.without_nodes(*leave)
+    for node, count in counts.items():
+        if node in ring:
+            how = shapes[node].placement if node in shapes else placement
+            after = resized_ring(after, node, count, rng_for(node), how)
+        else:
+            place = balanced_points if placement == "balanced" else random_points
+            after = after.with_node(node, place(after, node, count, rng_for(node)))
+    if not after.node_count:
+        raise EmptyRingError(
+            "no node would be left, so no key would have an owner: keep one, or let another join"
+        )
+    return after
+
+
+def planned_counts(
+    ring: Ring,
+    *,
+    join: Sequence[str] = (),
+    leave: Sequence[str] = (),
+    weights: Mapping[str, float] | None = None,
+    n_replicas: int = _USUAL,
+    shapes: Mapping[str, NodeShape] | None = None,
+) -> dict[str, int]:
+    """How many points each node has that gets another weight or joins, in the order of the plan.
+
+    What it takes to check a plan, and to know how much work it is. The arguments and the errors
+    are those of :func:`planned_ring`.
+    """
+    weights, shapes = dict(weights or {}), shapes or {}
+    if n_replicas < 1:
+        raise ConfigError("n_replicas", n_replicas, "a node has at least one point")
+    for node in leave:
+        if node not in ring:
+            raise UnknownNodeError(node, nodes=ring.nodes)
+        if node in join or node in weights:
+            raise ConfigError("leave", node, "cannot join or get a weight in the same plan")
+    twice = Counter(join)
+    for node in join:
+        check_node_name(node)
+        if node in ring or twice[node] > 1:
+            raise ConfigError("join", node, "is on the ring already: give it another name")
+    for node, weight in weights.items():
+        if node not in ring and node not in twice:
+            raise UnknownNodeError(node, nodes=ring.nodes)
+        if not 0 < weight < 1e6:
+            raise ConfigError(
+                "weights", weight, f"of node {node!r} is no weight; 1 is an ordinary node"
+            )
+        if node in ring and weight > GREATEST_WEIGHT:  # an order is refused, too
+            raise ConfigError(
+                "weights", weight, f"of node {node!r} is too much: {GREATEST_WEIGHT:.0f} at most"
+            )
+    for node in join:
+        weight = weights.get(node, 1)
+        if round(n_replicas * weight) > MAX_POINTS:  # a node refuses it, too
+            raise ConfigError(
+                "n_replicas",
+                n_replicas,
+                f"times weight {weight} is more than {MAX_POINTS} points, for node {node!r}",
+            )
+    counts = {
+        node: points_of_weight(
+            shapes[node].n_replicas if node in shapes else n_replicas, weights[node]
+        )
+        for node in weights
+        if node in ring
+    }
+    return counts | {node: points_of_weight(n_replicas, weights.get(node, 1)) for node in join}
 
 
 def reweighed_ring(

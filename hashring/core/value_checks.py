@@ -5,7 +5,11 @@ To Python a bool is an int. Nobody who gives one means a number, so none of thes
 
 from __future__ import annotations
 
+import inspect
 import math
+from functools import partial
+from numbers import Integral, Real
+from operator import index
 from typing import Any, Final, TypeGuard
 
 from hashring.core.hashing import RING_SIZE
@@ -13,6 +17,9 @@ from hashring.errors import ConfigError
 
 MAX_NAME_BYTES: Final = 512
 """A name travels in every replica and every message, so it is kept short."""
+
+LEAST_TTL: Final = 0.1
+"""Seconds. Renewals cross the network and wait for the interpreter; a lease must outlast a few."""
 
 # A union of types is made anew each time, and a group's step asks this of every member.
 _NUMBERS: Final = (int, float)
@@ -33,9 +40,78 @@ def is_finite(value: object) -> TypeGuard[int | float]:
         return False
 
 
+def is_coroutine_function(value: Any) -> bool:
+    """Whether a call of it only makes a coroutine, so that nothing runs until that is awaited."""
+    while isinstance(value, partial):
+        value = value.func
+    if not callable(value):
+        return False
+    return any(map(inspect.iscoroutinefunction, (value, type(value).__call__)))
+
+
 def is_whole(value: object) -> TypeGuard[int]:
     """Whether it is a whole number, as an int."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def plain_number(value: object) -> int | float | None:
+    """The value as an int or a float of Python's own; ``None`` unless it is a finite number.
+
+    numpy's numbers are numbers, too. But their ``repr()``, which clients send to Redis, is no
+    number, and comparing them gives values that JSON does not know.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        number = index(value) if isinstance(value, Integral) else float(value)
+        return number if math.isfinite(number) else None
+    except OverflowError:
+        return None
+
+
+def plain_whole(value: object) -> int | None:
+    """The value as an int of Python's own; ``None`` unless it is a whole number."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        return None
+    return index(value)
+
+
+def checked_seconds(name: str, value: float, *, may_be_0: bool = False) -> float:
+    """A time span, as a number of Python's own.
+
+    Raises:
+        ConfigError: it is no finite number, or not above 0; with ``may_be_0`` below 0.
+    """
+    seconds = plain_number(value)
+    if seconds is None or seconds < 0 or (seconds == 0 and not may_be_0):
+        range_ = ", 0 or more" if may_be_0 else " above 0"
+        raise ConfigError(name, value, f"must be a finite number of seconds{range_}")
+    return seconds
+
+
+def checked_ttl(value: float) -> float:
+    """How long a lease may last; see :data:`LEAST_TTL`.
+
+    Raises:
+        ConfigError: it is no finite number, or so small that no member could keep its lease.
+    """
+    return check_least_ttl("ttl", checked_seconds("ttl", value))
+
+
+def check_least_ttl(setting: str, ttl: float) -> float:
+    """The ttl itself, when whoever has it can renew in time; see :data:`LEAST_TTL`.
+
+    Raises:
+        ConfigError: it is too short.
+    """
+    if ttl < LEAST_TTL:
+        raise ConfigError(
+            setting,
+            ttl,
+            f"must be at least {LEAST_TTL:g} s: a shorter lease ends while its renewal is on the "
+            f"way",
+        )
+    return ttl
 
 
 def checked_count(value: Any) -> int:
@@ -80,6 +156,15 @@ def check_node_name(name: str) -> str:
             character (which would garble every table and log line that shows it).
     """
     return _checked_text("name", name, "a node's name is a non-empty str")
+
+
+def check_member_name(name: str) -> str:
+    """The name, when a member of a group may have it; its text, as for a node's name.
+
+    Raises:
+        ConfigError: as :func:`check_node_name`.
+    """
+    return _checked_text("member", name, "a member's name is a non-empty str; leave it out")
 
 
 def check_zone(zone: str) -> str:

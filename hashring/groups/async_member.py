@@ -63,6 +63,11 @@ class AsyncMember(BaseMember):
             ConfigError: no count was given, and the group does not exist.
             RedisUnavailable, RedisRefused: what stopped it.
         """
+        stay = self._stay
+        if isinstance(stay, _AsyncStay) and stay.home.is_closed():
+            stay.abandon()
+        if self._given_up:
+            await self.stop()
         # A forked child has no event loop that runs.
         self._refuse_to_start()
         calls, put = _mailbox()
@@ -132,7 +137,7 @@ class AsyncMember(BaseMember):
         """What happens to this member's partitions, as it happens, until it has left::
 
             async for change in group.changes():
-                if change.kind is ChangeKind.REVOKED:
+                if change.kind is PartitionChangeKind.REVOKED:
                     await finish(change.partition)
 
         A partition that was revoked is let go of when the loop asks for the next change, of several
@@ -151,6 +156,12 @@ class AsyncMember(BaseMember):
                 self._asks_for_next(change, put)
         finally:
             self._tell_no_more(put)
+
+    def _runs_here(self) -> bool:
+        """Whether it has been started in this event loop, and has not left yet."""
+        stay = self._stay
+        here = isinstance(stay, _AsyncStay) and stay.home is asyncio.get_running_loop()
+        return here and self._running
 
     async def _close_asking(self) -> None:
         """Close what questions of the application's were asked through."""

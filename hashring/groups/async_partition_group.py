@@ -130,29 +130,34 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
         await self._ask(self._weigh(weight))
 
     async def _ask(self, flow: Flow[T]) -> T:
+        if self._runs_here():
+            try:
+                return await run_flow_async(self._ask_redis, flow)
+            finally:
+                if not self._runs_here():
+                    await self._close_asking()
+        # On a connection of its own: only the member's event loop has a stop() that would close it.
+        store = self._new_asking()
         try:
-            return await run_flow_async(self._ask_redis, flow)
+            return await run_flow_async(store.run, flow)
         finally:
-            if not self._running:
-                await self._close_asking()
+            await store.close()
 
     async def _ask_redis(self, command: Command[Any]) -> Any:
         loop = asyncio.get_running_loop()
         asking = self._asking
-        if asking is None:
+        if asking is None or asking[0] is not loop:
             asking = self._asking = loop, self._new_asking()
-        home, store = asking
-        if home is not loop:
-            store = self._new_asking()
+        store = asking[1]
         try:
             return await store.run(command)
         finally:
-            if home is not loop or self._asking is not asking:
+            if self._asking is not asking:
                 # stop() has closed it meanwhile, but for the connection that was in use.
                 await store.close()
 
     def _new_asking(self) -> AsyncStore:
-        return async_store(self._redis, self._timeout)
+        return async_store(self._redis, self._io_timeout())
 
     async def _close_asking(self) -> None:
         asking, self._asking = self._asking, None
@@ -164,7 +169,7 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
         elif home.is_running():
             closing = asyncio.run_coroutine_threadsafe(store.close(), home)
             # That event loop may stop meanwhile.
-            await asyncio.wait([asyncio.wrap_future(closing)], timeout=self._timeout)
+            await asyncio.wait([asyncio.wrap_future(closing)], timeout=self._io_timeout())
 
     def _abandon(self) -> None:
         super()._abandon()

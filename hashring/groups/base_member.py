@@ -21,11 +21,16 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from operator import index
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
-from hashring.core.value_checks import check_node_name, is_finite
+from hashring.core.value_checks import (
+    check_member_name,
+    checked_seconds,
+    is_coroutine_function,
+    plain_number,
+)
 from hashring.errors import (
     ConfigError,
     HashringError,
@@ -46,7 +51,9 @@ from hashring.running.threads_and_greenlets import (
     start_native_thread,
 )
 from hashring.store.client_kind import is_async
-from hashring.store.interface import Store
+from hashring.store.command import Command
+from hashring.store.hash_tag import name_bytes
+from hashring.store.interface import Store, Subscription
 from hashring.store.loop_store import LoopStore
 from hashring.store.memory_store import MemoryStore
 from hashring.store.redis_store import RedisStore
@@ -76,6 +83,9 @@ _PATIENCE_AT_EXIT: Final = 1.0
 """Seconds that the end of the program waits for members to leave."""
 
 
+T = TypeVar("T")
+
+
 class _MemberLoop(Loop):
     # A process may have hundreds of members; the end of a subscription ends the wait for it.
     listen = 2.0
@@ -88,6 +98,39 @@ class _MemberLoop(Loop):
         if isinstance(failure, RedisRefused) and self.deaf is not None:
             self.deaf(failure)
             self.deaf = None
+
+
+class _TimelyStore:
+    """A store of one loop: it waits for an answer as long as the ttl of now allows.
+
+    Args:
+        make: a store whose commands may take so many seconds.
+        timeout: how many seconds they may take now.
+    """
+
+    def __init__(self, make: Callable[[float], Store], timeout: Callable[[], float]) -> None:
+        self._make = make
+        self._timeout = timeout
+        self._patience = timeout()
+        self._store = make(self._patience)
+
+    def _current(self) -> Store:
+        if (patience := self._timeout()) != self._patience:
+            self._store.close()
+            self._patience, self._store = patience, self._make(patience)
+        return self._store
+
+    def run(self, command: Command[T]) -> T:
+        """Run a command; see :meth:`Store.run`."""
+        return self._current().run(command)
+
+    def subscribe(self, *channels: bytes) -> Subscription:
+        """Begin a subscription; see :meth:`Store.subscribe`."""
+        return self._current().subscribe(*channels)
+
+    def close(self) -> None:
+        """Close all connections; the next call makes new ones."""
+        self._store.close()
 
 
 Put = Callable[[PartitionChange | None], None]
@@ -114,6 +157,19 @@ class Callbacks:
         for name, callback in vars(self).items():
             if callback is not None and not callable(callback):
                 raise ConfigError(name, callback, "give something that can be called")
+
+    def refuse_coroutine_functions(self, use: str) -> None:
+        """For a member that awaits nothing: they would never run.
+
+        Args:
+            use: what awaits them.
+
+        Raises:
+            ConfigError: one of the callbacks is a coroutine function.
+        """
+        for name, callback in vars(self).items():
+            if is_coroutine_function(callback):
+                raise ConfigError(name, callback, f"is a coroutine function: use {use}")
 
 
 @dataclass
@@ -214,13 +270,14 @@ class BaseMember(ABC):
     """
 
     _asynchronous = False
+    _kind = "group"
     _twins = ("PartitionGroup", "AsyncPartitionGroup")
     """What takes a sync client, and what takes an asyncio one."""
 
     def __init__(
         self,
         redis: Any,
-        name: str,
+        name: str | bytes,
         *,
         member: str | None,
         ttl: float,
@@ -232,24 +289,25 @@ class BaseMember(ABC):
             kind = "not an" if self._asynchronous else "an"
             use = self._twins[not self._asynchronous]
             raise ConfigError("redis", type(redis), f"is {kind} asyncio client: use {use}")
-        self.name = name
+        if not self._asynchronous:
+            callbacks.refuse_coroutine_functions(self._twins[1])
+        # As text, also of bytes and of an enum of texts: errors, logs and metrics show it.
+        self.name = name_bytes(self._kind, name).decode("utf-8", "replace")
         self._named = member is not None
-        self.member = check_node_name(_made_up() if member is None else member)
-        if not is_finite(interval) or not 0 < interval <= ttl / 3:
+        self.member = check_member_name(_made_up() if member is None else member)
+        plain = plain_number(interval)
+        if plain is None or not 0 < plain <= ttl / 3:
             raise ConfigError(
                 "heartbeat_interval",
                 interval,
                 f"must be above 0 and at most a third of the ttl of {ttl:g} s: with less room, "
                 f"one late renewal costs a member everything",
             )
-        if progress_timeout is not None and not (
-            is_finite(progress_timeout) and progress_timeout > 0
-        ):
-            raise ConfigError("progress_timeout", progress_timeout, "must be above 0")
+        if progress_timeout is not None:
+            progress_timeout = checked_seconds("progress_timeout", progress_timeout)
         self._redis = redis
         self._progress_timeout = progress_timeout
         self._callbacks = callbacks
-        self._timeout = io_timeout(ttl)
         # The renewer and the application both change what is held.
         self._lock = native_lock()
         # The loops over the changes of this stay.
@@ -261,18 +319,22 @@ class BaseMember(ABC):
         self._stay: Stay | None = None
         self._parent: int | None = None
         self._logged_error: Exception | None = None
-        self._interval = interval
+        self._interval = plain
         self._machine = self._new_machine()
         self._forget_callers()
         _members[id(self)] = self
 
-    def _new_store(self) -> Store:
+    def _io_timeout(self) -> float:
+        """Seconds that Redis may take to answer now."""
+        return io_timeout(self._machine.membership.ttl)
+
+    def _new_store(self, timeout: float) -> Store:
         """A store for one thread. Each has its own: see :func:`start_native_thread`."""
         if isinstance(self._redis, MemoryStore):
             return self._redis
         if self._asynchronous:
-            return LoopStore(self._redis, self._timeout)
-        return RedisStore(self._redis, self._timeout)
+            return LoopStore(self._redis, timeout)
+        return RedisStore(self._redis, timeout)
 
     @abstractmethod
     def _new_machine(self) -> BaseMemberMachine:
@@ -308,11 +370,20 @@ class BaseMember(ABC):
         return any(holding.token(partition, now) for partition in holding.partitions)
 
     def token(self, partition: int) -> int | None:
-        """The fencing token of a partition held now; ``None`` when it is not. No I/O."""
+        """The fencing token of a partition held now; ``None`` when it is not. No I/O.
+
+        Raises:
+            ConfigError: ``partition`` is not a whole number.
+        """
+        partition = checked_partition(partition)
         return self._machine.membership.holding.token(partition, monotonic())
 
     def owns(self, partition: int) -> bool:
-        """Whether the partition is held now. No I/O."""
+        """Whether the partition is held now. No I/O.
+
+        Raises:
+            ConfigError: ``partition`` is not a whole number.
+        """
         return self.token(partition) is not None
 
     def partition_of(self, key: str | bytes) -> int:
@@ -369,6 +440,11 @@ class BaseMember(ABC):
         return self._stay is not None and not self._stay.over.wait(0)
 
     @property
+    def _given_up(self) -> bool:
+        """Whether it is leaving by itself: a start was given up, or what ran callbacks ended."""
+        return self._stay is not None and self._stay.deaf and self._running
+
+    @property
     def _patience(self) -> float:
         """Seconds that a callback may go on after the member has left."""
         return self._machine.grace + 1.0
@@ -380,7 +456,10 @@ class BaseMember(ABC):
             MemberForked: it has a name of its own, and runs in the parent process.
         """
         if self._running:
-            raise NodeStateError(f"group {self.name!r} runs already in this object")
+            raise NodeStateError(
+                f"group {self.name!r} runs already in this object: call stop() before starting it "
+                "again"
+            )
         self._refuse_in_child()
 
     def _refuse_in_child(self) -> None:
@@ -430,7 +509,14 @@ class BaseMember(ABC):
         lock: AbstractContextManager[Any] | None = None,
     ) -> _MemberLoop:
         ground = NativeThreads(lambda target, name: self._thread(stay, target, name))
-        return _MemberLoop(machine, self._new_store, ground, monotonic, publish=publish, lock=lock)
+        return _MemberLoop(
+            machine,
+            lambda: _TimelyStore(self._new_store, self._io_timeout),
+            ground,
+            monotonic,
+            publish=publish,
+            lock=lock,
+        )
 
     def _thread(self, stay: Stay, target: Callable[[], None], what: str) -> Latch:
         """Start a thread of this stay's; what is set at its end."""

@@ -12,7 +12,7 @@ from hashring.core.groups.group_plan import Foresight
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.reported_loads import check_load
 from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, Terms
-from hashring.core.value_checks import is_finite
+from hashring.core.value_checks import plain_number
 from hashring.errors import ConfigError
 from hashring.groups.base_member import (
     BaseMember,
@@ -43,7 +43,7 @@ class BasePartitionGroup(BaseMember):
     def __init__(
         self,
         redis: Any,
-        name: str,
+        name: str | bytes,
         partitions: int | None = None,
         assignor: str | Assignor | AssignFunction = "balanced",
         *,
@@ -78,9 +78,14 @@ class BasePartitionGroup(BaseMember):
             access,
         )
         self._counted = partitions is not None
+        if not isinstance(migrate, bool):
+            raise ConfigError("migrate", migrate, "say True or False")
         self._migrate = migrate
         self._rule = rule
-        self.weight = weight
+        # A weight that is none is refused below, once the member has a name to be called by.
+        plain = plain_number(weight)
+        self.weight = weight if plain is None else plain
+        ttl = self._mine.ttl
         super().__init__(
             redis,
             name,
@@ -90,7 +95,7 @@ class BasePartitionGroup(BaseMember):
             progress_timeout=progress_timeout,
             callbacks=Callbacks(on_assigned, on_revoked, on_lost, on_warmup, on_drain, on_active),
         )
-        self.weight = Member(self.member, weight=weight).weight
+        self.weight = Member(self.member, weight=self.weight).weight
 
     def _new_machine(self) -> GroupMemberMachine:
         self._deciding: tuple[Loop, Latch] | None = None
@@ -165,11 +170,12 @@ class BasePartitionGroup(BaseMember):
                 number.
         """
         partition = checked_partition(partition)
-        if not is_finite(behind) or behind < 0:
+        plain = plain_number(behind)
+        if plain is None or plain < 0:
             raise ConfigError("behind", behind, "give a finite number, 0 or more")
         self.tick()
         with self._lock:
-            done = self._group.lag(partition, behind)
+            done = self._group.lag(partition, plain)
         if done:
             self._wake()
         return done

@@ -29,7 +29,7 @@ from hashring.store.lease_challenge.commands import challenge_keys
 
 def lease_challenge(
     redis: Any,
-    name: str,
+    name: str | bytes,
     partitions: int,
     *,
     mode: str = "fixed",
@@ -48,14 +48,15 @@ def lease_challenge(
         name: the challenge's name.
         partitions: how many; the same for all members.
         mode: ``"fixed"``, or ``"faithful"`` for the article's own algorithm.
-        rules: the time spans of the fixed mode.
+        rules: the time spans of the fixed mode; ``ttl`` is the same for all members, and another
+            one raises :class:`hashring.GroupMismatch` when the member starts.
         spans: the article's five time spans, for the faithful one.
         on_assigned, on_revoked, on_lost: as for :class:`hashring.PartitionGroup`.
 
     Raises:
         ConfigError: an argument cannot work.
     """
-    made = _settings(redis, partitions, mode, rules, spans)
+    partitions, made = _settings(partitions, mode, rules, spans)
     kind = _Fixed if "rules" in made else _Faithful
     made["callbacks"] = Callbacks(on_assigned, on_revoked, on_lost)
     return kind(redis, name, partitions, member=member, **made)
@@ -63,7 +64,7 @@ def lease_challenge(
 
 def async_lease_challenge(
     redis: Any,
-    name: str,
+    name: str | bytes,
     partitions: int,
     *,
     mode: str = "fixed",
@@ -79,24 +80,30 @@ def async_lease_challenge(
     Arguments and errors are those of :func:`lease_challenge`, with an asyncio client; callbacks may
     be coroutine functions.
     """
-    made = _settings(redis, partitions, mode, rules, spans)
+    partitions, made = _settings(partitions, mode, rules, spans)
     kind = _AsyncFixed if "rules" in made else _AsyncFaithful
     made["callbacks"] = Callbacks(on_assigned, on_revoked, on_lost)
     return kind(redis, name, partitions, member=member, **made)
 
 
 def _settings(
-    redis: Any, partitions: int, mode: str, rules: Rules | None, spans: Spans | None
-) -> dict[str, Any]:
-    """What only members of the mode are given, when everything fits it."""
-    check_partitions(partitions)
+    partitions: int, mode: str, rules: Rules | None, spans: Spans | None
+) -> tuple[int, dict[str, Any]]:
+    """The count, and what only members of the mode are given, when everything fits it."""
+    count = check_partitions(partitions)
     if mode not in ("fixed", "faithful"):
         raise ConfigError("mode", mode, "choose fixed or faithful")
     if mode == "fixed" and spans is not None:
         raise ConfigError("spans", spans, "are for mode='faithful'; give rules")
     if mode == "faithful" and rules is not None:
         raise ConfigError("rules", rules, "are for mode='fixed'; give spans")
-    return {"rules": rules or Rules()} if mode == "fixed" else {"spans": spans or Spans()}
+    if rules is not None and not isinstance(rules, Rules):
+        raise ConfigError("rules", rules, "give hashring.Rules(...), or leave it out")
+    if spans is not None and not isinstance(spans, Spans):
+        raise ConfigError("spans", spans, "give hashring.Spans(...), or leave it out")
+    if mode == "fixed":
+        return count, {"rules": rules or Rules()}
+    return count, {"spans": spans or Spans()}
 
 
 _RANDOM: Final = secrets.SystemRandom()
@@ -105,9 +112,10 @@ _RANDOM: Final = secrets.SystemRandom()
 class _Challenge(BaseMember):
     """What both modes have."""
 
+    _kind = "challenge"
     _twins = ("lease_challenge", "async_lease_challenge")
 
-    def __init__(self, redis: Any, name: str, partitions: int, **options: Any) -> None:
+    def __init__(self, redis: Any, name: str | bytes, partitions: int, **options: Any) -> None:
         self._keys = challenge_keys(name)
         self._partitions = partitions
         super().__init__(redis, name, progress_timeout=None, **options)
@@ -124,7 +132,7 @@ class FixedChallenge(_Challenge):
     def __init__(
         self,
         redis: Any,
-        name: str,
+        name: str | bytes,
         partitions: int,
         *,
         member: str | None,
@@ -163,7 +171,7 @@ class FaithfulChallenge(_Challenge):
     def __init__(
         self,
         redis: Any,
-        name: str,
+        name: str | bytes,
         partitions: int,
         *,
         member: str | None,

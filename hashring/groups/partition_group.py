@@ -32,10 +32,10 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
         name: the group's name.
         partitions: how many; ``None`` to take what the group has.
         assignor: who should own what: ``"balanced"``, ``"contiguous"``, ``"learner"``,
-            ``"ring"``, or an assignor of your own.
+            ``"load"``, ``"ring"``, or an assignor of your own.
         member: this member's name, unique in the group; made up unless given.
         weight: its share relative to the others', from 0.001 to 1000.
-        ttl: seconds its lease lasts without renewal; at least three heartbeats.
+        ttl: seconds its lease lasts without renewal; at least three heartbeats, and 0.1 s.
         heartbeat_interval: seconds between renewals; a quarter of the ttl unless given.
         rebalance_delay, max_handoff_time, handoffs, leave_timeout: see
             :class:`hashring.core.groups.state.Terms`.
@@ -58,6 +58,7 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
             ``(False,)`` when the last is not held any more; see :attr:`active`.
 
     Callbacks run one at a time in a thread (a greenlet) of their own; what they raise is logged.
+    Coroutine functions are for :class:`hashring.AsyncPartitionGroup`.
     After a new ``start()`` they wait for one that has outlasted ``stop()``.
 
     Raises:
@@ -157,7 +158,7 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
 
     def _ask(self, flow: Flow[T]) -> T:
         if self._asking is None:
-            self._asking = self._new_store()
+            self._asking = self._new_store(self._io_timeout())
         run = self._asking.run
         backend = self._backend if self._running else None
         try:

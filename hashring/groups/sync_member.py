@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -82,10 +83,15 @@ class SyncMember(BaseMember):
 
         Works monkey-patched or not. The hub is never blocked by Redis, and a hub that does not
         come round for a while does not keep the lease from being renewed.
+
+        Raises:
+            MissingDependencyError: gevent is not installed. Others: see :meth:`start`.
         """
         self._start(GeventBackend(), wait=wait)
 
     def _start(self, backend: Backend, *, wait: bool) -> None:
+        if self._given_up:
+            self.stop()
         calls, put = _mailbox(backend)
         entered, ended, called, come = (backend.latch() for _ in range(4))
         turns = self._turns
@@ -136,6 +142,9 @@ class SyncMember(BaseMember):
         stay = self._stay
         if not isinstance(stay, _SyncStay):
             return
+        if sys.is_finalizing():
+            # The renewer's thread is gone, and with it who could say that the member has left.
+            return
         stay.stop(handover=handover)
         backend = stay.backend
         # A signal handler may have interrupted somebody whom the renewer has to wait for.
@@ -167,7 +176,7 @@ class SyncMember(BaseMember):
         """What happens to this member's partitions, as it happens, until it has left::
 
             for change in group.changes():
-                if change.kind is ChangeKind.REVOKED:
+                if change.kind is PartitionChangeKind.REVOKED:
                     finish(change.partition)
 
         A partition that was revoked is let go of when the loop asks for the next change, of several

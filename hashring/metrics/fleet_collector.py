@@ -136,6 +136,7 @@ class FleetCollector(Collector):
         self._rings: dict[str, _Ring] = {}
         self._groups: dict[str, _Group] = {}
         self._up: bool | None = None
+        self._left_out: int | None = None
         self._round_trips = Buckets(_ROUND_TRIPS)
 
     # --- what the reader calls ------------------------------------------------------------------
@@ -150,6 +151,11 @@ class FleetCollector(Collector):
         """Redis did not answer, or refused."""
         with self._lock:
             self._up = False
+
+    def left_out(self, count: int) -> None:
+        """So many rings and groups that were found are not read."""
+        with self._lock:
+            self._left_out = count
 
     def saw_ring(self, reading: RingReading) -> None:
         """A ring was read."""
@@ -190,6 +196,8 @@ class FleetCollector(Collector):
         with self._lock:
             if self._up is not None:
                 families.add("hashring_redis_up", (), float(self._up))
+            if self._left_out is not None:
+                families.add("hashring_redis_unwatched", (), self._left_out)
             families.add_buckets("hashring_redis_round_trip_seconds", (), self._round_trips)
             for ring in self._rings.values():
                 if now - ring.at <= STALE:

@@ -93,6 +93,12 @@ PROCESS_METRICS: Final = (
 
 FLEET_METRICS: Final = (
     Spec("gauge", "hashring_redis_up", (), "1 when Redis answered last time it was asked, else 0."),
+    Spec(
+        "gauge",
+        "hashring_redis_unwatched",
+        (),
+        "Rings and groups that were found and are not read, being too many.",
+    ),
     Spec("histogram", "hashring_redis_round_trip_seconds", (), "Round trips to Redis."),
     Spec("gauge", "hashring_ring_state", (*_RING, "state"), "1 for the state it is in, else 0."),
     Spec("gauge", "hashring_ring_read_age_seconds", _RING, "Since the ring was read."),

@@ -21,6 +21,7 @@ from hashring.running.loop_log import LoopLog
 from hashring.store.asyncio_cancellation import call_back, callback_over
 from hashring.store.interface import Answered, AsyncStore, Message
 from hashring.store.locks.commands import LOCKS_A_CALL
+from hashring.store.redis_answers import told_failure
 
 logger = LoopLog("hashring")
 
@@ -220,9 +221,10 @@ class AsyncRunner:
         failing = self._machine.failing
         try:
             reply = await self.store.run(step.command)
-        except StoreError as error:
-            step.failed(error, monotonic())
-            self._log.failure(failing, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call has failed
+            failure = told_failure(error, step.command)
+            step.failed(failure, monotonic())  # type: ignore[arg-type]
+            self._log.failure(failing, failure)
             return
         step.done(reply, sent, monotonic())
         self._log.success(failing)

@@ -23,10 +23,12 @@ from hashring.running.callback_turns import TaskTurns
 from hashring.store.async_memory_store import async_store
 from hashring.store.command import Command
 from hashring.store.interface import AsyncStore
+from hashring.store.redis_answers import told_failure
 from hashring.store.ring.commands import owner, snapshot
 from hashring.store.ring.node_orders import OrderStatus, check_order
 
 T = TypeVar("T")
+N = TypeVar("N", bound="AsyncRingNode")
 
 _LOOK: Final = 0.01
 """Seconds between two looks whether a node has left that another event loop runs."""
@@ -178,17 +180,19 @@ class AsyncRingNode(Node):
         Raises:
             KeyTypeError, KeyValueError: a key has no point, or is too long to be locked. Nothing
                 was taken for items after it.
-            ConfigError: the items are one text.
+            ConfigError: the items are one text, or none; or ``key`` cannot be called.
             NodeForked: the node was started in a parent process.
             NodeStateError: with locks or a limit, the node runs in another event loop.
         """
         if self._asking is None:
             return self._select_owned(items, key)
         self._refuse_elsewhere()
-        return await self._run_flow(self._asking, self._asking.select(listed(items), key))
+        return await self._run_flow(self._asking, self._asking.select(listed(items, key), key))
 
     @asynccontextmanager
-    async def hold(self, key: str | bytes, *, timeout: float = 0.0) -> AsyncIterator[Lease]:
+    async def hold(
+        self, key: str | bytes, *, timeout: float = 0.0
+    ) -> AsyncIterator[Lease[asyncio.Event]]:
         """Hold a key for as long as the block runs; see :meth:`hashring.RingNode.hold`.
 
         ``lease.lost`` and ``lease.revoked`` are ``asyncio.Event``.
@@ -303,8 +307,15 @@ class AsyncRingNode(Node):
 
     async def _release(self, asking: Asking) -> None:
         store = self._make_store()
+
+        async def run(command: Command[Any]) -> Any:
+            try:
+                return await store.run(command)
+            except Exception as error:
+                raise told_failure(error, command) from error
+
         try:
-            await run_flow_async(store.run, asking.let_go())
+            await run_flow_async(run, asking.let_go())
         finally:
             await store.close()
 
@@ -319,7 +330,7 @@ class AsyncRingNode(Node):
         if self._run is not None:
             self._run.beat_soon()
 
-    async def __aenter__(self) -> AsyncRingNode:
+    async def __aenter__(self: N) -> N:
         await self.start()
         return self
 

@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 from hashring.core.hashing import HashAlgorithm
+from hashring.core.value_checks import is_coroutine_function
 from hashring.errors import ConfigError, NodeForked, NodeStateError
 from hashring.node.forks import own_name, remember
 from hashring.node.key_answers import Change, Reader, Shown, monotonic, without_ranges
@@ -77,6 +78,8 @@ class Node(Reader):
         if not isinstance(redis, MemoryStore) and is_async(redis) is not self._asynchronous:
             kind, use = ("not an", "RingNode") if self._asynchronous else ("an", "AsyncRingNode")
             raise ConfigError("redis", type(redis), f"is {kind} asyncio client: use {use}")
+        if not self._asynchronous and is_coroutine_function(on_change):
+            raise ConfigError("on_change", on_change, "is a coroutine function: use AsyncRingNode")
         self._settings = settings = NodeSettings.checked(
             ring,
             name=name,
@@ -155,7 +158,7 @@ class Node(Reader):
             raise ConfigError("lock", False, "holding a key needs a node with lock=True")
         return asking
 
-    def _unpin(self, asking: Asking, lease: Lease) -> bool:
+    def _unpin(self, asking: Asking, lease: Lease[Any]) -> bool:
         """Leave a lease; whether its lock is left to the caller to let go of."""
         # In a forked child the lock is the parent's.
         if asking is not self._asking or self._parent is not None:

@@ -41,10 +41,15 @@ def remember(node: Forking) -> None:
     _nodes[id(node)] = node
 
 
+def remembered() -> list[Forking]:
+    """The nodes of this process."""
+    return list(_nodes.values())
+
+
 def _after_fork_in_child() -> None:
     global _names_lock  # noqa: PLW0603 - another thread may have held it when the process forked
     _names_lock = threading.Lock()
-    for node in list(_nodes.values()):
+    for node in remembered():
         node._abandon()
 
 

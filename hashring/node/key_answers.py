@@ -6,13 +6,13 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from hashring.core.hashing import HashAlgorithm, key_bytes
 from hashring.core.ranges import Range
 from hashring.core.ring import Ring
 from hashring.core.select_keys import cells_of, select_inside
-from hashring.errors import ConfigError, NodeForked
+from hashring.errors import ConfigError, KeyValueError, NodeForked
 from hashring.node.node_machine import View, ownership_change
 from hashring.protocol.locks.key_states import Key, KeyState
 
@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 monotonic = time.monotonic
 
+_encoded: Final = str.encode
 _HELD, _KEPT = KeyState.HELD, KeyState.KEPT
 
 Shown = list[Any]
@@ -31,15 +32,27 @@ Change = tuple[tuple[Range, ...], tuple[Range, ...]]
 """The ranges gained, and those lost."""
 
 
-def listed(items: Iterable[T]) -> Sequence[T]:
+def listed(items: Iterable[T], key: Callable[[T], str | bytes] | None) -> Sequence[T]:
     """The items that a user gave, as a sequence.
 
     Raises:
-        ConfigError: they are one text, of which each letter would be a key.
+        ConfigError: they are one text, of which each letter would be a key; they are nothing to
+            iterate over; or ``key`` cannot be called.
     """
-    if isinstance(items, str | bytes):
+    if key is not None and not callable(key):
+        raise ConfigError("key", key, "give a function that returns the key of an item")
+    if isinstance(items, list | tuple):
+        return items
+    if isinstance(items, str | bytes | bytearray | memoryview):
         raise ConfigError("items", items, "give a list of keys; contains() asks for one")
-    return items if isinstance(items, list | tuple) else list(items)
+    try:
+        iterator = iter(items)
+    except TypeError:
+        remedy = "give a list of keys, or of items whose keys the argument key returns"
+        if hasattr(items, "__aiter__"):
+            remedy = "is asynchronous: collect its items in a list first"
+        raise ConfigError("items", items, remedy) from None
+    return list(iterator)
 
 
 class Reader:
@@ -96,16 +109,19 @@ class Reader:
             if held_keys is None:
                 if not key:
                     key_bytes(key)
-                point = self._point_of_bytes(key.encode())  # type: ignore[union-attr]
+                # Not the key's own encode(): other things than texts have one.
+                point = self._point_of_bytes(_encoded(key))  # type: ignore[arg-type]
                 inside = cells[point >> shift]
                 if inside is None:
                     inside = bisect_right(bounds, point) & 1
                 if inside:
                     return monotonic() < deadline  # type: ignore[no-any-return]
                 return False
-            data = key.encode()  # type: ignore[union-attr]
-        except (AttributeError, UnicodeEncodeError, TypeError):
-            # Bytes, what is no key, or a forked child.
+            data = _encoded(key)  # type: ignore[arg-type]
+        except KeyValueError:
+            raise
+        except (ValueError, TypeError):
+            # Bytes, what is no key (an array is neither true nor false), or a forked child.
             self._refuse_if_forked()
             data = key_bytes(key)
             bounds, deadline, cells, shift, held_keys = self._lease or self._nothing
@@ -130,7 +146,7 @@ class Reader:
     def _select_owned(self, items: Iterable[T], key: Callable[[T], str | bytes] | None) -> list[T]:
         """Those of the items whose keys this node owns now."""
         bounds, deadline, _ = self._window()
-        found = listed(items)
+        found = listed(items, key)
         chosen = select_inside(found, key, bounds, self._algorithm)
         # Hashing many keys takes a while; the answer is as of its end.
         return chosen if monotonic() < deadline else []

@@ -95,16 +95,19 @@ class Asking:
             if take is not None:
                 answers = yield take.command
                 self.book.acquired(take, answers, sent, self.clock())
-        except BaseException as error:
+        except StoreError as error:
             refusal = error if isinstance(error, RedisRefused) else None
             if refusal is not None and not self.machine.failing:
                 logger.warning("hashring %s: %s", self.machine.name, error)
             if take is not None:
                 self.book.acquire_failed(take, self.clock(), refusal)
-            if not isinstance(error, StoreError):
-                raise
             # Not ours then: the loop finds out, and says what is wrong with Redis.
             logger.debug("hashring %s: %s", self.machine.name, error)
+        except BaseException:
+            # Cancelled, killed, or left by what a signal handler raised.
+            if take is not None:
+                self.book.interrupted(take, self.clock())
+            raise
         finally:
             self.stir()
 
@@ -151,11 +154,14 @@ class Asking:
 
     # --- holding ------------------------------------------------------------------------------
 
-    def pin(self, key: str | bytes, timeout: float, event: Callable[[], Any]) -> UserFlow[Lease]:
+    def pin(
+        self, key: str | bytes, timeout: float, event: Callable[[], Any]
+    ) -> UserFlow[Lease[Any]]:
         """Pin a key, once it may be worked on.
 
         Args:
-            timeout: seconds to wait while another node holds its lock.
+            timeout: seconds to wait while another node holds its lock, or while it is found out
+                what came of an earlier call about it.
             event: makes the lease's events.
 
         Raises:
@@ -186,7 +192,11 @@ class Asking:
         if self.book.busy(data):
             # Being taken or let go by this node itself, which takes a call to Redis.
             timeout = max(timeout, self.machine.config.io_timeout)
-        elif self.book.holder(data) is None and not self.book.held_off_for(self.clock()):
+        elif (
+            self.book.holder(data) is None
+            and not self.book.in_doubt(data)
+            and not self.book.held_off_for(self.clock())
+        ):
             return 0.0
         return began + timeout - self.clock()
 

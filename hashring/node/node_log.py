@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hashring.errors import StoreError
+from hashring.errors import HashringError
 from hashring.node.node_machine import NodeMachine
 from hashring.node.states import NodeState
 from hashring.running.loop_log import LoopLog
@@ -18,7 +18,7 @@ class NodeLog:
         self._state = machine.state
         self._losses = machine.counters.losses
 
-    def failure(self, failing: bool, error: StoreError) -> None:
+    def failure(self, failing: bool, error: HashringError) -> None:
         """A failure; ``failing`` says whether it is not the first of a row."""
         # The status has the newest error, and retries are many.
         if not failing and self._machine.state is not NodeState.FAILED:

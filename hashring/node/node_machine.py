@@ -229,7 +229,8 @@ class NodeMachine:
     replicas: tuple[Replica, ...] = ()
     session: str = ""
     history: str = ""
-    """The history of the ring that the last heartbeat found in Redis; another one after a loss."""
+    """The history of the ring that the last heartbeat found in Redis, in this run of the node or an
+    earlier one; there is another after a loss."""
     garbage: int = 0
     full_nodes: frozenset[str] = frozenset()
     """The nodes that hold as many keys as they may."""
@@ -303,7 +304,8 @@ class NodeMachine:
         self._enter(NodeEvent.START)
         self.error = self.last_error = self.failed_since = None
         self.stamp = None
-        self.history = ""
+        # The history that it knew stands: Redis may lose its data between a stop and a start, while
+        # others still hold locks.
         self._strict = strict
         self._sessions = (self.session,)
         self._replaced = ()
@@ -720,7 +722,9 @@ class NodeMachine:
             placed=self._count_placed(),
             full=self._announcing(),
             history=self.history,
-            lock_ttl=config.locks.ttl if config.locks and config.locks.locking else 0.0,
+            # Others may lock although this one does not. It does not know for how long, but a lock
+            # lasts the ttl unless somebody chose otherwise.
+            lock_ttl=config.locks.ttl if config.locks else config.ttl,
         )
         self._may_be_on_ring = True
         self._heard = []

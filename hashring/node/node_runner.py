@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from hashring.errors import StoreError
+from hashring.errors import HashringError, StoreError
 from hashring.node.node_log import NodeLog
 from hashring.node.node_machine import NodeMachine
 from hashring.node.states import AT_WORK, NodeState
@@ -15,6 +15,7 @@ from hashring.protocol.machine import Run, Subscribe
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import Backend, Latch
+from hashring.store.client_errors import is_of_libraries
 from hashring.store.interface import Store, Subscription
 
 logger = LoopLog("hashring")
@@ -34,7 +35,9 @@ class Request:
 
 
 class Runner(Loop):
-    """Runs one machine until it has finished; lets nothing out.
+    """Runs one machine until it has finished.
+
+    It lets nothing out but what a signal handler raises in the caller's thread, if it runs there.
 
     Args:
         machine: the protocol; only this runner touches it while it runs.
@@ -48,7 +51,6 @@ class Runner(Loop):
         ended: set when the loop has ended.
     """
 
-    failures = StoreError
     # Ending a subscription wakes its listener at once, except where the connection is dead: then
     # it notices after this long.
     listen: ClassVar[float] = 5.0
@@ -118,7 +120,7 @@ class Runner(Loop):
         self.backend.abandon()
 
     def run(self) -> None:
-        """The loop. Returns when the machine has finished; lets nothing out."""
+        """The loop. Returns when the machine has finished."""
         begun = False
         try:
             self._self = self.backend.current()
@@ -153,7 +155,9 @@ class Runner(Loop):
             self._log.state()
             if self.machine.state is not NodeState.JOINING:
                 self.settled.set()
-        except Exception:
+        except Exception as error:
+            if self._is_callers(error):
+                raise
             # A fault of this package. The node must live on, or fence itself: try the next
             # heartbeat as after a failure, and say so.
             logger.exception("%s: unexpected error in the node's loop", self.label)
@@ -179,10 +183,14 @@ class Runner(Loop):
                 pass
         return False
 
-    def _run(self, step: Run, store: Store) -> Exception | None:
+    def _is_callers(self, error: Exception) -> bool:
+        # In poll() the loop runs where it was made, and so do the application's signal handlers.
+        return self._self == self._maker and not is_of_libraries(error)
+
+    def _run(self, step: Run, store: Store) -> HashringError | None:
         failing = self.machine.failing
         error = super()._run(step, store)
-        if isinstance(error, StoreError):
+        if error is not None:
             self._log.failure(failing, error)
         else:
             self._log.success(failing)

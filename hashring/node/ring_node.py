@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError, NodeStateError, StoreError
+from hashring.monkey_patching import greenlets_block
 from hashring.node.base_node import Node
+from hashring.node.forks import remembered
 from hashring.node.key_answers import listed, monotonic
 from hashring.node.lock_flows import Asking
 from hashring.node.node_runner import Runner
@@ -41,6 +45,10 @@ from hashring.store.ring.printed_tables import ring_tables
 logger = LoopLog("hashring")
 
 T = TypeVar("T")
+N = TypeVar("N", bound="RingNode")
+
+_PATIENCE_AT_EXIT: Final = 1.0
+"""Seconds that the end of the program waits for nodes to leave."""
 
 
 class RingNode(Node):
@@ -66,12 +74,13 @@ class RingNode(Node):
             its points over restarts; no two running processes may have the same.
         weight: the node has ``n_replicas * weight`` points, at least one.
         ttl: seconds after its last heartbeat at which the node owns nothing, and others take
-            over. At least two heartbeats.
+            over. At least two heartbeats, and 0.1 s.
         heartbeat_interval: seconds between heartbeats.
         placement: ``"random"``, or ``"balanced"`` for even shares (docs/explanation/placement.rst).
         on_change: called with ``(gained, lost)``, tuples of ranges, after the node's ranges
             changed; one call at a time, in order, in a thread (greenlet) of its own. What it
-            raises is logged. ``stop()`` does not wait for it. If the node is started again while a
+            raises is logged. Coroutine functions are for :class:`hashring.AsyncRingNode`.
+            ``stop()`` does not wait for it. If the node is started again while a
             call goes on, the next ones wait until that has returned.
         lock: whether each key is locked in Redis while this node works on it. ``contains`` is
             then true only for keys whose lock the node holds, and takes it on first asking.
@@ -116,7 +125,7 @@ class RingNode(Node):
             NodeStateError: the node runs already, or was stopped meanwhile.
             NodeForked: it has a name of its own, and runs in the parent process.
         """
-        self._start(ThreadBackend())
+        self._start(_backend_of_threads)
 
     def gevent_start(self) -> None:
         """Like :meth:`start`, from a greenlet.
@@ -127,11 +136,13 @@ class RingNode(Node):
 
         Raises:
             RedisUnavailable, RedisRefused, NodeStateError, NodeForked: see :meth:`start`.
+            MissingDependencyError: gevent is not installed.
         """
-        self._start(GeventBackend())
+        self._start(GeventBackend)
 
-    def _start(self, backend: Backend) -> None:
+    def _start(self, make_backend: Callable[[], Backend]) -> None:
         stops = self._stops
+        backend = make_backend()
         try:
             runner = self._launch(backend, stops, strict=True)
             backend.spawn(runner.run, runner.label)
@@ -160,6 +171,8 @@ class RingNode(Node):
                 message. No node owns its keys meanwhile. If no process comes back in time, the
                 node expires as after a crash.
 
+        It also closes the connections of a node that never ran, and was only asked.
+
         Returns when the node has left, or when Redis did not answer in time: then the ring
         forgets it after its ttl. Calling it again does nothing. Safe in a signal handler, where
         it does not wait when what it interrupted is the node's own work (a question about a
@@ -179,6 +192,9 @@ class RingNode(Node):
         if runner is None:
             self._stop_by_hand(stay=stay)
             return
+        if sys.is_finalizing():
+            # What ran the loop is gone, and with it who could say that the node has left.
+            return
         runner.stop(stay=stay)
         if runner.may_wait() and not self._is_interrupted(runner):
             runner.ended.wait()
@@ -191,13 +207,14 @@ class RingNode(Node):
     def poll(self) -> None:
         """Join the ring, and stay on it from the calling thread until :meth:`stop`.
 
-        While Redis does not answer, it keeps trying.
+        While Redis does not answer, it keeps trying. An exception of a signal handler's ends it,
+        and the node leaves.
 
         Raises:
             NodeStateError: the node runs already.
             NodeForked: it has a name of its own, and runs in the parent process.
         """
-        stops, backend = self._stops, ThreadBackend()
+        stops, backend = self._stops, _backend_of_threads()
         try:
             self._launch(backend, stops, strict=False).run()
         except BaseException:
@@ -210,7 +227,7 @@ class RingNode(Node):
         if (runner := self._launched(backend)) is not None:
             self._forget_runner(runner)
 
-    def __enter__(self) -> RingNode:
+    def __enter__(self: N) -> N:
         self.start()
         return self
 
@@ -236,12 +253,12 @@ class RingNode(Node):
         Raises:
             KeyTypeError, KeyValueError: a key has no point, or is too long to be locked. Nothing
                 was taken for items after it.
-            ConfigError: the items are one text.
+            ConfigError: the items are one text, or none; or ``key`` cannot be called.
             NodeForked: the node was started in a parent process.
         """
         if self._asking is None:
             return self._select_owned(items, key)
-        return self._run_flow(self._asking, self._asking.select(listed(items), key))
+        return self._run_flow(self._asking, self._asking.select(listed(items, key), key))
 
     @contextmanager
     def hold(self, key: str | bytes, *, timeout: float = 0.0) -> Iterator[Lease]:
@@ -255,10 +272,13 @@ class RingNode(Node):
         The node goes on renewing the lock, asked for or not. When the key comes to belong to
         another node, ``lease.revoked`` is set, and the lock is not renewed past
         ``max_handoff_time``. After the block the key stays held like any other, or is let go
-        if it was revoked. A hold inside a hold of the same key is the same lease.
+        if it was revoked. ``lease.check()`` raises :exc:`hashring.LeaseLost` from then
+        on. A hold inside a hold of the same key, or beside it in another thread, is the same
+        lease, and ends with the last of the blocks.
 
         Args:
-            timeout: seconds to wait while another node still holds the lock.
+            timeout: seconds to wait while another node still holds the lock, or while it is not
+                known what came of an earlier call about it.
 
         Raises:
             NotHeld: the key is not this node's to hold; names the node that has it, if known.
@@ -318,6 +338,9 @@ class RingNode(Node):
         Args:
             runner: what ran the node when the caller asked.
         """
+        if sys.is_finalizing():
+            # There is nothing left to connect with: what is left ends after its ttl.
+            return
         # On connections of its own: stop() closes the node's others meanwhile.
         store = self._make_store()
         run: Callable[[Command[Any]], Any] = store.run
@@ -343,11 +366,19 @@ class RingNode(Node):
         runner = self._runner
         run: Callable[[Command[T]], T] = self._get_store().run
         if runner is None:
-            return run(command)
+            return self._run_by_hand(command)
         caller = runner.backend.current()
         self._calling.append(caller)
         try:
             return runner.backend.call_for_user(run, command)
+        finally:
+            self._calling.remove(caller)
+
+    def _run_by_hand(self, command: Command[T]) -> T:
+        caller = threading.get_ident()
+        self._calling.append(caller)
+        try:
+            return self._get_store().run(command)
         finally:
             self._calling.remove(caller)
 
@@ -496,7 +527,7 @@ class RingNode(Node):
     def _setup(self, name: str) -> None:
         super()._setup(name)
         self._turns = CallerTurns()
-        # Who is in a call to Redis on the connections of the loop: each its thread, or greenlet.
+        # Who is in a call to Redis on the node's connections: each its thread, or greenlet.
         self._calling: list[object] = []
 
     def _is_interrupted(self, runner: Runner) -> bool:
@@ -592,6 +623,7 @@ class RingNode(Node):
     def _leave_by_hand(self, failures: list[StoreError], *, stay: bool) -> None:
         self._own_nothing()
         if self._machine.state in (NodeState.STOPPED, NodeState.NEW):
+            self._close_store()
             return
         self._machine.stop(stay=stay)
         while isinstance(step := self._machine.next(monotonic()), Run):
@@ -600,7 +632,14 @@ class RingNode(Node):
             except StoreError as error:
                 failures.append(error)
         self._publish(self._lease)
-        if self._store is not None:
+        self._close_store()
+
+    def _close_store(self) -> None:
+        """Close the connections of a node without a loop; the next call makes new ones."""
+        # Whoever has a lock of the client's may never let go of it: a call that a signal handler
+        # has interrupted, or a thread that the end of the interpreter has ended.
+        interrupted = threading.get_ident() in self._calling
+        if self._store is not None and not interrupted and not sys.is_finalizing():
             self._store.close()
 
     def _ask(self, make: Callable[[], Run]) -> None:
@@ -613,7 +652,7 @@ class RingNode(Node):
             raise NodeStateError(f"node {self.name!r} has stopped")
         request = runner.ask(make)
         while not request.latch.wait(1.0):
-            if runner.ended.wait(0.001):
+            if runner.ended.wait(0.001) or sys.is_finalizing():
                 raise NodeStateError(f"node {self.name!r} has stopped")
         if request.error is not None:
             raise request.error
@@ -633,12 +672,21 @@ class RingNode(Node):
         """Run a step in the caller's thread, when no loop runs."""
         lease, sent = self._lease, monotonic()
         try:
-            reply = self._get_store().run(step.command)
+            reply = self._run_by_hand(step.command)
         except StoreError as error:
             step.failed(error, monotonic())
             raise
         step.done(reply, sent, monotonic())
         self._publish(lease)
+
+    def _part(self) -> Runner | None:
+        """Own nothing from now on, and begin to leave the ring; what runs the node, if anything."""
+        runner = self._runner
+        if runner is not None:
+            self._stops += 1
+            self._own_nothing()
+            runner.stop()
+        return runner
 
     def _abandon(self) -> None:
         super()._abandon()
@@ -649,6 +697,12 @@ class RingNode(Node):
         self._store = None
         self._turns.abandon()
         self._turns = CallerTurns()
+
+
+def _backend_of_threads() -> Backend:
+    """What a loop runs on in a program of threads, which gevent may have patched."""
+    # Patched in part, a greenlet that waits for the rest would stop all others for ever.
+    return GeventBackend() if greenlets_block() else ThreadBackend()
 
 
 _END = object()
@@ -719,3 +773,19 @@ def _ignore(reply: Any, sent: float, now: float) -> None:
 
 def _ignore_error(error: StoreError, now: float) -> None:
     pass
+
+
+def _leave_at_exit() -> None:
+    """The program ends without having stopped its nodes: those that have a loop leave."""
+    leaving = [
+        (node, runner)
+        for node in remembered()
+        if isinstance(node, RingNode) and (runner := node._part()) is not None
+    ]
+    deadline = monotonic() + _PATIENCE_AT_EXIT
+    for node, runner in leaving:
+        if runner.may_wait() and runner.ended.wait(max(0.0, deadline - monotonic())):
+            node._forget_runner(runner)
+
+
+atexit.register(_leave_at_exit)

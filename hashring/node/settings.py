@@ -9,10 +9,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hashring._version import __version__
-from hashring.core.hashing import HashAlgorithm, hash_algorithm
+from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
 from hashring.core.placement import MAX_POINTS, check_placement
 from hashring.core.ranges import Range
-from hashring.core.value_checks import check_node_name, check_zone, is_number, is_whole
+from hashring.core.value_checks import (
+    check_least_ttl,
+    check_node_name,
+    check_zone,
+    plain_number,
+    plain_whole,
+)
 from hashring.errors import ConfigError
 from hashring.node.node_machine import NodeConfig
 from hashring.protocol.locks.lock_book import LockConfig
@@ -24,6 +30,9 @@ from hashring.store.ring.key_names import RingKeys, ring_keys
 DEFAULT_REPLICAS: Final = 16
 DEFAULT_TTL: Final = 60.0
 DEFAULT_HEARTBEAT_INTERVAL: Final = 10.0
+
+# Enough to find a function of signed points, or of longer ones.
+_TRIED_KEYS: Final = 32
 
 OnChange = Callable[[tuple[Range, ...], tuple[Range, ...]], Any]
 
@@ -109,7 +118,8 @@ class NodeSettings:
                 follow,
                 "a ring that is shared with redis-hashring has no index: leave it out",
             )
-        ttl = _checked_seconds("ttl", ttl)
+        n_replicas = _checked_replicas(n_replicas)
+        ttl = _checked_ttl("ttl", ttl)
         heartbeat_interval = _checked_seconds("heartbeat_interval", heartbeat_interval)
         if ttl < 2 * heartbeat_interval:
             raise ConfigError(
@@ -126,7 +136,7 @@ class NodeSettings:
             weight=checked_weight(n_replicas, weight),
             ttl=ttl,
             heartbeat_interval=heartbeat_interval,
-            algorithm=hash_algorithm(algorithm),
+            algorithm=_checked_algorithm(algorithm),
             placement=check_placement(placement),
             wire=wire,
             on_change=on_change,
@@ -179,26 +189,69 @@ class NodeSettings:
 
 
 def _checked_seconds(setting: str, value: float) -> float:
-    if not is_number(value) or not 0 < value < 1e9:
+    seconds = plain_number(value)
+    if seconds is None or not 0 < seconds < 1e9:
         raise ConfigError(setting, value, "give a positive number of seconds")
-    return float(value)
+    return float(seconds)
+
+
+def _checked_ttl(setting: str, value: float) -> float:
+    return check_least_ttl(setting, _checked_seconds(setting, value))
+
+
+def _checked_replicas(n_replicas: Any) -> int:
+    count = plain_whole(n_replicas)
+    if count is None or count < 1:
+        raise ConfigError(
+            "n_replicas", n_replicas, "give a whole number, at least 1: a node needs a replica"
+        )
+    return count
+
+
+def _checked_algorithm(algorithm: Any) -> HashAlgorithm:
+    """The algorithm, when its points are on the ring.
+
+    A function of the user's own is tried on some keys: to check each point that it gives would
+    cost every question about a key. One that only knows keys of some form may raise.
+    """
+    if not isinstance(algorithm, HashAlgorithm):
+        return hash_algorithm(algorithm)
+    for number in range(_TRIED_KEYS):
+        key = f"key-{number}"
+        try:
+            point = algorithm.point(key)
+        except Exception:  # noqa: BLE001 - what it does on real keys is not known
+            continue
+        whole = plain_whole(point)
+        if whole is None or not 0 <= whole < RING_SIZE:
+            raise ConfigError(
+                "hash_algorithm",
+                algorithm.name,
+                f"its function gives {point!r} for the key {key!r}: return an int in "
+                f"[0, {RING_SIZE}), for example the first 32 bits of the hash",
+            )
+    return algorithm
 
 
 def checked_weight(n_replicas: int, weight: float) -> float:
     """A node's weight, when it may have it.
 
     Raises:
-        ConfigError: it is none, or makes too many points; or the number of replicas is none.
+        ConfigError: it is none, or makes too many points.
     """
-    if not is_whole(n_replicas) or n_replicas < 1:
-        raise ConfigError("n_replicas", n_replicas, "a node needs at least one replica")
-    if not is_number(weight) or not 0 < weight < 1e6:
+    plain = plain_number(weight)
+    if plain is None or not 0 < plain < 1e6:
         raise ConfigError("weight", weight, "give a positive number; 1 is an ordinary node")
-    if round(n_replicas * weight) > MAX_POINTS:
+    try:
+        points = round(n_replicas * plain)
+    except OverflowError:
+        # No float is as large as this count.
+        points = MAX_POINTS + 1
+    if points > MAX_POINTS:
         raise ConfigError(
             "n_replicas", n_replicas, f"times weight {weight} is more than {MAX_POINTS} points"
         )
-    return float(weight)
+    return float(plain)
 
 
 def checked_load(load: Any) -> float | None:
@@ -209,9 +262,10 @@ def checked_load(load: Any) -> float | None:
     """
     if load is None:
         return None
-    if not is_number(load) or not 0 <= load < 1e15:
+    plain = plain_number(load)
+    if plain is None or not 0 <= plain < 1e15:
         raise ConfigError("load", load, "give a finite number, at least 0, or None for no report")
-    return float(load)
+    return float(plain)
 
 
 def _checked_locks(  # noqa: PLR0917 - the node's own arguments, in their order
@@ -225,11 +279,12 @@ def _checked_locks(  # noqa: PLR0917 - the node's own arguments, in their order
 ) -> LockConfig | None:
     if not isinstance(lock, bool):
         raise ConfigError("lock", lock, "say True or False")
-    if limit is not None and not is_whole(limit):
+    most = None if limit is None else plain_whole(limit)
+    if limit is not None and most is None:
         raise ConfigError("limit", limit, "give a number of keys, or None for any number")
-    if limit is not None and limit < 1:
+    if most is not None and most < 1:
         raise ConfigError("limit", limit, "a node that may hold no key should not be started")
-    checked_ttl = ttl if lock_ttl is None else _checked_seconds("lock_ttl", lock_ttl)
+    checked_ttl = ttl if lock_ttl is None else _checked_ttl("lock_ttl", lock_ttl)
     if checked_ttl < 2 * heartbeat_interval:
         raise ConfigError(
             "lock_ttl",
@@ -239,7 +294,7 @@ def _checked_locks(  # noqa: PLR0917 - the node's own arguments, in their order
         )
     config = LockConfig(
         locking=lock,
-        limit=limit,
+        limit=most,
         ttl=checked_ttl,
         idle=ttl if idle is None else _checked_seconds("idle", idle),
         max_handoff_time=(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hashring.core.hashing import RING_SIZE
 from hashring.node.node_machine import NodeMachine, View
 from hashring.node.states import NodeState
+from hashring.protocol.locks.lock_book import LockBook
 
 
 @dataclass(frozen=True)
@@ -112,11 +114,17 @@ def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeSt
         waiting=book.waiting if book else 0,
         refused=book.limit.refused if book else 0,
         unserved=book.limit.unserved if book else 0,
-        held_off=min(book.held_off_for(now), book.config.ttl) if book else 0.0,
+        held_off=_held_off(book, now) if book else 0.0,
         garbage=machine.garbage,
         # A copy made in one step, since the node's own thread counts on.
         **{**vars(counters), "changes": dict(counters.changes)},
     )
+
+
+def _held_off(book: LockBook, now: float) -> float:
+    left = book.held_off_for(now)
+    # Until the next heartbeat says for how long, nobody knows.
+    return left if math.isfinite(left) else book.config.ttl
 
 
 def _since(moment: float | None, now: float) -> float | None:

@@ -278,10 +278,7 @@ class BaseMemberMachine(ABC):
 
     def release(self, partition: int, token: int, now: float) -> bool:
         """The application has stopped working on a partition. Whether that was news."""
-        done = self.membership.release(partition, token, now)
-        # What ends because the member leaves is free once it has left; see `Membership.close`.
-        self._report(done and self.membership.has_given_up(partition))
-        return done
+        return self._report(self.membership.release(partition, token, now))
 
     def wake(self) -> None:
         """Renew at the next opportunity."""
@@ -456,8 +453,12 @@ class BaseMemberMachine(ABC):
         self._due = now + self.again_after(error)
 
     def again_after(self, error: Exception) -> float:
-        """Seconds after which a renewal that failed is tried again."""
-        return min(RETRY, self.interval)
+        """Seconds after which a renewal that failed is tried again.
+
+        With the longest interval and a Redis that was silent for all its time, a third of the ttl
+        is left: enough for more than one attempt.
+        """
+        return min(RETRY, self.interval / 4)
 
     def _departed(self, result: None, now: float) -> None:
         self._turn(Turn.GONE)

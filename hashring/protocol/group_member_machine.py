@@ -113,6 +113,9 @@ class GroupMemberMachine(BaseMemberMachine):
         self._session = ""
         self._claims: dict[int, int] = {}
         self._longest_lease = 0.0
+        self._longest_until = -math.inf
+        self._turn_of_terms = 0
+        self._before: str | None = None
         self._known = NO_PART
         self._leaving: float | None = None
         self._redis_now = 0.0
@@ -208,7 +211,7 @@ class GroupMemberMachine(BaseMemberMachine):
     def enter(self) -> Flow[None]:
         """Join, on the terms that stand where there are some."""
         self._take_up((yield from self._agreed_terms()))
-        self._session, self.view, self._leaving = "", None, None
+        self._session, self.view, self._leaving, self._before = "", None, None, None
         try:
             due = yield from self._join()
         except BaseException as error:
@@ -236,10 +239,16 @@ class GroupMemberMachine(BaseMemberMachine):
         return now + pause
 
     def _take_up(self, terms: Terms) -> None:
+        """Live by these terms from the next renewal on."""
+        self._turn_of_terms += 1
+        if terms.ttl >= self._longest_lease:
+            self._longest_lease = terms.ttl
+        elif terms.ttl < self.terms.ttl:
+            # As long as a group's state has it; see :class:`GroupState`.
+            self._longest_until = max(self._longest_until, self.now + 2 * self.terms.ttl)
         self.terms = self.offered = terms
         self.interval = min(self.interval, terms.ttl / 3)
         self.membership.ttl = terms.ttl
-        self._longest_lease = max(self._longest_lease, terms.ttl)
         self.grace = terms.max_handoff_time
 
     def _agreed_terms(self) -> Flow[Terms]:
@@ -289,13 +298,20 @@ class GroupMemberMachine(BaseMemberMachine):
             self._claims,
             words.loads,
             self._longest_lease,
+            self._turn_of_terms,
+            self.stage is Stage.LEAVING,
         )
 
     def _join(self) -> Flow[bool]:
         """Join as a new session, with what is still held; whether the next step is this one's."""
-        before, self._session = self._session, self._new_session()
+        if self._before is None:
+            self._before, self._session = self._session, self._new_session()
+        # Else nobody knows whether this session has joined: it is asked again, and takes the place
+        # of the one before, if that still has it.
+        before = self._before
         self._claims = self.membership.held(self.now)
         answer = yield join(self._keys, self._facts(), self.terms, before)
+        self._before = None
         if isinstance(answer, Taken):
             self._session = before
             raise MemberExists(self.group, self.member, answer.expires_in)
@@ -314,6 +330,8 @@ class GroupMemberMachine(BaseMemberMachine):
         """Renew and report, or come back as a new session."""
         if self.offered != self.terms:
             self._take_up(self.offered)
+        if self.terms.ttl < self._longest_lease and self.now >= self._longest_until:
+            self._longest_lease = self.terms.ttl
         answer = yield beat(
             self._keys,
             self._facts(),
@@ -327,7 +345,7 @@ class GroupMemberMachine(BaseMemberMachine):
         if answer is None:
             return (yield from self._come_back())
         sent = self.sent
-        self._awaited = None
+        self._awaited = self._before = None
         view = answer.view
         if view is None:
             # Read later than the lease was renewed, so it has all that a lease of then goes by.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from hashring.core.groups import lease_table
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease, Rules
@@ -12,9 +13,13 @@ from hashring.protocol.base_member_machine import BaseMemberMachine
 from hashring.protocol.flow import Flow, committed
 from hashring.store.lease_challenge.commands import (
     ChallengeKeys,
+    TableReading,
     read_table,
     write_table,
 )
+
+_ONE_FOR_ALL: Final = "give all members the same"
+_ONE_TTL: Final = f"{_ONE_FOR_ALL}; to change it, stop all of them first"
 
 
 class FixedMachine(BaseMemberMachine):
@@ -24,7 +29,7 @@ class FixedMachine(BaseMemberMachine):
         group, keys: the challenge's name, and its keys.
         member: the member's name.
         partitions: how many; the same for all members.
-        rules: the time spans.
+        rules: the time spans; ``ttl`` is the same for all members.
         new_suffix: tells this process from others of its name; a different text each time.
         chance: a number ``0 <= x < 1``, another one each time.
     """
@@ -62,13 +67,15 @@ class FixedMachine(BaseMemberMachine):
         """Renew for the first time."""
         # Two processes of one name are two members: each holds its own leases.
         self._me = f"{self.member}#{self._new_suffix()}"
-        self._was_there = self._saw_table = False
+        # Whether it saw a table stands: Redis may lose it between a stop and a start, while others
+        # still hold partitions.
+        self._was_there = False
         yield from self.renew()
 
     def renew(self) -> Flow[float]:
         """Renew, let go, take and ask, in one step of the table."""
         now, asked_at, after = yield from committed(self._what, self._renewal)
-        self._was_there = True
+        self._was_there = self._saw_table = True
         held = after.held(self._me, now)
         revoked = {p: x.expires for p, x in held.items() if x.wanted_by is not None}
         view = MemberView(
@@ -83,7 +90,7 @@ class FixedMachine(BaseMemberMachine):
         claims = self.membership.held(self.now)
         reading = yield read_table(self._keys)
         asked_at = self.sent
-        table = self._table(reading.table)
+        table = self._table(reading)
         # A newcomer knows of a loss, too, if there was a table when it looked before.
         lost = reading.table is None and self._saw_table
         self._saw_table |= reading.table is not None
@@ -105,11 +112,16 @@ class FixedMachine(BaseMemberMachine):
         # Members that stood in each other's way are not to meet again.
         return pause * self._chance() if isinstance(error, WriteConflict) else pause
 
-    def _table(self, found: LeaseTable | None) -> LeaseTable:
+    def _table(self, reading: TableReading) -> LeaseTable:
+        found, ttl = reading.table, self._rules.ttl
         if found is None:
             return LeaseTable(self.partitions)
         if found.partitions != self.partitions:
-            raise GroupMismatch(self._group, "partitions", self.partitions, found.partitions)
+            raise GroupMismatch(
+                self._group, "partitions", self.partitions, found.partitions, remedy=_ONE_FOR_ALL
+            )
+        if (other := found.other_ttl(ttl, reading.now)) is not None:
+            raise GroupMismatch(self._group, "ttl", ttl, other, remedy=_ONE_TTL)
         return found
 
     def _concerned(self, before: LeaseTable | None, after: LeaseTable) -> set[str]:

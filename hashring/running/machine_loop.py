@@ -6,12 +6,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-from hashring.errors import RedisUnavailable, StoreError
+from hashring.errors import HashringError, RedisUnavailable, StoreError
 from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
 from hashring.protocol.silent_subscription import Silence, Silent
 from hashring.running.loop_log import LoopLog
 from hashring.running.threads_and_greenlets import Inbox
 from hashring.store.interface import Message, Store, Subscribed, Subscription, Unsubscribed
+from hashring.store.redis_answers import told_failure
 
 logger = LoopLog("hashring")
 
@@ -60,9 +61,6 @@ class Loop:
 
     ``tell`` may be called by any thread, and in a signal handler.
     """
-
-    failures: ClassVar[type[Exception]] = Exception
-    """What a call may fail with; also an answer that nobody understands."""
 
     listen: ClassVar[float] = 0.2
     """Seconds between two looks of a listener at whether it is over."""
@@ -135,15 +133,22 @@ class Loop:
         with self._lock:
             word(self.clock())
 
-    def _run(self, step: Run, store: Store) -> Exception | None:
+    def _is_callers(self, error: Exception) -> bool:
+        """Whether an error is for somebody who called the loop, and is to end it."""
+        return False
+
+    def _run(self, step: Run, store: Store) -> HashringError | None:
         """Run a command and tell the machine how it went; what went wrong."""
         sent = self.clock()
         try:
             reply = self._ground.call(store.run, step.command)
-        except self.failures as error:
+        except Exception as error:
+            if self._is_callers(error):
+                raise
+            failure = told_failure(error, step.command)
             with self._lock:
-                step.failed(error, self.clock())  # type: ignore[arg-type]
-            return error
+                step.failed(failure, self.clock())  # type: ignore[arg-type]
+            return failure
         with self._lock:
             step.done(reply, sent, self.clock())
         return None
@@ -155,7 +160,9 @@ class Loop:
         self._listening = step.number
         try:
             self._ground.spawn(lambda: self._listener(step), f"{self.label} listener".lstrip())
-        except Exception as raised:  # noqa: BLE001 - the process may have no more threads
+        except Exception as raised:  # the process may have no more threads
+            if self._is_callers(raised):
+                raise
             error = RedisUnavailable(f"there is no thread to listen in: {raised}")
             error.__cause__ = raised
             self._say(lambda now: self._unsubscribed(step.number, error, now))

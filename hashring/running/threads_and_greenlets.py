@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
+from hashring.errors import MissingDependencyError
 from hashring.monkey_patching import original, threads_are_greenlets
 
 T = TypeVar("T")
@@ -238,10 +239,13 @@ class GeventBackend:
     """Greenlets of the calling thread's hub; other threads may put into its inboxes."""
 
     def __init__(self) -> None:
-        import gevent.event  # noqa: PLC0415 - gevent is loaded only by those who use it
-        import gevent.monkey  # noqa: PLC0415
-        import gevent.queue  # noqa: PLC0415
-        import gevent.threadpool  # noqa: PLC0415
+        try:
+            import gevent.event  # noqa: PLC0415 - gevent is loaded only by those who use it
+            import gevent.monkey  # noqa: PLC0415
+            import gevent.queue  # noqa: PLC0415
+            import gevent.threadpool  # noqa: PLC0415
+        except ImportError as error:
+            raise MissingDependencyError("gevent_start()", "gevent") from error
 
         self._gevent = gevent
         self._home = _Home(gevent)
@@ -461,8 +465,7 @@ def start_native_thread(target: Callable[[], None], name: str) -> Latch:
             target()
         finally:
             if patched:
-                # Patched sockets have given the thread a hub, which holds descriptors.
-                sys.modules["gevent"].get_hub().destroy(destroy_loop=True)
+                _destroy_hub(sys.modules["gevent"].get_hub())
             ended.set()
 
     if patched:
@@ -470,6 +473,15 @@ def start_native_thread(target: Callable[[], None], name: str) -> Latch:
     else:
         threading.Thread(target=run, name=name, daemon=True).start()
     return ended
+
+
+def _destroy_hub(hub: Any) -> None:
+    """Destroy the hub that patched sockets have given the caller's thread: it holds descriptors."""
+    hub.destroy(destroy_loop=True)
+    # gevent leaves the hub in the middle of raising LoopExit here. Suspended like that it is never
+    # freed, nor is any frame of the thread with what is in it.
+    if not hub.dead:
+        hub.throw()
 
 
 class NativeThreads:

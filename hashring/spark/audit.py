@@ -220,12 +220,14 @@ def work_slices(
     """
     asof = history if isinstance(history, AsOf) else as_of(history)
     fraction = sampled_fraction(rows)
-    # Also of rows that cannot be judged: so it reads two columns of the log alone.
+    # Two columns of the log are read alone, and so rows that cannot be judged as well.
     sample = (work.sample(fraction) if fraction < 1 else work).select(
         key_text(work, key).alias("key"), _micros(work, start).alias("start")
     )
     judgeable = _judgeable(_reasoned(work, asof, key=key, node=node, start=start, end=end))
-    return find_slices(sample.dropna(), fraction, judgeable, _Marks(asof).of("end", "node"), rows)
+    # Not times so early that differences would overflow.
+    sample = sample.where(F.col("start") >= asof.begins).dropna()
+    return find_slices(sample, fraction, judgeable, _Marks(asof).of("end", "node"), rows)
 
 
 def counted_audit(
@@ -338,8 +340,9 @@ class _Marks:
         self._zero = asof.ends - (1 << 61 - self._bits)
 
     def of(self, end: str, node: str) -> Column:
-        since = F.greatest(F.col(end) - self._zero, F.lit(0))
-        held = F.least(since, F.lit((1 << 62 - self._bits) - 1))
+        # Held first: the difference to an end like a database's `infinity` would overflow.
+        last = self._zero + (1 << 62 - self._bits) - 1
+        held = F.least(F.greatest(F.col(end), F.lit(self._zero)), F.lit(last)) - self._zero
         return F.shiftleft(held, self._bits).bitwiseOR(F.col(node).cast("bigint"))
 
     def node(self, mark: str) -> Column:

@@ -3,34 +3,61 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
+from hashring.core.printable import printable
 from hashring.errors import OutputRefused
 
 _LOCK: Final = "_lock"
+_SHOWN: Final = 20
 
 
 @contextmanager
-def alone(place: Path, path: str, doing: str, lock: str = _LOCK) -> Iterator[None]:
+def alone(
+    place: Path, path: str, doing: str, lock: str = _LOCK, *, shared: bool = False
+) -> Iterator[None]:
     """Keep other processes from rewriting the same files; the system ends it with the process.
 
     Args:
-        doing: what the other process does, as a verb, for the error.
+        doing: what this process does, as a verb, for the error of another one.
         lock: the name of the file that is locked.
+        shared: also let others in that come with ``shared``.
 
     Raises:
-        OutputRefused: another process does it.
+        OutputRefused: another process is at these files, or the lock cannot be written.
     """
-    with (place / lock).open("a") as file:
+    wanted = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputRefused(path, f"another process {doing} it") from None
-        try:
-            yield
-        finally:
-            # A child forked meanwhile has the file open, too, and closing it here would not do.
-            fcntl.flock(file, fcntl.LOCK_UN)
+            opened = (place / lock).open("a+", encoding="ascii", errors="replace")
+        except PermissionError as error:
+            raise OutputRefused(path, f"no right to write into {place}") from error
+        with opened as file:
+            try:
+                fcntl.flock(file, wanted | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                verb = printable(file.read(_SHOWN)) or doing
+                raise OutputRefused(path, f"another process {verb} it") from None
+            try:
+                # Else the directory has been replaced meanwhile, and the lock with it.
+                if _is_at(file, place / lock):
+                    file.truncate(0)
+                    file.write(doing)
+                    file.flush()
+                    yield
+                    return
+            finally:
+                # A child forked meanwhile has the file open, too, and closing it here would not do.
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _is_at(file: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
-from pyspark.sql.types import IntegralType, NumericType, StringType
+from pyspark.sql.types import NumericType
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ranges import Range
@@ -23,7 +23,13 @@ from hashring.core.readable import counted
 from hashring.errors import ColumnError, ConfigError
 from hashring.spark.arrays_to_spark import array_columns
 from hashring.spark.column_checks import column_type
-from hashring.spark.key_points import key_point
+from hashring.spark.key_points import (
+    HASHED_BY,
+    KEYED_BY,
+    WEIGHED_BY,
+    has_points_of,
+    key_point,
+)
 from hashring.spark.range_filter import MOST_RANGES, within
 from hashring.spark.range_lookup_columns import (
     code_steps,
@@ -47,9 +53,6 @@ _COLUMNS: Final = {
     "weight": "double",
     "bad_weights": "bigint",
 }
-
-HASHED_BY: Final = "hash_algorithm"
-"""In the metadata of a histogram's column ``start``: by what its points were computed."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -83,7 +86,7 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
 
     Raises:
         ColumnError: a column is missing, or of a type that it cannot have.
-        ConfigError: the histogram is of points by another hash algorithm.
+        ConfigError: the histogram is of another hash algorithm, weight or key.
     """
     for name in _COLUMNS:
         if name not in histogram.columns:
@@ -95,11 +98,7 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
                 f"is {kind.simpleString()}: make the histogram with point_histogram, and keep it "
                 f"in Parquet",
             )
-    hashed_by = histogram.schema["start"].metadata.get(HASHED_BY, algorithm)
-    if hashed_by != algorithm:
-        raise ConfigError(
-            "histogram", hashed_by, f"the ring hashes with {algorithm}: make the histogram by that"
-        )
+    _check_made_so(histogram, key, weight, algorithm, again=rows is not None)
     numbers = (F.col(name).cast(kind).alias(name) for name, kind in _COLUMNS.items())
     told = histogram.select(*numbers).toArrow()
     known = told.filter(pc.is_valid(told["start"]))
@@ -150,6 +149,39 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
     return found
 
 
+def _check_made_so(
+    histogram: DataFrame, key: str, weight: str | None, algorithm: str, *, again: bool
+) -> None:
+    """Check that a histogram was made as the question is asked, as far as its metadata says.
+
+    Args:
+        again: whether rows are counted again, whose keys and weights are added to its own.
+
+    Raises:
+        ConfigError: it was not.
+    """
+    made = histogram.schema["start"].metadata
+    hashed_by = made.get(HASHED_BY, algorithm)
+    if hashed_by != algorithm:
+        raise ConfigError(
+            "histogram", hashed_by, f"the ring hashes with {algorithm}: make the histogram by that"
+        )
+    weighed_by = made.get(WEIGHED_BY, weight)
+    if weighed_by != weight and (again or weight is not None):
+        has = "no weights" if weighed_by is None else f"the weights of column {weighed_by!r}"
+        raise ConfigError(
+            "weight", weight, f"the histogram has {has}: ask by the same, or make another histogram"
+        )
+    keyed_by = made.get(KEYED_BY, key)
+    if again and keyed_by != key:
+        raise ConfigError(
+            "key",
+            key,
+            f"the histogram has the keys of column {keyed_by!r}: ask by the same, or make another "
+            f"histogram",
+        )
+
+
 def _as_wide_as_the_widest(low: Longs, high: Longs) -> tuple[Longs, Longs]:
     """The buckets of histograms of several sizes, put together, as those of the fewest buckets.
 
@@ -192,12 +224,8 @@ def _second_look(  # noqa: PLR0917 - as above
     algorithm: str,
 ) -> DataFrame:
     """The rows of some buckets, by one more than their codes; those of others by 0."""
-    if "point" in rows.columns:
-        kind = column_type(rows, "point")
-        if not isinstance(kind, IntegralType | StringType):
-            raise ColumnError("point", f"is {kind.simpleString()}; a point is an integer: drop it")
-        # Text, as each column of a CSV is.
-        at = F.col("point").cast("bigint") if isinstance(kind, StringType) else F.col("point")
+    if has_points_of(rows, key, algorithm):
+        at = F.col("point")
         # Of many, what lies between them is most of the ring.
         if len(edges) <= MOST_RANGES:
             rows = rows.where(within(at, edges))

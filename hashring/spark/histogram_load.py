@@ -31,8 +31,9 @@ def load_of_histogram(
     Args:
         histogram: see :func:`hashring.spark.point_histogram`.
         rows: the rows that the histogram counted. Those in buckets where the owner changes are
-            counted again, for which Spark reads their column ``point``, if they have it, or their
-            keys. Without the rows, such a bucket is shared out by the number of its points.
+            counted again, for which Spark reads their column ``point``, if its metadata says that
+            :func:`hashring.spark.with_owner` computed it of this key, or their keys. Without the
+            rows, such a bucket is shared out by the number of its points.
 
     Returns:
         As :func:`hashring.spark.load`, and ``estimated``: how many of ``keys`` were shared out.
@@ -40,7 +41,8 @@ def load_of_histogram(
     Raises:
         EmptyRingError: the ring has no nodes.
         ColumnError: a column is missing, or of a type that it cannot have.
-        ConfigError: the histogram is of points by another hash algorithm.
+        ConfigError: the histogram is of another hash algorithm or weight, or, with the rows, of
+            another key.
     """
     if not ring.node_count:
         raise EmptyRingError

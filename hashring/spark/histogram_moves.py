@@ -29,13 +29,14 @@ def moves_of_histogram(  # noqa: PLR0917 - as those of moves
 
     Computed at once. The arguments are those of :func:`hashring.spark.load_of_histogram`. Buckets
     are counted again only at the bounds of what moves; of up to 64 such buckets and with a column
-    ``point``, Spark reads only what may hold them.
+    ``point`` of :func:`hashring.spark.with_owner`, Spark reads only what may hold them.
 
     Returns:
         As :func:`hashring.spark.moves`, and ``estimated``: how many of ``keys`` were shared out.
 
     Raises:
-        EmptyRingError, ConfigError: as for :func:`hashring.spark.moves`.
+        EmptyRingError: as for :func:`hashring.spark.moves`.
+        ConfigError: so, too; and as for :func:`hashring.spark.load_of_histogram`.
         ColumnError: a column is missing, or of a type that it cannot have.
     """
     pairs, old_nodes, new_nodes = _overlaid(before, after)

@@ -39,7 +39,7 @@ def _is_list(items: type[DataType]) -> Callable[[DataType], bool]:
 
 _EVENTS: Final[Mapping[str, Callable[[DataType], bool]]] = {
     "epoch": lambda kind: isinstance(kind, IntegralType),
-    "at": lambda kind: isinstance(kind, TimestampType | TimestampNTZType),
+    "at": lambda kind: isinstance(kind, TimestampType),
     "kind": lambda kind: isinstance(kind, StringType),
     "nodes": _is_list(StringType),
     "points": _is_list(IntegralType),
@@ -68,7 +68,11 @@ def history_of(
     for name, fits in _EVENTS.items():
         kind = column_type(events, name)
         if not isinstance(kind, NullType) and not fits(kind):
-            raise ColumnError(name, f"is {kind.simpleString()}; export the table events anew")
+            remedy = "export the table events anew"
+            if isinstance(kind, TimestampNTZType):
+                # Spark would read it in the time zone of the session.
+                remedy = f"its time zone is unknown: cast it to TIMESTAMP, or {remedy}"
+            raise ColumnError(name, f"is {kind.simpleString()}; {remedy}")
     optional = [name for name in ("id", "tag", "prev") if name in events.columns]
     kinds = [kind.value for kind in ChangeKind]
     rows = (

@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import StringType, StructField, StructType
 
+from hashring.core.printable import printable
 from hashring.errors import (
     ConfigError,
     HashringError,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 FORMATS: Final = ("parquet", "csv", "json")
 CORRUPT: Final = "_corrupt_record"
 """Spark's column for the text of a record that does not fit the schema."""
+_FILE: Final = "__hashring_file"
+_SHOWN: Final = 60
 _OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 _CSV: Final = {"header": True, "enforceSchema": False, "columnPruning": False}
 """A schema names columns as the header does: else a column would be taken for another. And a record
@@ -63,6 +66,20 @@ class Input:
             return self.frame, lambda: 0
         counts = Counts(self._raw, bad=F.count_if(is_bad()))
         return _good(counts.frame), lambda: counts.get()["bad"]
+
+    def whole(self) -> DataFrame:
+        """The frame, of which no record may be missing. Reads the files once.
+
+        Raises:
+            InputDamaged: a record does not fit the schema, as in a file that is cut short.
+        """
+        if self._raw is not None:
+            # With all columns: a record is malformed by those that are read.
+            named = self._raw.select("*", F.input_file_name().alias(_FILE))
+            for row in named.where(is_bad()).take(1):
+                text = printable(row[CORRUPT])[:_SHOWN]
+                raise InputDamaged(row[_FILE], f"no record of this schema: {text}")
+        return self.frame
 
 
 def is_bad() -> Column:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from hashring.spark.input import Input
 
+_TEXTS: Final = ("csv", "json", "xml")
 _INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
 
 
@@ -68,6 +69,21 @@ def _example(kind: DataType) -> str:
     if isinstance(kind, NumericType):
         return ", for example with format_string (Spark writes 1e7 as 1.0E7, Python as 10000000.0)"
     return ""
+
+
+def check_kept(df: DataFrame, key: str, format: str | None) -> None:
+    """Check that files of a format hold a key as it is.
+
+    Raises:
+        ColumnError: the key is binary, and the format would hold a text of it, which is another
+            key with another owner; or there is no such column.
+    """
+    if format in _TEXTS and isinstance(column_type(df, key), BinaryType):
+        raise ColumnError(
+            key,
+            f"is binary, which {format} holds as a text that is another key: write Parquet; if "
+            f"others need {format}, write hex({key}) of that",
+        )
 
 
 def check_keys(source: Input, key: str) -> None:

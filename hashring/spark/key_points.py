@@ -6,11 +6,12 @@ The text that is hashed is that of :mod:`hashring.spark.key_column`.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import LongType
 
 from hashring.core.hashing import hash_algorithm
 from hashring.spark.column_checks import quoted
@@ -23,6 +24,12 @@ logger = logging.getLogger("hashring.spark")
 
 NATIVE_ALGORITHMS: Final = ("crc-32", "jamcrc")
 """The hash algorithms that Spark computes in generated code; others go through Python."""
+
+HASHED_BY: Final = "hash_algorithm"
+KEYED_BY: Final = "key"
+WEIGHED_BY: Final = "weight"
+"""In the metadata of a column of points: by what they were computed, and of which column. In that
+of a histogram's column ``start`` also the column of weights, null for none."""
 
 
 def is_native(algorithm: str) -> bool:
@@ -38,6 +45,22 @@ def key_point(df: DataFrame, key: str, algorithm: str) -> Column:
         MissingDependencyError: the algorithm's package is not installed.
     """
     return _hashed(key_text(df, key), algorithm)
+
+
+def points_of(key: str, algorithm: str) -> dict[str, Any]:
+    """The metadata of a column of these points. Parquet keeps it; CSV and JSON do not."""
+    return {HASHED_BY: algorithm, KEYED_BY: key}
+
+
+def has_points_of(df: DataFrame, key: str, algorithm: str) -> bool:
+    """Whether a frame has a column ``point`` which is known to be that of this key."""
+    found = [field for field in df.schema.fields if field.name == "point"]
+    wanted = points_of(key, algorithm).items()
+    return (
+        len(found) == 1
+        and isinstance(found[0].dataType, LongType)
+        and wanted <= found[0].metadata.items()
+    )
 
 
 def point(key: Column | str, algorithm: str = "crc-32") -> Column:

@@ -6,7 +6,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,7 +16,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
+from hashring.spark.appended import check_form, files_there, fitted
 from hashring.spark.column_checks import check_distinct, quoted
+from hashring.spark.directory_lock import alone
+from hashring.spark.directory_swap import put_back, swap
 from hashring.spark.input import FORMATS, exactly, format_of, local_path
 from hashring.spark.row_counts import Counts
 
@@ -76,12 +79,16 @@ class Output:
     mode: str = "error"
     options: Mapping[str, str] = field(default_factory=dict)
 
-    def check(self, spark: SparkSession) -> None:
+    def check(self, spark: SparkSession, partition_by: Sequence[str] = ()) -> None:
         """Check before the long work that it can be written.
+
+        Args:
+            partition_by: as for :meth:`write`.
 
         Raises:
             OutputExists: it is there already, and the mode is ``error``.
-            OutputRefused: it cannot be written there, or not replaced whole or not at all.
+            OutputRefused: it cannot be written there, or not replaced whole or not at all; or files
+                that are there are of another format, or in other directories.
             ConfigError: neither path nor table, both, or no format; no such mode; no name of a
                 table, or no such schema.
         """
@@ -102,6 +109,19 @@ class Output:
                 )
         elif self.mode == "error" or not local.is_dir():
             check_new(local)
+        self._check_form(spark, local, partition_by)
+
+    def _check_form(
+        self, spark: SparkSession, local: Path | None, partition_by: Sequence[str]
+    ) -> Sequence[str]:
+        """The files that are appended to, checked for their format and directories."""
+        assert self.path is not None
+        # A format that is no plain files has checks of its own.
+        if self.mode != "append" or self._format() not in FILE_FORMATS:
+            return ()
+        found = files_there(spark, self.path, local)
+        check_form(self.path, found, self._format(), partition_by)
+        return found
 
     def _check_table(self, spark: SparkSession, table: str) -> None:
         schema = table.rpartition(".")[0]
@@ -153,19 +173,23 @@ class Output:
                 system only.
 
         On this machine's file system, files are written aside and take their place at the end: a
-        new output or a replaced one in one step, appended files one by one. Elsewhere it is
+        new output or a replaced one in one step, appended files one by one. Meanwhile no other
+        process replaces what is there, and only appends are let in together. Elsewhere it is
         Spark's own commit protocol that keeps half of a job from being seen: a directory without
         the file ``_SUCCESS`` is not finished. A table is replaced by one that was written aside,
         unless its format has transactions.
 
         Raises:
             OutputExists: it is there already, or somebody else has written it meanwhile.
-            OutputRefused: the workers of a cluster wrote it to disks of their own.
-            ColumnError: two columns have one name, or a table has others.
+            OutputRefused: another process changes it, or the workers of a cluster wrote it to
+                disks of their own; or as for :meth:`check`.
+            ColumnError: two columns have one name, or what is appended to has others.
         """
         spark = df.sparkSession
-        self.check(spark)
+        self.check(spark, partition_by)
         check_distinct(df)
+        if self.path is not None:
+            df = self._fitted(df, local_path(spark, self.path), partition_by)
         written = None
         if is_on_workers(spark, self.path):
             written = Counts(df, rows=F.count(F.lit(1)))
@@ -186,7 +210,8 @@ class Output:
         local = local_path(spark, self.path)
         if local is None:
             try:
-                writer.mode(self.mode).save(self.path)
+                with cancelled(spark):
+                    writer.mode(self.mode).save(self.path)
             except AnalysisException as error:
                 if error.getCondition() == "PATH_ALREADY_EXISTS":
                     raise OutputExists(self.path) from error
@@ -195,16 +220,34 @@ class Output:
                 self.check_whole(spark, self.path, written.get()["rows"])
             return
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
-        try:
-            with cancelled(spark):
-                writer.save(f"file://{aside}")
-            if written:
-                self.check_whole(spark, f"file://{aside}", written.get()["rows"])
-            if beside:
-                beside(aside)
-            self._take_place(aside, local)
-        finally:
-            remove(aside)
+        if self.mode != "error":
+            put_back(local)
+        with self._locked(local) as is_locked:
+            try:
+                with cancelled(spark):
+                    writer.save(f"file://{aside}")
+                if written:
+                    self.check_whole(spark, f"file://{aside}", written.get()["rows"])
+                if beside:
+                    beside(aside)
+                # Another process may have made it since.
+                with nullcontext() if is_locked else self._locked(local):
+                    self._take_place(aside, local)
+            finally:
+                remove(aside)
+
+    def _fitted(self, df: DataFrame, local: Path | None, partition_by: Sequence[str]) -> DataFrame:
+        """The frame with its columns in the order of the files that are appended to."""
+        assert self.path is not None
+        spark, name = df.sparkSession, self._format()
+        found = self._check_form(spark, local, partition_by)
+        if not found:
+            return df
+        reader = spark.read
+        if name == "csv":
+            reader = reader.options(**CSV_OPTIONS).options(**self.options).option("header", True)
+        place = self.path.rstrip("/") if local is None else f"file://{local}"
+        return fitted(df, reader, exactly(f"{place}/{found[0]}"), self.path, name, partition_by)
 
     def _writer(
         self, df: DataFrame, name: str | None, partition_by: Sequence[str]
@@ -217,6 +260,17 @@ class Output:
             writer = writer.format(name)
         return writer.partitionBy(*partition_by) if partition_by else writer
 
+    @contextmanager
+    def _locked(self, local: Path) -> Iterator[bool]:
+        """Keep others out of files that are there: jobs may append at once, and nothing else."""
+        if self.mode == "error" or not local.is_dir():
+            yield False
+            return
+        is_append = self.mode == "append"
+        doing = "appends to" if is_append else "overwrites"
+        with alone(local, str(self.path), doing, shared=is_append):
+            yield True
+
     def _take_place(self, aside: Path, local: Path) -> None:
         if not local.exists():
             self._give_name(aside, local)
@@ -228,17 +282,7 @@ class Output:
                     place.parent.mkdir(parents=True, exist_ok=True)
                     part.rename(place)
         elif self.mode == "overwrite":
-            before = aside.with_name(f"{aside.name}.before")
-            local.rename(before)
-            try:
-                self._give_name(aside, local)
-            except OutputExists:
-                remove(before)
-                raise
-            except BaseException:
-                before.rename(local)
-                raise
-            remove(before)
+            swap(aside, local)
         else:
             raise OutputExists(str(self.path))
 
@@ -279,11 +323,12 @@ class Output:
             _describe(spark, whole, aside, found.description)
             with cancelled(spark):
                 fitted.insertInto(aside)
-            spark.sql(f"ALTER TABLE {whole} RENAME TO {before}")
             try:
+                spark.sql(f"ALTER TABLE {whole} RENAME TO {before}")
                 spark.sql(f"ALTER TABLE {aside} RENAME TO {whole}")
             except BaseException:
-                spark.sql(f"ALTER TABLE {before} RENAME TO {whole}")
+                if spark.catalog.tableExists(before) and not spark.catalog.tableExists(whole):
+                    spark.sql(f"ALTER TABLE {before} RENAME TO {whole}")
                 raise
             spark.sql(f"DROP TABLE {before}")
         finally:

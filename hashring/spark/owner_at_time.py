@@ -36,8 +36,8 @@ from hashring.spark.range_table_arrays import DEEP_STEP, Longs, RangeTable, rang
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NEVER: Final = 2**62
-"""The end of a period that is still open, in microseconds."""
+NEVER: Final = 2**63 - 1
+"""The end of a period that is still open, in microseconds: no work lasts longer."""
 _VERSION = "__hashring_version"
 _STRIP = "__hashring_strip"
 _PERIOD = "__hashring_period"

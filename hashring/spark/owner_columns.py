@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
+from hashring.core.printable import printable
 from hashring.core.ring import Ring
-from hashring.errors import ConfigError
+from hashring.errors import ConfigError, OutputRefused
 from hashring.spark.column_checks import check_free, check_not_own
-from hashring.spark.key_points import is_native, key_point, point
+from hashring.spark.key_points import is_native, key_point, point, points_of
 from hashring.spark.older_pyspark import IS_4_0, by_partition_number
 from hashring.spark.ring_columns import CodeColumns, pair_columns, ring_columns
 from hashring.spark.session import running_session
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 _CODE = "__hashring_code"
 _FILE = "__hashring_file"
+_NO_OWNER: Final = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^")
+"""Beside control characters, what Spark writes as ``%`` and two digits."""
+_MOST_BYTES: Final = 255
+_SHOWN: Final = 60
 _MOST_GENERATED: Final = 95
 """Columns of a frame to which some may be added before Spark gives up whole-stage generated code,
 at 100 (``spark.sql.codegen.maxFields``). Beyond, each projection copies all columns of a row: then
@@ -67,7 +73,8 @@ def with_owner(df: DataFrame, ring: Ring, key: str = "key") -> DataFrame:
     Returns:
         The frame with ``point`` BIGINT and ``owner`` STRING; both null where the key is null or
         empty. The same owner as ``ring.owner(key)``. The rows, their order and their partitioning
-        stay as they are.
+        stay as they are. The metadata of ``point``, which Parquet keeps, names the hash algorithm
+        and the key's column.
 
     Raises:
         EmptyRingError: the ring has no nodes.
@@ -101,8 +108,9 @@ def _with_told(
         check_free(df, "point", *told)
         hashed = key_point(df, key, algorithm)
         at_once = columns.code(hashed)
+        named = hashed.alias("point", metadata=points_of(key, algorithm))
         wide = (columns.told(attribute, at_once).alias(name) for name, attribute in told.items())
-        return df.select("*", hashed.alias("point"), *wide)
+        return df.select("*", named, *wide)
     coded = _coded(df, columns, ring, key, *told)
     code = F.col(_CODE)
     added = (columns.told(attribute, code).alias(name) for name, attribute in told.items())
@@ -112,8 +120,36 @@ def _with_told(
 def _coded(df: DataFrame, columns: CodeColumns, ring: Ring, key: str, *added: str) -> DataFrame:
     check_free(df, "point", *added)
     check_not_own(df)
-    hashed = df.withColumn("point", key_point(df, key, ring.hash_algorithm.name))
-    return columns.with_code(hashed, "point", _CODE)
+    algorithm = ring.hash_algorithm.name
+    hashed = key_point(df, key, algorithm).alias("point", metadata=points_of(key, algorithm))
+    return columns.with_code(df.select("*", hashed), "point", _CODE)
+
+
+def check_directories(ring: Ring, where: str, *, is_disk: bool) -> None:
+    """Check that each node can have a directory ``owner=<node>``, as Spark writes its name.
+
+    Args:
+        where: the output, for the error.
+        is_disk: whether a name may have as many bytes as a disk takes.
+
+    Raises:
+        OutputRefused: a node cannot.
+    """
+    for node in ring.nodes:
+        if node == _NO_OWNER:
+            raise OutputRefused(
+                where, f"a node is named {node}, as Spark names the directory of rows without one"
+            )
+        size = sum(
+            3 if char in _ESCAPED or char < " " else len(char.encode()) for char in f"{node}"
+        ) + len("owner=")
+        if is_disk and size > _MOST_BYTES:
+            raise OutputRefused(
+                where,
+                f"the directory of node {printable(node)[:_SHOWN]}... would have a name of {size} "
+                f"bytes, and a disk takes {_MOST_BYTES}: write it without a directory for each "
+                f"owner",
+            )
 
 
 def partition_by_owner(
@@ -125,7 +161,8 @@ def partition_by_owner(
     their points; the last partition holds the rows without an owner. Written with
     ``.write.partitionBy("owner").parquet(path)``, each node's keys are in ``path/owner=<node>``,
     in as many files, which that node can read alone. Spark writes some characters of a name as in
-    a URL: the directory of ``host:17`` is ``owner=host%3A17``.
+    a URL: the directory of ``host:17`` is ``owner=host%3A17``. On most disks a
+    directory's name has 255 bytes at most; a node's name may be longer.
 
     Args:
         files_per_owner: how many tasks write a node's rows: with fewer nodes than cores, more

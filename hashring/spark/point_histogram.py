@@ -11,8 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.hashing import hash_algorithm as algorithm_of_name
 from hashring.errors import ConfigError
-from hashring.spark.histogram_counts import HASHED_BY
-from hashring.spark.key_points import key_point
+from hashring.spark.key_points import WEIGHED_BY, key_point, points_of
 from hashring.spark.weight_sums import CODE, weighed
 
 if TYPE_CHECKING:
@@ -39,13 +38,14 @@ def point_histogram(
         buckets: a power of two. With more, fewer rows are in buckets where an owner changes.
 
     Histograms of different rows may be put together with ``unionAll``, also of different buckets:
-    they answer for all these rows.
+    they answer for all these rows, if all were made with the same key, weight and hash algorithm.
 
     Returns:
         One row a bucket that has any: ``start`` and ``end`` BIGINT (its points are from ``start``
         up to but without ``end``), ``keys`` (rows), ``weight``, ``bad_weights``. One more, with
-        nulls for the points, for rows whose key is null or empty, if there are any. The column's
-        metadata, which Parquet keeps, names the hash algorithm.
+        nulls for the points, for rows whose key is null or empty, if there are any. The metadata of
+        ``start``, which Parquet keeps, names the hash algorithm, and the columns of keys and
+        weights.
 
     Raises:
         ColumnError: a column is missing, or of a type that it cannot have.
@@ -61,8 +61,9 @@ def point_histogram(
     counted = hashed.groupBy(F.shiftright(_POINT, shift).alias(CODE)).agg(
         F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights")
     )
+    metadata = {**points_of(key, algorithm), WEIGHED_BY: weight}
     return counted.select(
-        F.shiftleft(CODE, shift).alias("start", metadata={HASHED_BY: algorithm}),
+        F.shiftleft(CODE, shift).alias("start", metadata=metadata),
         F.shiftleft(F.col(CODE) + 1, shift).alias("end"),
         "keys",
         "weight",

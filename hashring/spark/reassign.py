@@ -63,8 +63,8 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
 
     Raises:
         NoDataError: there is no such directory, or it was not written in cells.
-        OutputRefused: the path is not on this machine's file system, or another process does the
-            same.
+        OutputRefused: the path is not on this machine's file system, or another process changes
+            the files.
         ConfigError: the ring hashes keys differently.
         EmptyRingError: it has no nodes.
     """
@@ -73,8 +73,9 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
         raise OutputRefused(
             path, "cells are replaced one by one, for which it has to be a disk of this machine"
         )
-    cells = kept_cells(place, path)
+    kept_cells(place, path)  # or there is no place for a lock
     with alone(place, path, "reassigns"):
+        cells = kept_cells(place, path)  # of these files: until now they could be replaced
         _put_back(place)
         found = Reassigned(read_ring(place / KEPT_RING).ring, cells)
         _check_alike(found.before, after.ring)

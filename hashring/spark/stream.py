@@ -6,7 +6,8 @@ Each micro-batch is tagged by one ring: the one that was current when the batch 
 Nothing is lost or doubled over a restart from the checkpoint. Spark writes down what a batch holds
 before it runs it, and runs the very same batch again when it cannot know that it ended. Each batch
 goes to a directory ``batch=<number>`` of its own, which gets its name only when it is whole. If its
-directory or that of a later batch is there, a batch is not written again.
+directory or that of a later batch is there, a batch is not written again. So the numbers in an
+output are those of one checkpoint, whose id is kept in the output's file ``_checkpoint``.
 
 Two processes may have the same stream: Spark notices only when they write down different batches,
 and both may run the same one. So one at a time writes a batch, and the other fails.
@@ -36,10 +37,12 @@ from hashring.spark.output import CSV_OPTIONS, FILE_FORMATS
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.row_counts import Counts
 from hashring.spark.spark_failures import SPARK_ERRORS
+from hashring.spark.stream_mark import StreamMark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 RingNow = Callable[["SparkSession"], Ring]
 """The ring as it is now."""
@@ -129,6 +132,15 @@ def _check_places(
         raise OutputExists(output)
 
 
+def _triggered(writer: DataStreamWriter, interval: str | None) -> DataStreamWriter:
+    if interval is None:
+        return writer.trigger(availableNow=True)
+    try:
+        return writer.trigger(processingTime=interval)
+    except SPARK_ERRORS as error:
+        raise ConfigError("interval", interval, "is no length of time; say '10 seconds'") from error
+
+
 def tag_stream(
     rows: DataFrame,
     ring: RingNow,
@@ -164,8 +176,8 @@ def tag_stream(
             ``ring`` is there already.
         OutputExists: there is an output without its checkpoint: what is in it cannot be told
             from what is to come.
-        OutputRefused: the output or the checkpoint cannot be written there. A checkpoint that is a
-            file raises OutputExists.
+        OutputRefused: the output or the checkpoint cannot be written there, or the output is of
+            another checkpoint. A checkpoint that is a file raises OutputExists.
         ConfigError: ``interval`` is no length of time.
     """
     known = counts or StreamCounts()
@@ -175,6 +187,9 @@ def tag_stream(
     by_batch = format in FILE_FORMATS
     target = local_path(spark, output)
     _check_places(target, local_path(spark, checkpoint), output, by_batch=by_batch)
+    mark = StreamMark(output, target, checkpoint)
+    if by_batch:
+        mark.check(spark)
 
     def write(batch: DataFrame, number: int) -> None:
         if not by_batch or target is None:
@@ -188,6 +203,8 @@ def tag_stream(
 
     def write_alone(batch: DataFrame, number: int) -> None:
         session = batch.sparkSession
+        if by_batch:
+            mark.keep(session)
         # Batches come in order, and compaction keeps the largest number.
         if by_batch and target is not None and number <= newest_batch(target):
             return
@@ -217,13 +234,4 @@ def tag_stream(
         known.add(found["rows"] - found["bad"], found["bad"], current.fingerprint)
 
     writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-    if interval is None:
-        writer = writer.trigger(availableNow=True)
-    else:
-        try:
-            writer = writer.trigger(processingTime=interval)
-        except SPARK_ERRORS as error:
-            raise ConfigError(
-                "interval", interval, "is no length of time; say '10 seconds'"
-            ) from error
-    return writer.start()
+    return _triggered(writer, interval).start()

@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+from pyspark.sql.types import StringType
 
 from hashring.errors import ColumnError
-from hashring.spark.column_checks import check_number, quoted
+from hashring.spark.column_checks import check_number, column_type, quoted
 from hashring.spark.key_points import key_point
 from hashring.spark.ring_columns import CodeColumns
 
@@ -60,6 +61,11 @@ def weighed(df: DataFrame, weight: str | None) -> tuple[list[Column], Column, Co
     if weight is None:
         return [], F.count("*").cast("double"), F.lit(0).cast("bigint")
     check_number(df, weight)
-    given = F.col(quoted(weight)).try_cast("double")
+    column = F.col(quoted(weight))
+    if isinstance(column_type(df, weight), StringType):
+        # To Java `1d`, `2f` and `0x1p3` are numbers as well.
+        text = F.collate(column, "UTF8_BINARY")
+        column = F.when(~text.rlike("[dDfFxX]"), text)
+    given = column.try_cast("double")
     usable = F.when((given >= 0) & (given < math.inf), given).alias(_WEIGHT)
     return [usable], F.coalesce(F.sum(_WEIGHT), F.lit(0.0)), F.count("*") - F.count(_WEIGHT)

@@ -1,7 +1,7 @@
 """What runs commands on Redis over an asyncio client.
 
-It turns every failure of the client or the server into a :class:`hashring.errors.StoreError`, and
-lets nothing else out.
+It turns every failure of the client or the server into a :class:`hashring.errors.StoreError`. What
+a signal handler raises into a call comes out as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from hashring.errors import ReadOnlyReplica
 from hashring.store.asyncio_cancellation import outcome
-from hashring.store.client_errors import translate
+from hashring.store.client_errors import is_of_call, translate
 from hashring.store.command import Command
 from hashring.store.interface import Notice
 from hashring.store.own_connections import aclose, derive, derive_subscriber, remind, servers_of
@@ -104,6 +104,9 @@ class AsyncRedisStore:
         try:
             raw = await outcome(self._evaluate(command), self._patience)
         except Exception as error:
+            if not is_of_call(error):
+                await self.close()  # see RedisStore._interrupted
+                raise
             remind(self._client, self._servers)
             failure = failure_of(error, command)
             if isinstance(failure, ReadOnlyReplica):

@@ -2,14 +2,20 @@
 
 redis-py and valkey-py have trees of their own with the same names, and a server reports some
 refusals only in the text of a ``ResponseError``: so classes are known by name, texts by code.
+
+Not every exception in a call comes from the call. A signal handler raises in whatever it
+interrupts, and gevent raises in a greenlet what it is killed with. Such an exception is the
+application's, and tells nothing about Redis: see :func:`is_of_call`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from typing import Final
+import sys
+from typing import Final, TypeGuard
 
-from hashring.errors import RedisRefused, StoreError
+from hashring.errors import HashringError, RedisRefused, StoreError
 from hashring.store.error_remedies import error_and_remedy
 
 # What a server puts around an error inside a script: Redis 6.2 before it, later servers behind it.
@@ -28,6 +34,47 @@ _TAKEN_OFF: Final = {
     "ClusterDownError": "CLUSTERDOWN",
     "TryAgainError": "TRYAGAIN",
 }
+
+_CLIENTS: Final = frozenset({"redis", "valkey", "hiredis", "libvalkey"})
+
+# What a client, or what reads an answer, raises for one that it does not understand. In Python 3.10
+# the TimeoutError of asyncio is no OSError.
+_OF_ANSWERS: Final = (
+    HashringError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    TypeError,
+    ValueError,
+    asyncio.TimeoutError,
+)
+
+
+def is_of_libraries(error: BaseException) -> bool:
+    """Whether the class of an error is Python's, a Redis client's, or this package's own.
+
+    A bare ``Exception`` is none of these: no library raises it.
+    """
+    if type(error) in (BaseException, Exception):
+        return False
+    package = _package(type(error))
+    return package in sys.stdlib_module_names or package in _CLIENTS or package == "hashring"
+
+
+def is_of_call(error: BaseException) -> TypeGuard[Exception]:
+    """Whether an error in a call to Redis is about that call.
+
+    Any other was raised into it from outside, and belongs to the caller.
+    """
+    if isinstance(error, OSError) or any(_package(kind) in _CLIENTS for kind in type(error).mro()):
+        return True
+    return isinstance(error, _OF_ANSWERS) and is_of_libraries(error)
+
+
+def _package(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
 
 
 def translate(error: Exception, doing: str) -> StoreError:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from hashring.errors import ConfigError
+from hashring.store.group.commands import group_keys
 from hashring.store.interface import RedisCaller
 from hashring.store.ring.key_names import ring_keys
 
@@ -43,8 +44,8 @@ def discover(redis: RedisCaller) -> Iterator[Found | None]:
     while True:
         cursor, keys = redis.call("SCAN", cursor, "MATCH", _PATTERN, "COUNT", _STEP)
         for key in keys:
-            for kind, suffix in (("ring", _RING), ("group", _GROUP)):
-                name = _name(key, suffix)
+            for kind in ("ring", "group"):
+                name = _name(kind, key)
                 if name is not None:
                     yield Found(kind, name)
         if int(cursor) == 0:
@@ -52,8 +53,8 @@ def discover(redis: RedisCaller) -> Iterator[Found | None]:
         yield None
 
 
-def _name(key: bytes, suffix: bytes) -> str | None:
-    base = key.removesuffix(suffix)
+def _name(kind: str, key: bytes) -> str | None:
+    base = key.removesuffix(_RING if kind == "ring" else _GROUP)
     if base == key or not base:
         return None
     inner = base[1:-1]
@@ -63,7 +64,8 @@ def _name(key: bytes, suffix: bytes) -> str | None:
         return None  # not written by a ring: its keys have braces
     try:
         name = (inner if whole else base).decode()
-        return name if ring_keys(name).epoch == base + _RING else None
+        own = ring_keys(name).epoch if kind == "ring" else group_keys(name).state
+        return name if own == key else None
     except (UnicodeDecodeError, ConfigError):
-        # Anybody may write such a key. No ring can have the name, nor a group.
+        # Anybody may write such a key. No ring can have the name, or no group.
         return None

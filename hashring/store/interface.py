@@ -72,6 +72,8 @@ class Store(Protocol):
     def run(self, command: Command[T]) -> T:
         """Run a command.
 
+        What is raised into the call from outside comes out as it is. It may have been done then.
+
         Raises:
             StoreError: it was not done, or its outcome is unknown.
         """

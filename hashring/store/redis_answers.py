@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from hashring.errors import GroupFormatError, RedisRefused, StoreError
-from hashring.store.client_errors import translate
+from hashring.errors import GroupFormatError, HashringError, RedisRefused, StoreError
+from hashring.store.client_errors import is_of_call, translate
 from hashring.store.command import Command
 from hashring.store.interface import Answered, Message, Notice, Subscribed, Unsubscribed
 
@@ -55,6 +55,8 @@ def read_answer(raw: Any, command: Command[T]) -> T:
     except GroupFormatError:
         raise  # the clearer error: another version wrote what stands in Redis
     except Exception as error:
+        if not is_of_call(error):
+            raise
         shown = repr(raw)
         shown = shown if len(shown) <= 80 else shown[:80] + "..."
         raise RedisRefused(
@@ -72,3 +74,16 @@ def _described(command: Command[Any]) -> str:
 def failure_of(error: Exception, command: Command[Any]) -> StoreError:
     """The error to raise for the client's, when the command failed."""
     return translate(error, _described(command))
+
+
+def told_failure(error: Exception, command: Command[Any]) -> HashringError:
+    """What a protocol is told when a call of its loop failed, for whatever reason.
+
+    Nobody calls a loop of the library's: an exception that no store translates, such as a fault of
+    a client's, is a failed call like any other, and the loop goes on.
+    """
+    if isinstance(error, HashringError):
+        return error
+    failure = failure_of(error, command)
+    failure.__cause__ = error
+    return failure

@@ -1,7 +1,8 @@
 """What runs commands on Redis over a sync client.
 
-It turns every failure of the client or the server into a :class:`hashring.errors.StoreError`, and
-lets nothing else out.
+It turns every failure of the client or the server into a :class:`hashring.errors.StoreError`. What
+is raised into a call from outside comes out as it is: by a signal handler, or where a greenlet is
+killed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 
 from hashring.errors import ReadOnlyReplica
 from hashring.monkey_patching import original, socket_hub
-from hashring.store.client_errors import translate
+from hashring.store.client_errors import is_of_call, translate
 from hashring.store.command import Command
 from hashring.store.interface import Notice, Subscription
 from hashring.store.own_connections import close, derive, remind, servers_of
@@ -154,7 +155,10 @@ class RedisStore:
                 if not is_unknown_script(error):
                     raise
                 raw = client.execute_command("EVAL", script.text, *rest)
-        except Exception as error:
+        except BaseException as error:
+            if not is_of_call(error):
+                self._interrupted()
+                raise
             if (known := self._known) is not None:
                 remind(known.client, known.servers)
             failure = failure_of(error, command)
@@ -181,8 +185,19 @@ class RedisStore:
         """
         try:
             return self._client.execute_command(*arguments)
-        except Exception as error:
+        except BaseException as error:
+            if not is_of_call(error):
+                self._interrupted()
+                raise
             raise translate(error, str(arguments[0])) from error
+
+    def _interrupted(self) -> None:
+        """A call was left in the middle, at whatever line of the client's."""
+        # The client drops a connection on which it was waiting. If it was at another line, the
+        # answer may still come, and the next call would take it for its own. With gevent's sockets
+        # a greenlet is left only where it waits.
+        if socket_hub() is None:
+            self.close()
 
     def close(self) -> None:
         """Close all connections that the caller may use; the next call makes new ones."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -17,7 +17,8 @@ from hashring.web import api_types as api
 from hashring.web.group_view import GroupView
 from hashring.web.key_lookup import Lookup
 from hashring.web.ring_view import NodeView, RingView
-from hashring.web.watcher_health import verdict_of
+from hashring.web.service import Service
+from hashring.web.watcher_health import doubts, verdict_of, verdicts
 from hashring.web.watchers import GroupWatcher, RingWatcher
 
 MOST_MOVES: Final = 10_000
@@ -44,29 +45,32 @@ def _reasons(health: Health) -> list[api.ReasonAnswer]:
     ]
 
 
-def overview(rings: Iterable[RingWatcher], groups: Iterable[GroupWatcher]) -> api.Overview:
+def overview(service: Service) -> api.Overview:
     """The verdict on everything."""
-    of_rings = {f"ring {ring.name}": verdict_of(ring) for ring in rings}
-    of_groups = {f"group {group.name}": verdict_of(group) for group in groups}
-    every = of_rings | of_groups
-    reasons = [
+    found, of_all = verdicts(service), Health.of(doubts(service))
+    reasons = _reasons(of_all) + [
         api.ReasonAnswer(
             state=reason.state,
             text=f"{name}: {reason.text}",
             remedy=reason.remedy,
             command=reason.command,
         )
-        for name, health in sorted(every.items(), key=lambda item: worst_first(item[1]))
+        for name, health in sorted(found.items(), key=lambda item: worst_first(item[1]))
         if health.state not in (State.HEALTHY, State.STOPPED)
         for reason in _reasons(health)
     ]
+    every = [of_all, *found.values()]
     return api.Overview(
-        state=worst(every.values()).value,
+        state=worst(every if of_all.reasons else found.values()).value,
         reasons=reasons[:100],
-        exit_status=exit_status(every.values()),
-        rings=Counter(health.state.value for health in of_rings.values()),
-        groups=Counter(health.state.value for health in of_groups.values()),
+        exit_status=exit_status(every),
+        rings=_tally(found, "ring "),
+        groups=_tally(found, "group "),
     )
+
+
+def _tally(found: Mapping[str, Health], kind: str) -> dict[str, int]:
+    return Counter(health.state.value for name, health in found.items() if name.startswith(kind))
 
 
 # --- rings ------------------------------------------------------------------------------------

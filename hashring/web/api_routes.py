@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -94,7 +95,7 @@ class ApiRoutes:
         return Response(self._description, mimetype="application/json")
 
     def _status(self) -> Response:
-        return _json(api_answers.overview(*self._service.listed()))
+        return _json(api_answers.overview(self._service))
 
     # --- rings --------------------------------------------------------------------------------
 
@@ -214,9 +215,7 @@ class ApiRoutes:
     def _act(self, what: str) -> Response:
         user = self._login.bearer()
         action = self._actions.named(what)
-        asked = _body(action.asked)
-        if user:
-            asked = msgspec.structs.replace(asked, by=user)
+        asked = _body(action.asked, {"by": user} if user else {})
         deed = action.do(asked, address_of(request))
         return _json(api.Done(done=deed.text, event=deed.event or None))
 
@@ -236,8 +235,11 @@ def _page(watchers: list[W]) -> tuple[list[W], str | None]:
     return rest[:count], rest[count - 1].name if len(rest) > count else None
 
 
-def _body(kind: type[T]) -> T:
+def _body(kind: type[T], known: Mapping[str, str] | None = None) -> T:
     """The request's body, checked.
+
+    Args:
+        known: what it need not have, and has no say in.
 
     Raises:
         HTTPException: it is not JSON, or not of that kind.
@@ -249,7 +251,10 @@ def _body(kind: type[T]) -> T:
     if not request.is_json:
         abort(415, "send JSON, with Content-Type: application/json")
     try:
-        return msgspec.json.decode(data, type=kind)
+        if not known:
+            return msgspec.json.decode(data, type=kind)
+        sent = msgspec.json.decode(data)
+        return msgspec.convert({**sent, **known} if isinstance(sent, dict) else sent, kind)
     except msgspec.ValidationError as error:
         abort(400, f"the body is not as described in /openapi.json: {error}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

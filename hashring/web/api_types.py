@@ -404,7 +404,12 @@ class ActionAsked(Answer):
 
     by: Annotated[
         str,
-        Meta(min_length=1, max_length=LONGEST_NAME, description="Who asks; the history shows it."),
+        Meta(
+            min_length=1,
+            max_length=LONGEST_NAME,
+            description="Who asks; the history shows it. The name that a trusted proxy gives "
+            "counts instead, and then this one need not be there.",
+        ),
     ]
 
 

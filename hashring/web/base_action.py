@@ -12,6 +12,7 @@ from werkzeug.datastructures import MultiDict
 from hashring.core.groups.group_plan import Foresight
 from hashring.core.order_checks import checked_by
 from hashring.core.ring_plan import RingPlan
+from hashring.errors import RedisUnavailable
 from hashring.web import api_types as api
 from hashring.web.service import Service
 
@@ -39,8 +40,8 @@ class Question:
         unforeseen: why there is no plan, where one is expected.
         lasting: whether it is asked how long the order stands.
         force: what the visitor must accept; empty for nothing.
-        weight: the weight that it is about, as typed, empty for a member's own; ``None`` when it
-            is about none.
+        weight: the weight that it is about, as the form sends it, empty for a node's or member's
+            own; ``None`` when it is about none.
         ready: whether it can be answered; otherwise a weight must be given first.
     """
 
@@ -107,9 +108,17 @@ class Action(ABC, Generic[A]):
             address: where the request came from, for the history.
 
         Raises:
+            RedisUnavailable: nobody knows whether it was done.
             HashringError: it was not done.
         """
-        return self._do(asked, f"{checked_by(asked.by)} (hashring serve, from {address})")
+        by = f"{checked_by(asked.by)} (hashring serve, from {address})"
+        try:
+            return self._do(asked, by)
+        except RedisUnavailable as error:
+            raise RedisUnavailable(
+                f"{error}. It may have been done all the same: look at the history before you do "
+                "it again"
+            ) from error
 
     @abstractmethod
     def _do(self, asked: A, by: str) -> Deed:
@@ -119,3 +128,8 @@ class Action(ABC, Generic[A]):
 def weight_in_words(weight: float | None) -> str:
     """A weight that an order gives; ``None`` for its own."""
     return "its own weight again" if weight is None else f"the weight {weight:g}"
+
+
+def weight_in_form(weight: float | None) -> str:
+    """The same as a form sends it: what was typed may be a number to Python alone, as ``+2``."""
+    return "" if weight is None else repr(weight).removesuffix(".0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +14,9 @@ from hashring.core.assignors import assignor_named
 from hashring.core.groups import group_plan
 from hashring.core.groups.group_plan import Foresight
 from hashring.core.groups.state import GroupState
+from hashring.core.readable import counted
 from hashring.core.ring import Ring
-from hashring.core.ring_plan import RingPlan, planned_ring, ring_plan
+from hashring.core.ring_plan import RingPlan, planned_counts, planned_ring, ring_plan
 from hashring.drawing.ring_picture import ring_colors, ring_picture
 from hashring.web.group_view import GroupView
 from hashring.web.plan_parameters import PlannedGroupChange, PlannedRingChange
@@ -22,7 +24,7 @@ from hashring.web.request_parameters import MOST_PARTITIONS
 from hashring.web.ring_view import RingView
 
 MOST_PLACED: Final = 500_000
-"""Points that one plan may go through: for each node that joins, all that are there by then."""
+"""Points that one plan may go through: for each node that gets some, all that are there then."""
 
 
 # --- rings ------------------------------------------------------------------------------------
@@ -35,23 +37,42 @@ def ring_after(view: RingView, change: PlannedRingChange) -> Ring:
         HashringError: it cannot be made.
         HTTPException: it is too much work.
     """
-    joining = len(change.join)
-    placed = joining * (len(view.ring) + change.replicas * (joining + 1) // 2)
-    if placed > MOST_PLACED:
-        abort(
-            422,
-            f"{joining} nodes of {change.replicas} points on a ring of {len(view.ring)} are too "
-            "much work for one request: plan fewer at a time, or use hashring spark plan",
-        )
+    shapes = view.shapes
+    n_replicas = change.replicas or view.usual_replicas
+    counts = planned_counts(
+        view.ring,
+        join=change.join,
+        leave=change.leave,
+        weights=change.weights,
+        n_replicas=n_replicas,
+        shapes=shapes,
+    )
+    _check_work(view.ring, counts)
     return planned_ring(
         view.ring,
         join=change.join,
         leave=change.leave,
         weights=change.weights,
-        n_replicas=change.replicas,
+        n_replicas=n_replicas,
         placement=change.placement,
+        shapes=shapes,
         rng_for=lambda node: random.Random(f"{view.ring.fingerprint}:{node}"),
     )
+
+
+def _check_work(ring: Ring, counts: Mapping[str, int]) -> None:
+    """Refuse a plan whose nodes go through too many points: each goes through all there are."""
+    there, gone_through = len(ring), 0
+    for node, count in counts.items():
+        there += max(0, count - (len(ring.points_of(node)) if node in ring else 0))
+        gone_through += there
+    if gone_through > MOST_PLACED:
+        abort(
+            422,
+            f"{counted(len(counts), 'node')} that would have {sum(counts.values()):,} points, on a "
+            f"ring of {len(ring):,}, are too much work for one request: plan fewer at a time, or "
+            "use hashring plan",
+        )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from hashring.web.base_action import Question
 from hashring.web.costly_requests import Turns
 from hashring.web.login_routes import Login, see
 from hashring.web.page_templates import Templates
-from hashring.web.request_parameters import address_of
+from hashring.web.request_parameters import address_of, status_of
 from hashring.web.sessions import Notice
 
 _LASTING: Final = {
@@ -38,7 +38,7 @@ class ConfirmRoutes:
         templates: what renders.
         actions: what can be done.
         login: who may do it.
-        turns: whose turn it is to do costly work.
+        turns: whose turn it is to do costly work, of those who may act.
     """
 
     def __init__(
@@ -83,7 +83,8 @@ class ConfirmRoutes:
             deed = action.do(asked, address_of(request))
         except ConfigError as error:
             # What somebody else did meanwhile, or a box that was not ticked.
-            return self._page(what, self._question(what, request.form), str(error)), 400
+            page = self._page(what, self._question(what, request.form), str(error))
+            return page, status_of(error)
         question = self._question(what, request.form)
         event = f"{question.events}#e-{deed.event}" if deed.event else ""
         session.notice = Notice(deed.text, event)

@@ -15,7 +15,16 @@ from hashring.protocol.flow import run_flow
 from hashring.protocol.group_changes import change
 from hashring.store.group.commands import group_keys
 from hashring.web import api_types as api
-from hashring.web.base_action import NO_DRAIN, A, Action, Deed, Given, Question, weight_in_words
+from hashring.web.base_action import (
+    NO_DRAIN,
+    A,
+    Action,
+    Deed,
+    Given,
+    Question,
+    weight_in_form,
+    weight_in_words,
+)
 from hashring.web.change_plans import group_ordered
 from hashring.web.group_view import GroupView
 from hashring.web.page_templates import day, shown
@@ -206,8 +215,9 @@ class WeighMember(PlannedGroupAction[api.GroupWeightAsked]):
         if text is None:
             found = self._about_member(given, asked + "another weight?", "")
             return replace(found, weight="", ready=False)
-        found = self._about_member(given, f"{asked}{weight_in_words(weight_of(text))}?", "")
-        return replace(found, plan=order.plan, weight=text)
+        weight = weight_of(text)
+        found = self._about_member(given, f"{asked}{weight_in_words(weight)}?", "")
+        return replace(found, plan=order.plan, weight=weight_in_form(weight))
 
     def order(self, given: Given) -> GroupOrder:
         """To give a member another weight; its own, if none is given."""

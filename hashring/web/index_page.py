@@ -14,7 +14,7 @@ from hashring.web.ring_view import RingView, element_id
 from hashring.web.server_sent_events import Row
 from hashring.web.service import Service
 from hashring.web.state_marks import mark
-from hashring.web.watcher_health import verdict_of, verdict_on_all
+from hashring.web.watcher_health import doubts, verdict_of, verdict_on_all
 from hashring.web.watchers import GroupWatcher, RingWatcher
 
 _WRONG: Final = (State.DEGRADED, State.UNKNOWN, State.DOWN)
@@ -127,14 +127,23 @@ class IndexPage(LivePage):
             for entry in wrong
             for reason in entry.reasons
         ]
+        unknown = doubts(self._service)
+        own = {"name": "this service", "link": self._templates.link("/")}
+        reasons = [reason_values(reason) | own for reason in unknown] + reasons
         if self._service.failure is not None:
             reasons, headline = [], "Redis does not respond, so nothing is known."
+        elif not self._service.answered:
+            reasons, headline = [], "Redis has not responded yet, so nothing is known."
         elif wrong:
             verb = "needs" if len(wrong) == 1 else "need"
             kinds = " and ".join(
                 f"{kind}s" for kind in ("ring", "group") if any(e.kind == kind for e in every)
             )
             headline = f"{len(wrong)} of {len(every)} {kinds} {verb} attention."
+        elif self._service.unwatched:
+            headline = "Not all rings and groups are watched."
+        elif unknown:
+            headline = "It is not known whether these are all rings and groups."
         elif every:
             headline = "All rings and groups are as they should be."
         else:

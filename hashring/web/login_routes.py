@@ -119,7 +119,7 @@ class Login:
         """Let a request pass that carries the token, or is from a user who may act.
 
         Returns:
-            The user; empty for a request with the token, which says itself who acts.
+            The user, as a proxy names it; empty without one: the request says itself who acts.
 
         Raises:
             HTTPException: it is neither, or must wait.
@@ -135,7 +135,7 @@ class Login:
         if wrong is not None:
             status, text, wait = wrong
             abort(status, text, **({"retry_after": wait} if wait else {}))
-        return ""
+        return user
 
     def _refusal(self, token: str) -> tuple[int, str, int] | None:
         guard, address = self.required_guard(), address_of(request)
@@ -150,7 +150,7 @@ class Login:
 
     def _form(self) -> str:
         self.required_guard()
-        return self._page("", "", request.args.get("next", ""))
+        return self._page("", current_user(), request.args.get("next", ""))
 
     def _page(self, error: str, by: str, following: str) -> str:
         return self._templates.page(
@@ -172,7 +172,9 @@ class Login:
         # A form of another site would sign the visitor in under a name of its choice.
         if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
             abort(403, "This form is not from this service.")
-        name, following = request.form.get("by", ""), request.form.get("next", "")
+        # Whom a proxy names has no other name here.
+        name = current_user() or request.form.get("by", "")
+        following = request.form.get("next", "")
         try:
             by = checked_by(name)
         except ConfigError as error:

@@ -45,7 +45,7 @@ _ERRORS: Final = {
     401: "No token, or not the one.",
     403: "The service was not started with --allow-actions, or this user may not act.",
     404: "There is no such thing.",
-    409: "No node would be left on the ring.",
+    409: "No node or member would be left.",
     413: "The body is larger than a mebibyte.",
     415: "The body is not JSON.",
     422: "Too much work for one request.",
@@ -133,7 +133,8 @@ def _post(
 def _act(name: str, kind: type[Action[Any]]) -> dict[str, Any]:
     plan = plan_path(name)
     about = f"{kind.about} GET {plan} says what moves." if plan else kind.about
-    found = _post(about, kind.asked, api.Done, 401, 403, 429)
+    last = (409,) if issubclass(kind.asked, api.DrainAsked | api.GroupDrainAsked) else ()
+    found = _post(about, kind.asked, api.Done, 401, 403, 429, *last)
     found["post"]["security"] = [{"token": []}]
     return found
 
@@ -205,7 +206,12 @@ def _paths() -> dict[str, Any]:
                 "once.",
                 _many(MOST_LEAVING),
             ),
-            _query("replicas", "Points of a node that joins.", _whole(1, MOST_REPLICAS)),
+            _query(
+                "replicas",
+                "Points of a node of weight 1 that joins; as most nodes of the ring have, unless "
+                "given.",
+                _whole(1, MOST_REPLICAS),
+            ),
             _query(
                 "placement",
                 "Where nodes that join put their points.",

@@ -133,8 +133,8 @@ class Templates:
             if callable(part)
         }
 
-    def link(self, path: str, **query: str) -> str:
-        """A path of the service, with a query."""
+    def link(self, path: str, /, **query: str) -> str:
+        """A path of the service, with a query, which may have any names."""
         return f"{self.base_path}{path}" + (f"?{urlencode(query)}" if query else "")
 
     def dashboard(self, **variables: str) -> str:

@@ -29,14 +29,14 @@ class PlannedRingChange:
     Attributes:
         join, leave: names.
         weights: by name, of nodes that join or stay.
-        replicas: points of a node of weight 1.
+        replicas: points of a node of weight 1 that joins; ``None`` for as many as most have.
         placement: where nodes that join put their points.
     """
 
     join: Sequence[str] = ()
     leave: Sequence[str] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
-    replicas: int = 16
+    replicas: int | None = None
     placement: str = "random"
 
     @property
@@ -56,11 +56,14 @@ def ring_change(*, lines: bool = False) -> PlannedRingChange:
         HTTPException: there is too much of something.
     """
     join, weights = _many("join", MOST_JOINING, lines), _many("weight", MOST_LEAVING, lines)
+    replicas = None
+    if request.args.get("replicas") is not None:
+        replicas = number_of(request, "replicas", 1, 1, MOST_REPLICAS)
     return PlannedRingChange(
         join,
         list_of(request, "leave", MOST_LEAVING),
-        dict(_weight(text) for text in weights),
-        number_of(request, "replicas", 16, 1, MOST_REPLICAS),
+        dict(_weight(text, spaced=lines) for text in weights),
+        replicas,
         request.args.get("placement", "random"),
     )
 
@@ -97,12 +100,19 @@ def _many(name: str, most: int, lines: bool) -> list[str]:
     return values
 
 
-def _weight(text: str) -> tuple[str, float]:
+def _weight(text: str, *, spaced: bool) -> tuple[str, float]:
+    """A node and its weight.
+
+    Args:
+        spaced: whether there may be spaces around the equals sign; otherwise they are of the name.
+    """
     # A node's name may hold an equals sign.
     name, _, number = text.rpartition("=")
+    name = name.strip() if spaced else name
     try:
-        return name.strip() or text, float(number)
+        weight = float(number)
     except ValueError:
-        raise ConfigError(
-            "weight", text, "give a node and its weight, such as worker-3=2"
-        ) from None
+        name = ""
+    if not name:
+        raise ConfigError("weight", text, "give a node and its weight, such as worker-3=2")
+    return name, weight

@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 from flask import Request, abort
 from werkzeug.datastructures import MultiDict
 
+from hashring.core.placement import MAX_POINTS
 from hashring.errors import (
     ConfigError,
     EmptyRingError,
@@ -21,7 +22,7 @@ from hashring.errors import (
 from hashring.web.group_view import GroupView
 from hashring.web.page_templates import shown
 from hashring.web.ring_view import RingView
-from hashring.web.service import Service
+from hashring.web.service import NotWatched, Service
 from hashring.web.watchers import GroupWatcher, RingWatcher
 
 MAX_BODY: Final = 1 << 20
@@ -32,13 +33,14 @@ MOST_LEAVING: Final = 1000
 """How many may leave in one plan."""
 MOST_NODES: Final = 1000
 """How many nodes one answer lists."""
-MOST_REPLICAS: Final = 4096
-"""How many points a node of a plan may have."""
+MOST_REPLICAS: Final = MAX_POINTS
+"""How many points a node of a plan may have: as many as one may start with."""
 MOST_PARTITIONS: Final = 100_000
 """Partitions that a group may have to be planned for."""
 
 _STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
     (StoreError, 503),
+    (NotWatched, 503),
     (UnknownNodeError, 404),
     (UnknownMemberError, 404),
     (EmptyRingError, 409),
@@ -50,6 +52,8 @@ _STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
 
 def status_of(error: HashringError) -> int:
     """The HTTP status that tells of an error."""
+    if isinstance(error, ConfigError) and error.setting == "drain":  # of the last node or member
+        return 409
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
 
 
@@ -111,6 +115,7 @@ def ring_of(service: Service, name: str) -> tuple[RingWatcher, RingView]:
 
     Raises:
         StoreError: it could not be, so far.
+        NotWatched: there is no place for it.
         ConfigError: no ring can have that name.
     """
     watcher = service.ring(name)

@@ -30,7 +30,16 @@ from hashring.store.ring.ring_after_orders import (
 )
 from hashring.store.ring.ring_events import newest
 from hashring.web import api_types as api
-from hashring.web.base_action import NO_DRAIN, A, Action, Deed, Given, Question, weight_in_words
+from hashring.web.base_action import (
+    NO_DRAIN,
+    A,
+    Action,
+    Deed,
+    Given,
+    Question,
+    weight_in_form,
+    weight_in_words,
+)
 from hashring.web.page_templates import day, shown
 from hashring.web.request_parameters import ring_of, text_of, weight_of
 from hashring.web.ring_view import RingView
@@ -39,6 +48,8 @@ from hashring.web.watchers import RingWatcher
 _RECENT: Final = 100  # events among which that of a deed is looked for
 _LAST: Final = "No other node is left: every key of the ring would be unserved."
 _NOT_ON_RING: Final = "It is not on the ring, so nothing moves until it joins."
+_NOT_RUNNING: Final = "It does not run, so nothing moves until it joins."
+_NOT_OBEYED: Final = "It has not obeyed the order to drain yet, so nothing moves."
 
 
 class RingAction(Action[A]):
@@ -48,6 +59,10 @@ class RingAction(Action[A]):
         ring, node = text_of(given, "ring"), text_of(given, "node")
         back = self._link("/ring", name=ring)
         return Question(title, text, {"ring": ring, "node": node}, back, back)
+
+    def _read(self, watcher: RingWatcher) -> Snapshot:
+        """The ring as it is in Redis now. The watcher's own reading is its thread's alone."""
+        return self._service.store.run(snapshot(watcher.keys, scoring=watcher.scoring))
 
     def _event(self, watcher: RingWatcher, kind: str, by: str) -> str:
         events = newest(self._service.store, watcher.keys.events, _RECENT)
@@ -74,10 +89,12 @@ class RemoveNode(RingAction[api.RemoveAsked]):
     def _do(self, asked: api.RemoveAsked, by: str) -> Deed:
         ring, node = asked.ring, asked.node
         watcher, _ = ring_of(self._service, ring)
-        view = watcher.look()
-        replicas = view.snapshot.replicas_of(node)
-        if not replicas and node not in view.snapshot.nodes:
-            raise UnknownNodeError(node, ring, sorted(view.by_name))
+        seen = self._read(watcher)
+        replicas = seen.replicas_of(node)
+        if not replicas and node not in seen.nodes:
+            raise UnknownNodeError(
+                node, ring, sorted({r.replica.node for r in seen.replicas} | set(seen.nodes))
+            )
         status = self._service.store.run(
             leave(watcher.keys, node=node, replicas=replicas, reason="removed", by=by)
         )
@@ -110,7 +127,7 @@ class ForgetRing(RingAction[api.ForgetAsked]):
 
     def _do(self, asked: api.ForgetAsked, by: str) -> Deed:
         watcher, _ = ring_of(self._service, asked.ring)
-        command = forget(watcher.keys, scoring=self._service.scoring, by=by)
+        command = forget(watcher.keys, scoring=watcher.scoring, by=by)
         if self._service.store.run(command):
             text = f"The ring {shown(asked.ring)} was forgotten. It is back once a node joins it."
             return Deed(text, self._event(watcher, FORGET, by))
@@ -200,7 +217,7 @@ class PlannedRingAction(RingAction[A]):
             UnknownNodeError: there is no such node, and none of that name was there within a day.
         """
         watcher, view = ring_of(self._service, ring)
-        command = snapshot(watcher.keys, scoring=self._service.scoring, remembered=node)
+        command = snapshot(watcher.keys, scoring=watcher.scoring, remembered=node)
         seen = self._service.store.run(command)
         if not seen.remembered:
             _check_known(view, node)
@@ -208,7 +225,7 @@ class PlannedRingAction(RingAction[A]):
 
     def _obeyed(self, watcher: RingWatcher, node: str, command: Command[OrderStatus]) -> bool:
         status = self._service.store.run(command)
-        names = known_nodes(watcher.look().snapshot) if status is OrderStatus.UNKNOWN else ()
+        names = known_nodes(self._read(watcher)) if status is OrderStatus.UNKNOWN else ()
         return check_order(status, node, watcher.name, names)
 
 
@@ -251,10 +268,10 @@ class DrainNode(PlannedRingAction[api.DrainAsked]):
             by=by,
             seconds=asked.seconds,
             force=asked.force,
-            lag=self._service.scoring.lag,
+            lag=watcher.scoring.lag,
         )
         self._obeyed(watcher, node, command)
-        order = watcher.look().drains.get(node)
+        order = self._read(watcher).standing_drains.get(node)
         until = "" if order is None or order.until is None else f" until {day(order.until)} UTC"
         text = f"{shown(node)} of the ring {shown(ring)} is to drain{until}."
         return Deed(text, self._event(watcher, "drain", by))
@@ -283,8 +300,11 @@ class UndrainNode(PlannedRingAction[api.UndrainAsked]):
         ring, node = text_of(given, "ring"), text_of(given, "node")
         watcher, view, seen = self._looked(ring, node)
         if node not in seen.drained:
-            note = "It does not run, so nothing moves until it joins."
-            return RingOrder(watcher, view, None, note if node in seen.drains else NO_DRAIN)
+            note = NO_DRAIN
+            if node in seen.drains:
+                live = any(r.replica.node == node and not r.expired for r in seen.replicas)
+                note = _NOT_OBEYED if live else _NOT_RUNNING
+            return RingOrder(watcher, view, None, note)
         return RingOrder(watcher, view, lambda: undrained_ring(seen, view.ring, node))
 
     def _do(self, asked: api.UndrainAsked, by: str) -> Deed:
@@ -312,8 +332,9 @@ class WeighNode(PlannedRingAction[api.WeightAsked]):
             found = self._about_node(given, f"{asked}another weight?", "")
             return replace(found, weight="", ready=False)
         comes = "It adds points to its own, or gives some of them up, with its next heartbeat."
-        found = self._about_node(given, f"{asked}{weight_in_words(weight_of(text))}?", comes)
-        return replace(_foreseen(found, order), weight=text)
+        weight = weight_of(text)
+        found = self._about_node(given, f"{asked}{weight_in_words(weight)}?", comes)
+        return replace(_foreseen(found, order), weight=weight_in_form(weight))
 
     def order(self, given: Given) -> RingOrder:
         """To give a node another weight; its own, if none is given."""
@@ -333,7 +354,7 @@ class WeighNode(PlannedRingAction[api.WeightAsked]):
         watcher, _ = ring_of(self._service, ring)
         reply = self._service.store.run(weigh(watcher.keys, weights={node: weight}, by=by))
         if reply.unknown is not None:
-            raise UnknownNodeError(node, ring, known_nodes(watcher.look().snapshot))
+            raise UnknownNodeError(node, ring, known_nodes(self._read(watcher)))
         what = "its own weight" if weight is None else f"the weight {weight:g}"
         if not reply.changed:
             return Deed(f"{shown(node)} of the ring {shown(ring)} has {what} already.")

@@ -11,6 +11,7 @@ from typing import Any
 from hashring.core.hashing import RING_SIZE, hash_algorithm
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import Balance, balance
+from hashring.core.ring_plan import NodeShape, usual_replicas
 from hashring.errors import HashringError
 from hashring.health import NOT_LIVE, Health, NodeHealth, node_health, ring_health
 from hashring.metrics.fleet_collector import RingReading
@@ -21,6 +22,7 @@ from hashring.store.ring.node_reports import (
     NodeFacts,
     Sees,
     node_facts,
+    node_shapes,
     told_algorithms,
 )
 from hashring.store.ring.ring_events import RingEvent
@@ -178,6 +180,16 @@ class RingView:
             algorithms=self.algorithms,
             drains=self.snapshot.drains,
         )
+
+    @cached_property
+    def shapes(self) -> Mapping[str, NodeShape]:
+        """What the points of its nodes depend on, by name."""
+        return node_shapes(self.snapshot)
+
+    @property
+    def usual_replicas(self) -> int:
+        """How many points a node of weight 1 has, as most have them."""
+        return usual_replicas(self.ring, self.shapes)
 
     @cached_property
     def live(self) -> tuple[NodeView, ...]:

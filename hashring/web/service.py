@@ -6,8 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
+from itertools import zip_longest
 from typing import Any, Final, Protocol
 
+from hashring.core.readable import counted
+from hashring.errors import HashringError
 from hashring.health import State
 from hashring.metrics import FleetCollector
 from hashring.store.discovery import Found
@@ -28,7 +31,7 @@ from hashring.web.watchers import (
 log = logging.getLogger("hashring.web")
 
 MOST: Final = 500
-"""How many rings and groups are watched; of more, the first by name."""
+"""How many rings and groups are watched; of more, those that were stopped are not."""
 
 FORGOTTEN: Final = 7 * 86_400.0
 """Seconds after which a ring whose nodes all left is not shown any more."""
@@ -38,6 +41,10 @@ LOOKS: Final = 80
 
 _PATIENCE: Final = 5.0  # seconds that Redis may take to answer
 _FIRST_LOOK: Final = 2.0  # seconds that a page waits for the first look at its ring
+
+
+class NotWatched(HashringError):
+    """There is such a ring or group, and no place to watch it."""
 
 
 class Listener(Protocol):
@@ -64,7 +71,8 @@ class Service:
             and makes its own connections.
         rings: rings to watch from the beginning, besides those that are found: a ring is found
             once a node of this package has joined it.
-        scoring: what the scores of the rings mean; by default that of this package's nodes.
+        scoring: what the scores of ``rings`` mean, or without any, of all rings; by default what
+            they mean to this package's nodes, as on all other rings.
         forget_after: seconds after which a ring that was stopped is not watched any more, until a
             node joins it again; ``inf`` for never. Those in ``rings`` always are.
 
@@ -84,10 +92,12 @@ class Service:
         forget_after: float = FORGOTTEN,
     ) -> None:
         self._store = RedisStore(redis, _PATIENCE)
-        self._scoring = scoring or Scoring.expiry(0.0)
+        self._scoring = scoring
         self._lock = threading.Lock()
         self._forget_after = forget_after
         self._over: set[str] = set()
+        self._aside: set[Found] = set()
+        self._unwatched = 0
         self._stopped = False
         self._rings: dict[str, RingWatcher] = {}
         self._groups: dict[str, GroupWatcher] = {}
@@ -137,11 +147,6 @@ class Service:
     # --- what is watched ----------------------------------------------------------------------
 
     @property
-    def scoring(self) -> Scoring:
-        """What the scores of the rings mean."""
-        return self._scoring
-
-    @property
     def store(self) -> RedisStore:
         """Redis itself, for what nobody watches: the lock of one key, actions."""
         return self._store
@@ -152,24 +157,49 @@ class Service:
         return self._pulse.failure
 
     @property
+    def answered(self) -> bool:
+        """Whether Redis has ever responded."""
+        return self._pulse.view is not None
+
+    @property
+    def search_failure(self) -> Failure | None:
+        """Why rings and groups cannot be looked for; ``None`` when they can."""
+        return self._names.failure
+
+    @property
+    def searched(self) -> bool:
+        """Whether all rings and groups were looked for once."""
+        return self._names.view is not None
+
+    @property
+    def unwatched(self) -> int:
+        """How many of the rings and groups that were found have no place to be watched.
+
+        Those that were stopped, and made way for others, are not among them.
+        """
+        return self._unwatched
+
+    @property
     def latency(self) -> float | None:
         """Seconds that the last round trip to Redis took; ``None`` before the first."""
         return self._pulse.view.latency if self._pulse.view else None
 
     @property
     def fault(self) -> str:
-        """What is wrong with the service itself; empty when nothing is."""
+        """What is wrong besides Redis' silence, so that not all is shown; empty when nothing is."""
         for watcher in (self._pulse, self._names):
             if not watcher.running and not self._stopped:
                 return f"{watcher} has ended"
             if watcher.fault is not None:
                 return f"{watcher}: {watcher.fault!r}"
+        if self._names.failure is not None:
+            return f"{self._names}: {self._names.failure.error}"
         return ""
 
     @property
     def ready(self) -> bool:
         """Whether Redis responded to the last request, and the service itself works."""
-        return self._pulse.view is not None and self._pulse.failure is None and not self.fault
+        return self.answered and self._pulse.failure is None and not self.fault
 
     @property
     def looks(self) -> int:
@@ -192,13 +222,16 @@ class Service:
         Raises:
             ConfigError: no ring can have that name.
             StoreError: Redis does not say whether there is one.
+            NotWatched: there is one, and no place for it.
         """
         watcher = self._rings.get(name)
         if watcher is None:
-            seen = self._store.run(snapshot(ring_keys(name), scoring=self._scoring))
+            seen = self._store.run(snapshot(ring_keys(name), scoring=self._scoring_of(name)))
             if not seen.stamp.epoch and not seen.replicas:
                 return None
+            self._make_way(1)
             watcher = self._watch_ring(name)
+            self._check_place("ring", name, watcher)
         if watcher is not None:
             watcher.wait_for_first(_FIRST_LOOK)
         return watcher
@@ -209,16 +242,30 @@ class Service:
         if watcher is None:
             if self._store.run(read(group_keys(name))).standing() is None:
                 return None
+            self._make_way(1)
             watcher = self._watch_group(name)
+            self._check_place("group", name, watcher)
         if watcher is not None:
             watcher.wait_for_first(_FIRST_LOOK)
         return watcher
 
+    def _scoring_of(self, ring: str) -> Scoring:
+        if self._scoring is None or (self._wanted and ring not in self._wanted):
+            return Scoring.expiry(0.0)
+        return self._scoring
+
+    def _check_place(self, kind: str, name: str, watcher: Watcher[Any] | None) -> None:
+        if watcher is None and not self._stopped:
+            raise NotWatched(
+                f"there is a {kind} {name!r}, and it is not watched: this service watches {MOST} "
+                "rings and groups at most; hashring status looks at all of them"
+            )
+
     def _watch_ring(self, name: str) -> RingWatcher | None:
         with self._lock:
-            if name in self._rings or self._full():
+            if name in self._rings or not self._room:
                 return self._rings.get(name)
-            watcher = RingWatcher(self._store, name, self._scoring)
+            watcher = RingWatcher(self._store, name, self._scoring_of(name))
             watcher.looked = lambda: self._ring_looked(watcher)
             self._rings[name] = watcher
             watcher.start()
@@ -226,7 +273,7 @@ class Service:
 
     def _watch_group(self, name: str) -> GroupWatcher | None:
         with self._lock:
-            if name in self._groups or self._full():
+            if name in self._groups or not self._room:
                 return self._groups.get(name)
             watcher = GroupWatcher(self._store, name)
             watcher.looked = lambda: self._group_looked(watcher)
@@ -256,20 +303,17 @@ class Service:
         for listener in self._listeners:
             listener.looked(watcher)
 
-    def _full(self) -> bool:
-        return self._stopped or len(self._rings) + len(self._groups) >= MOST
+    @property
+    def _room(self) -> int:
+        """How many more may be watched."""
+        return 0 if self._stopped else max(0, MOST - len(self._rings) - len(self._groups))
 
     def _adopt(self) -> None:
         """Watch what was found, and nothing that is gone."""
         found: frozenset[Found] | None = self._names.view
         if found is None or self._names.failure is not None:
             return
-        for kind, name in sorted(found):
-            if kind == "ring":
-                if not self._is_still_over(name):
-                    self._watch_ring(name)
-            else:
-                self._watch_group(name)
+        self._watch_found(found)
         names = {kind: {f.name for f in found if f.kind == kind} for kind in ("ring", "group")}
         names["ring"].update(self._wanted)
         rings, groups = self.listed()
@@ -279,16 +323,64 @@ class Service:
         for watcher in rings:
             if self._is_over(watcher):
                 self._over.add(watcher.name)
-                self._forget(watcher, self._rings)
-                self.metrics.forget_ring(watcher.name)
+                self._forget(watcher)
             # One that was asked for may be newer than the search.
             elif watcher.name not in names["ring"] and watcher.is_gone:
-                self._forget(watcher, self._rings)
-                self.metrics.forget_ring(watcher.name)
+                self._forget(watcher)
         for other in groups:
             if other.name not in names["group"] and other.is_gone:
-                self._forget(other, self._groups)
-                self.metrics.forget_group(other.name)
+                self._forget(other)
+
+    def _watch_found(self, found: frozenset[Found]) -> None:
+        """Watch what was found as far as there is place."""
+        self._aside &= found
+        new = [each for each in _in_turn(found) if not self._is_watched(each)]
+        new = [each for each in new if each.kind != "ring" or not self._is_still_over(each.name)]
+        aside = [each for each in new if each in self._aside and not self._runs_again(each)]
+        first = [each for each in new if each not in aside]
+        self._make_way(len(first))
+        # Those that are stopped have what place is left.
+        for kind, name in (*first, *aside)[: self._room]:
+            self._aside.discard(Found(kind, name))
+            if kind == "ring":
+                self._watch_ring(name)
+            else:
+                self._watch_group(name)
+        unwatched = 0 if self._stopped else sum(not self._is_watched(each) for each in first)
+        if unwatched and unwatched != self._unwatched:
+            text = "%s not watched: a service watches %d at most"
+            log.warning(text, counted(unwatched, "ring or group", "rings and groups"), MOST)
+        self._unwatched = unwatched
+        self.metrics.left_out(unwatched)
+
+    def _is_watched(self, found: Found) -> bool:
+        return found.name in (self._rings if found.kind == "ring" else self._groups)
+
+    def _runs_again(self, found: Found) -> bool:
+        """Whether a ring or group that was stopped has nodes or members again."""
+        if found.kind == "ring":
+            return bool(self._store.call("ZCARD", ring_keys(found.name).ring))
+        return bool(self._store.call("HLEN", group_keys(found.name).members))
+
+    def _make_way(self, wanted: int) -> None:
+        """Watch some of those no more that were stopped, if so many others have no place."""
+        missing = wanted - self._room
+        if missing <= 0 or self._stopped:
+            return
+        rings, groups = self.listed()
+        watchers: list[RingWatcher | GroupWatcher] = [*rings, *groups]
+        stopped = [each for each in watchers if self._is_stopped(each) and not each.followed()]
+        for watcher in stopped[:missing]:
+            kind = "ring" if isinstance(watcher, RingWatcher) else "group"
+            self._aside.add(Found(kind, watcher.name))
+            self._forget(watcher)
+
+    def _is_stopped(self, watcher: RingWatcher | GroupWatcher) -> bool:
+        view = watcher.view
+        if view is None or watcher.failure is not None:
+            return False
+        wanted = isinstance(watcher, RingWatcher) and watcher.name in self._wanted
+        return not wanted and view.health.state is State.STOPPED
 
     def _is_over(self, watcher: RingWatcher) -> bool:
         """Whether its nodes left so long ago that nobody wants to see it."""
@@ -306,9 +398,21 @@ class Service:
             self._over.discard(name)
         return name in self._over
 
-    def _forget(self, watcher: RingWatcher | GroupWatcher, watchers: dict[str, Any]) -> None:
+    def _forget(self, watcher: RingWatcher | GroupWatcher) -> None:
+        of_ring = isinstance(watcher, RingWatcher)
+        watchers: dict[str, Any] = self._rings if of_ring else self._groups
         with self._lock:
             watchers.pop(watcher.name, None)
         watcher.stop()
+        forget = self.metrics.forget_ring if of_ring else self.metrics.forget_group
+        forget(watcher.name)
         for listener in self._listeners:
             listener.forgotten(watcher)
+
+
+def _in_turn(found: Iterable[Found]) -> list[Found]:
+    """By name, a ring and a group in turn, so that many of one kind leave place for the other."""
+    ordered = sorted(found)
+    rings = [each for each in ordered if each.kind == "ring"]
+    groups = [each for each in ordered if each.kind != "ring"]
+    return [each for pair in zip_longest(rings, groups) for each in pair if each is not None]

@@ -111,7 +111,7 @@ def _front(sites: Mapping[str, Site], base_path: str, access: Access) -> Wsgi:
     @routes.get("/api/status")
     def _status() -> Response:
         overviews = {
-            name: msgspec.to_builtins(api_answers.overview(*site.service.listed()))
+            name: msgspec.to_builtins(api_answers.overview(site.service))
             for name, site in sites.items()
         }
         found = [verdict_on_all(site.service) for site in sites.values()]

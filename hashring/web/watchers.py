@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -153,8 +152,8 @@ class Watcher(Generic[V]):
         """Whether it has been told to stop."""
         return self._stopping.is_set()
 
-    def look(self) -> V | None:
-        """Look.
+    def _look(self) -> V | None:
+        """Look. Only the watcher's own thread does: what it keeps from look to look has no lock.
 
         Raises:
             HashringError: there is nothing to see.
@@ -190,7 +189,7 @@ class Watcher(Generic[V]):
 
     def _again(self) -> None:
         started, worked = time.monotonic(), time.thread_time()
-        self.view = self.look()
+        self.view = self._look()
         self._note(self.view)
         self.seen_at = time.monotonic()
         if self.failure is not None:
@@ -249,18 +248,19 @@ class RingWatcher(Watcher[RingView]):
 
     Attributes:
         new_events: those that the last look brought.
+        scoring: what its scores mean.
 
     Args:
         name: the ring's name.
-        scoring: what its scores mean.
+        scoring: as above.
     """
 
     def __init__(self, store: RedisStore, name: str, scoring: Scoring) -> None:
         self.keys = ring_keys(name)
         super().__init__(store, self.keys.channel)
         self.name = name
-        self._scoring = scoring
-        self._events: deque[RingEvent] = deque(maxlen=EVENTS)
+        self.scoring = scoring
+        self._events: tuple[RingEvent, ...] = ()
         self._parsed: dict[bytes, Replica] = {}
         self.hour = LastHour(min, max, max)
         self.new_events: tuple[RingEvent, ...] = ()
@@ -274,19 +274,22 @@ class RingWatcher(Watcher[RingView]):
         view = self.view
         return self.failure is None and view is not None and not view.epoch and not view.nodes
 
-    def look(self) -> RingView:
+    def _look(self) -> RingView:
         """Read the ring and what is new in its history."""
-        seen = self._store.run(snapshot(self.keys, scoring=self._scoring, parsed=self._parsed))
+        seen = self._store.run(snapshot(self.keys, scoring=self.scoring, parsed=self._parsed))
         if self._events:
             new = list(after(self._store, self.keys.events, self._events[-1].id))
             # After Redis came back empty the new ids may be smaller than the old ones.
             lost = not new and seen.stamp.epoch < (self.view.epoch if self.view else 0)
         if not self._events or lost:
-            self._events.clear()
             new = newest(self._store, self.keys.events, EVENTS)
-        self._events.extend(new)
-        self.new_events = tuple(new)
-        return RingView(self.name, seen, tuple(self._events), self._scoring, self.view)
+            kept: tuple[RingEvent, ...] = ()
+        else:
+            kept = self._events
+        events = (*kept, *new)[-EVENTS:]
+        view = RingView(self.name, seen, events, self.scoring, self.view)
+        self._events, self.new_events = events, tuple(new)
+        return view
 
     def _note(self, view: RingView | None) -> None:
         if view is not None:
@@ -317,7 +320,7 @@ class GroupWatcher(Watcher[GroupView]):
         """Whether it has looked, and there is no such group."""
         return self.failure is None and self.looks > 0 and self.view is None
 
-    def look(self) -> GroupView | None:
+    def _look(self) -> GroupView | None:
         """Read the group, and its last decisions when there is a new one."""
         reading = self._store.run(read(self.keys))
         state = reading.standing()
@@ -357,7 +360,7 @@ class PulseWatcher(Watcher[Pulse]):
     def __str__(self) -> str:
         return "service"
 
-    def look(self) -> Pulse:
+    def _look(self) -> Pulse:
         """A round trip."""
         started = time.perf_counter()
         self._store.call("PING")
@@ -373,7 +376,7 @@ class NamesWatcher(Watcher[frozenset[Found]]):
     def __str__(self) -> str:
         return "search for rings and groups"
 
-    def look(self) -> frozenset[Found]:
+    def _look(self) -> frozenset[Found]:
         """Walk over the keys of the database, in steps."""
         names = set()
         for found in discover(self._store):

@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from hashring.drawing.charts import SMALL_CHART_CSS
 from hashring.drawing.partition_grid import GRID_CSS
 from hashring.drawing.ring_picture import PICTURE_CSS
-from hashring.errors import ConfigError, HashringError
+from hashring.errors import ConfigError, HashringError, StoreError
 from hashring.web.actions import Actions
 from hashring.web.allowed_hosts import HEADERS, Hosts, TrustedProxies
 from hashring.web.api_routes import ApiRoutes
@@ -92,11 +92,13 @@ class Limits:
         guard: knows the token, and who has to wait; ``None`` for no actions with a token.
         streams: all that are open, each of which takes a thread.
         turns: whose turn it is to do costly work.
+        acting: the same for those who may act, so that no reader keeps them waiting.
     """
 
     guard: Guard | None
     streams: Streams = field(default_factory=Streams)
     turns: Turns = field(default_factory=Turns)
+    acting: Turns = field(default_factory=Turns)
 
 
 def create_app(
@@ -146,7 +148,7 @@ def create_app(
     for routes in (
         PageRoutes(service, templates, pages, login=login, streams=streams, turns=turns),
         ApiRoutes(service, actions, login, base_path, streams=streams, turns=turns),
-        ConfirmRoutes(templates, actions, login, turns),
+        ConfirmRoutes(templates, actions, login, limits.acting),
         PlanRoutes(service, templates, login, turns),
         MonitoringRoutes(service),
         login,
@@ -209,8 +211,8 @@ def application(templates: Templates, access: Access) -> Flask:
 
     @app.errorhandler(HashringError)
     def _wrong(error: HashringError) -> Any:
-        status = status_of(error)
-        return _told(status, "Redis does not respond" if status == 503 else "No", str(error), {})
+        title = "Redis does not respond" if isinstance(error, StoreError) else "No"
+        return _told(status_of(error), title, str(error), {})
 
     @app.errorhandler(Exception)
     def _failed(error: Exception) -> Any:

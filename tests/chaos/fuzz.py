@@ -349,7 +349,7 @@ def _group_targets() -> list[Target]:
     events = (GroupEvent(EventKind.GRANTED, "a", 3, "b", "why"), GroupEvent(EventKind.READY))
     table = (
         b'{"partitions":4,"leases":{"0":["a",7,9.5,1.0,"b",11.0],"1":[null,0,0.0,0.0,null,null]},'
-        b'"members":{"a":9.5},"token":7,"quiet_until":0.0}'
+        b'"members":{"a":9.5},"token":7,"quiet_until":0.0,"ttl":3.0}'
     )
     return [
         Target("group states", states, _state),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from hashring import RingNode
+from hashring import PartitionGroup, RingNode
 from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Done, Run, ending, finished, line_with, put, spawn, until
 from tests.conftest import ROOT
@@ -141,6 +141,7 @@ def test_a_group_that_is_not_there(run: Run) -> None:
     [
         ("", "hashring: group='': a group's name is a non-empty str"),
         ("{}", "hashring: group='{}': braces in a group's name mark a Redis Cluster hash tag"),
+        ("{g}", "hashring: group='{g}': would have the keys of the group 'g'; leave out"),
     ],
 )
 def test_a_bad_group_name(run: Run, group: str, why: str) -> None:
@@ -241,7 +242,21 @@ def test_an_empty_key(run: Run) -> None:
 def test_an_argument_that_is_not_utf_8(redis_server: RedisServer) -> None:
     command = [sys.executable, "-c", "from hashring.cli import main; main()"]
     url = f"--url={redis_server.url}"
-    for arguments in ([b"owner", b"\xff"], [b"nodes", b"--ring", b"\xff"]):
+    with (
+        Redis.from_url(redis_server.url) as client,
+        PartitionGroup(client, "g", partitions=1, member="m"),
+    ):
+        pass
+    for arguments in (
+        [b"owner", b"\xff"],
+        [b"nodes", b"--ring", b"\xff"],
+        [b"drain", b"\xff"],
+        [b"drain", b"\xff", b"--plan"],
+        [b"undrain", b"\xff"],
+        [b"weight", b"\xff", b"2"],
+        [b"plan", b"--join", b"\xff"],
+        [b"group", b"plan", b"g", b"--join", b"\xff"],
+    ):
         done = subprocess.run(
             [*command, url, *arguments], check=False, capture_output=True, text=True
         )

@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -431,6 +432,21 @@ def test_events_are_archived_once_and_in_a_chain(client: Redis, run: Run, tmp_pa
     ]  # fmt: skip
     assert [e["prev"] for e in found[1:]] == [e["tag"] for e in found[:-1]]
     assert sorted(file.name for file in folder.iterdir())[1] == f"{found[0]['id']}.json"
+
+
+def test_archived_changes_have_the_very_time_of_the_change(
+    client: Redis, run: Run, tmp_path: Path
+) -> None:
+    with RingNode(client, "ring", name="a"):
+        pass
+    run("events", "--archive", str(tmp_path))
+    found = [json.loads(line) for line in (tmp_path / "0-0.json").read_text().splitlines()]
+    stamps = [
+        int(json.loads(fields[b"data"])["at"]) for _, fields in client.xrange("{ring}:events")
+    ]
+    begin = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    times = [datetime.fromisoformat(event["at"]) for event in found]
+    assert [(time - begin) // timedelta(microseconds=1) for time in times] == stamps
 
 
 def test_an_archive_with_a_gap_or_a_damaged_file_is_refused(

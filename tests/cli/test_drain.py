@@ -9,7 +9,7 @@ from redis import Redis
 
 from hashring import RingNode
 from hashring.node.states import NodeState
-from tests.cli.conftest import Run, nodes_on, until
+from tests.cli.conftest import Run, nodes_on, put, until
 
 pytestmark = pytest.mark.one_server
 
@@ -134,3 +134,16 @@ def test_an_unknown_node_is_refused_with_names_near_it(
 def test_a_time_that_is_none_is_refused(run: Run, pair: list[RingNode], time: str) -> None:
     assert "give a" in run("drain", "alder", "--for", time, status=2).err
     assert "give a" in run("drain", "alder", "--for", time, "--plan", status=2).err
+
+
+def test_the_plan_of_an_undrain_does_not_take_a_node_that_has_not_obeyed_for_one_that_does_not_run(
+    run: Run, client: Redis
+) -> None:
+    for point, name in enumerate(("slow", "other")):
+        put(client, name, point)
+    run("drain", "slow")
+    assert run("undrain", "slow", "--plan").out == (
+        "nothing moves: slow has not obeyed the order yet\n"
+    )
+    client.zrem("ring", "0:slow:0")
+    assert run("undrain", "slow", "--plan").out == "nothing moves: slow does not run\n"

@@ -64,6 +64,17 @@ def test_a_greater_weight_takes_from_the_others(run: Run) -> None:
     assert {flow["to"] for flow in told["flows"]} == {"a"}
 
 
+@pytest.mark.parametrize("weight", ["1", "2", "0.5"])
+def test_a_plan_of_a_weight_is_what_the_order_about_it_shows(
+    client: Redis, run: Run, weight: str
+) -> None:
+    told = {"weight": 1.0, "n_replicas": 64}
+    put(client, "fat", *range(RING_SIZE // 128, RING_SIZE, RING_SIZE // 64), told=told)
+    planned = run("plan", "--weight", f"fat={weight}", "--json").json
+    assert planned == run("weight", "fat", weight, "--plan", "--json").json
+    assert bool(planned["moved"]) == (weight != "1")
+
+
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
@@ -76,6 +87,7 @@ def test_a_greater_weight_takes_from_the_others(run: Run) -> None:
         (("--join", "a"), 2, "join='a': is on the ring already: give it another name"),
         (("--weight", "a"), 2, "weight='a': give NODE=WEIGHT, such as worker-3=2"),
         (("--weight", "a=0"), 2, "weights=0.0: of node 'a' is no weight; 1 is an ordinary node"),
+        (("--weight", "a=100000"), 2, "of node 'a' is too much: 1000 at most"),
         (("--weight", "a=nan"), 2, "weights=nan: of node 'a' is no weight"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any
@@ -17,8 +18,8 @@ from hashring.core.hashing import RING_SIZE
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import Scoring, snapshot
 from hashring.store.ring.key_names import ring_keys
-from hashring.testing import MemoryStore
-from tests.conftest import PATIENCE
+from hashring.testing import ManualClock, MemoryServer, MemoryStore
+from tests.conftest import PATIENCE, eventually
 
 
 def points_on_ring(store: MemoryStore) -> Counter[str]:
@@ -59,6 +60,58 @@ def test_a_heartbeat_renews_though_the_node_looks_where_to_have_more_points(foll
     assert points_on_ring(store)["a"] == 12
 
 
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("end", [RingNode.stop, RingNode.remove])
+def test_a_node_that_was_on_the_ring_before_it_was_lost_holds_everybody_off_when_it_is_back(
+    end: Callable[[RingNode], None], follow: bool
+) -> None:
+    store = MemoryStore()
+    holder, other = (RingNode(store, "hand", lock=True, follow=follow) for _ in range(2))
+    holder.heartbeat()
+    other.heartbeat()
+    keys = [f"key-{number}" for number in range(50)]
+    held = holder.select(keys)
+    store.server.wipe()
+    end(other)
+    other.heartbeat()
+    assert held
+    assert other.select(keys) == []
+    assert 0 < other.status.held_off <= other.ttl
+    holder.heartbeat()
+    assert holder.select(held)
+
+
+def test_a_node_without_locks_that_is_back_first_after_a_loss_holds_everybody_off() -> None:
+    store = MemoryStore()
+    plain = RingNode(store, "hand")
+    holder, newcomer = (RingNode(store, "hand", lock=True) for _ in range(2))
+    for node in (plain, holder):
+        node.heartbeat()
+    keys = [f"key-{number}" for number in range(50)]
+    held = holder.select(keys)
+    store.server.wipe()
+    plain.heartbeat()
+    newcomer.heartbeat()
+    assert held
+    assert newcomer.select(keys) == []
+    assert 0 < newcomer.status.held_off <= plain.ttl
+
+
+def test_a_node_that_is_back_long_after_a_ring_was_begun_anew_holds_nobody_off() -> None:
+    clock = ManualClock(1_700_000_000.0)
+    store = MemoryStore(MemoryServer(clock))
+    here, away = (RingNode(store, "hand", lock=True, ttl=60.0) for _ in range(2))
+    for node in (here, away):
+        node.heartbeat()
+    away.stop()
+    store.server.wipe()
+    here.heartbeat()
+    clock.advance(61.0)
+    away.heartbeat()
+    assert away.status.held_off == 0.0
+    assert away.select(["a", "b", "c"]) == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("name", [None, "a"])
 @pytest.mark.parametrize("joined", [True, False])
 def test_a_heartbeat_after_a_remove_that_failed_is_of_a_node_that_owns(
@@ -76,6 +129,32 @@ def test_a_heartbeat_after_a_remove_that_failed_is_of_a_node_that_owns(
         node.heartbeat()
         assert sum(end - start for start, end in node.get_ranges()) == RING_SIZE
         node.stop()
+
+
+@pytest.mark.parametrize("ran", [False, True])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda node: node.update(),
+        lambda node: node.cleanup(),
+        lambda node: node.ring,
+        lambda node: node.debug_print(),
+    ],
+    ids=["update", "cleanup", "ring", "debug_print"],
+)
+def test_stop_closes_the_connections_of_a_node_that_was_only_asked(
+    ask: Callable[[RingNode], object], ran: bool
+) -> None:
+    with RedisServer() as server, Redis.from_url(server.url) as looking:
+        others = len(looking.client_list())
+        node = RingNode(Redis.from_url(server.url), "hand")
+        if ran:
+            node.start()
+            node.stop()
+        ask(node)
+        assert len(looking.client_list()) > others
+        node.stop()
+        eventually(lambda: len(looking.client_list()) == others, "nothing is connected any more")
 
 
 class _Paused(MemoryStore):

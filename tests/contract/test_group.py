@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from redis import Redis
@@ -35,6 +37,7 @@ from hashring.errors import (
 )
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import group_keys, read_decision
+from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually, shared
 
 Make = Callable[..., PartitionGroup]
@@ -922,7 +925,7 @@ def test_an_assignor_with_a_wrong_answer_is_refused_and_the_group_stays_as_it_wa
         ({"weight": 1e308}, "weight=1e+308: of member 'a' must be a number from 0.001 to 1000"),
         ({"assignor": "best"}, "assignor='best': choose one of balanced, contiguous, learner"),
         ({"heartbeat_interval": 4, "ttl": 10}, "heartbeat_interval=4: must be above 0 and at"),
-        ({"progress_timeout": 0}, "progress_timeout=0: must be above 0"),
+        ({"progress_timeout": 0}, "progress_timeout=0: must be a finite number of seconds above"),
         ({"access": "shared"}, "access='shared': must be 'non-exclusive' or 'exclusive'"),
     ],
 )
@@ -1119,9 +1122,12 @@ def test_a_member_that_was_away_takes_up_what_the_group_has_become(
         ({"partitions": "8"}, "partitions='8': must be a whole number"),
         ({"partitions": True}, "partitions=True: must be a whole number"),
         ({"weight": "2"}, "weight='2': of member 'a' must be a number from 0.001 to 1000"),
-        ({"member": ""}, "name='': a node's name is"),
+        ({"member": ""}, "member='': a member's name is a non-empty str"),
         ({"heartbeat_interval": "1"}, "heartbeat_interval='1': must be above 0"),
-        ({"progress_timeout": "1"}, "progress_timeout='1': must be above 0"),
+        ({"progress_timeout": "1"}, "progress_timeout='1': must be a finite number of seconds"),
+        ({"ttl": 0.001}, "ttl=0.001: must be at least 0.1 s: a shorter lease ends while its"),
+        ({"migrate": "no"}, "migrate='no': say True or False"),
+        ({"migrate": 0}, "migrate=0: say True or False"),
         ({"on_revoked": 3}, "on_revoked=3: give something that can be called"),
         ({"assignor": Learner}, "assignor=<class"),
         ({"assignor": None}, "assignor=None: choose one of"),
@@ -1134,6 +1140,29 @@ def test_values_of_a_wrong_kind_are_refused(make: Make, settings: Any, text: str
     assert str(raised.value).startswith(text)
 
 
+def test_numbers_of_numpy_are_numbers(make: Make) -> None:
+    a = make(
+        "a",
+        np.int64(8),
+        weight=np.int64(2),
+        ttl=np.float64(30),
+        heartbeat_interval=np.float32(0.5),
+        rebalance_delay=np.float64(0),
+        max_handoff_time=np.int64(30),
+        handoffs=np.int64(8),
+        leave_timeout=np.float64(30),
+        progress_timeout=np.float64(60),
+    )
+    a.start()
+    eventually(shared(a), "a has everything")
+    a.lag(0, np.float64(1.5))
+    a.weigh(np.float64(1.5))
+    a.drain(np.float64(0.1), force=True)
+    a.resize(np.int64(10))
+    eventually(shared(a, count=10), "a has what is new")
+    assert a.error is None
+
+
 @pytest.mark.parametrize("partition", ["0", None, 1.0, True])
 def test_a_partition_that_is_no_number_of_one_is_refused(make: Make, partition: Any) -> None:
     a = make("a", assignor="load")
@@ -1143,6 +1172,8 @@ def test_a_partition_that_is_no_number_of_one_is_refused(make: Make, partition: 
         a.ready,
         a.release,
         a.drained,
+        a.owns,
+        a.token,
     ]
     for report in reports:
         with pytest.raises(ConfigError, match=r"partition=.*: give the number of a partition"):
@@ -1154,6 +1185,12 @@ def test_a_plan_wants_lists_of_names(make: Make) -> None:
     a.start()
     with pytest.raises(ConfigError, match="join='bcd': give a list of names"):
         a.plan(join="bcd")
+    for wrong in (None, 5, b"b", [5], [None], [b"b"]):
+        value = re.escape(repr(wrong[0] if isinstance(wrong, list) else wrong))
+        with pytest.raises(ConfigError, match=f"join={value}: give a list of names, or of members"):
+            a.plan(join=wrong)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=f"leave={value}: give a list of names"):
+            a.plan(leave=wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="leave='a': give a list of names"):
         a.plan(leave="a")
     with pytest.raises(ConfigError, match="join='a': is a member already"):
@@ -1179,6 +1216,17 @@ def test_each_kind_of_client_has_its_class() -> None:
         AsyncPartitionGroup(Redis(), "orders", 4)
     with pytest.raises(ConfigError, match="not a client of redis-py or valkey-py"):
         PartitionGroup("localhost", "orders", 4)
+
+
+@pytest.mark.parametrize(
+    "setting", ["on_assigned", "on_revoked", "on_lost", "on_warmup", "on_drain", "on_active"]
+)
+def test_a_coroutine_function_is_no_callback_of_a_sync_group(setting: str) -> None:
+    async def callback(*_: object) -> None: ...
+
+    with pytest.raises(ConfigError, match=f"{setting}=.*: is a coroutine function: use AsyncPart"):
+        PartitionGroup(MemoryStore(), "orders", 4, **{setting: callback})  # type: ignore[arg-type]
+    AsyncPartitionGroup(MemoryStore(), "orders", 4, **{setting: callback})  # type: ignore[arg-type]
 
 
 def test_an_asyncio_callback_that_is_cancelled_is_over_like_any_other(

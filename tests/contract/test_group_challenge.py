@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
@@ -17,6 +19,7 @@ from hashring.core.groups.lease_table import Rules
 from hashring.errors import ConfigError, GroupMismatch
 from hashring.groups.sync_member import SyncMember
 from hashring.store.embedded_server import RedisServer
+from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually, shared
 
 RULES = Rules(ttl=30.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
@@ -102,6 +105,46 @@ def test_members_must_agree_on_the_count(make: Make) -> None:
         make("b", 9, rules=RULES)
 
 
+def test_fixed_members_must_agree_on_the_ttl_as_long_as_one_is_there(make: Make) -> None:
+    a = make("a", rules=RULES)
+    other = replace(RULES, ttl=1.5)
+    said = "has ttl=30.0, this member ttl=1.5: give all members the same; to change it, stop all"
+    with pytest.raises(GroupMismatch, match=said):
+        make("b", rules=other)
+    a.stop()
+    eventually(shared(make("c", rules=other)), "c has everything")
+
+
+def test_fixed_a_member_that_is_started_again_over_a_loss_takes_nothing_that_another_holds(
+    make: Make, redis: Redis
+) -> None:
+    slow = Rules(ttl=300.0, interval=100.0, residency=300.0)
+    a = make("a", rules=slow)
+    eventually(shared(a), "a has everything")
+    b = make("b", rules=slow)
+    redis.flushall()
+    b.stop()
+    b.start()
+    assert b.held == {}
+    assert len(a.held) == 8
+
+
+def test_fixed_an_asyncio_member_that_is_started_again_over_a_loss_takes_nothing_either(
+    redis: Redis, redis_server: RedisServer
+) -> None:
+    async def main() -> None:
+        client = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        member = async_lease_challenge(client, "work", 8, rules=RULES)
+        await member.start()
+        await member.stop()
+        redis.flushall()
+        async with member:
+            assert member.held == {}
+        await client.aclose()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
@@ -109,12 +152,28 @@ def test_members_must_agree_on_the_count(make: Make) -> None:
         ({"spans": SPANS}, "spans=Spans("),
         ({"mode": "faithful", "rules": RULES}, "rules=Rules("),
         ({"partitions": 0}, "partitions=0: must be from 1 to 1000000"),
+        ({"rules": 0}, "rules=0: give hashring.Rules(...), or leave it out"),
+        ({"rules": "x"}, "rules='x': give hashring.Rules(...), or leave it out"),
+        ({"mode": "faithful", "spans": 0}, "spans=0: give hashring.Spans(...), or leave it out"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(make: Make, settings: Any, text: str) -> None:
     with pytest.raises(ConfigError) as raised:
         make("a", **settings)
     assert str(raised.value).startswith(text)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64])
+def test_numbers_of_numpy_are_numbers(make: Make, kind: Any) -> None:
+    rules = Rules(ttl=kind(30), interval=kind(1), max_handoff_time=kind(2), residency=kind(0))
+    fixed = make("a", kind(8) if kind is np.int64 else 8, rules=rules)
+    eventually(shared(fixed), "it has everything")
+    assert fixed.error is None
+    fixed.stop()
+    spans = {"normal_lease": kind(2), "max_lease": kind(4), "max_shutdown": kind(1)}
+    faithful = make("a", mode="faithful", spans=Spans(**spans, min_grab=kind(1), held_delay=0.02))
+    eventually(lambda: faithful.held, "it has something")
+    assert faithful.error is None
 
 
 @every_mode
@@ -146,3 +205,11 @@ def test_each_kind_of_client_has_its_function() -> None:
         lease_challenge(AsyncRedis(), "work", 4)
     with pytest.raises(ConfigError, match="is not an asyncio client: use lease_challenge"):
         async_lease_challenge(Redis(), "work", 4)
+
+
+def test_a_coroutine_function_is_no_callback_of_a_sync_challenge() -> None:
+    async def callback(*_: object) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"on_lost=.*function: use async_lease_challenge"):
+        lease_challenge(MemoryStore(), "work", 4, on_lost=callback)
+    async_lease_challenge(MemoryStore(), "work", 4, on_lost=callback)

@@ -60,6 +60,7 @@ from hashring.store.group.commands import (
     read,
 )
 from hashring.store.interface import Message, Store, Subscribed, Subscription
+from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.store.redis_store import RedisStore
 from hashring.testing.simulator import GroupSimulator, random_group_history
 from tests.conftest import PATIENCE, servers
@@ -96,6 +97,12 @@ def beaten(store: Store, keys: GroupKeys, member: MemberFacts, known: Beat | Non
     return found
 
 
+def expired(store: Store, keys: GroupKeys, member: MemberFacts) -> None:
+    """A member that has joined, and whose lease has ended."""
+    store.run(join(keys, member, TERMS))
+    store.run(beat(keys, member, 1e-6))
+
+
 def test_the_first_member_brings_the_terms(store: Store, keys: GroupKeys) -> None:
     assert store.run(read(keys)).standing() is None
     joined = store.run(join(keys, facts("a"), TERMS))
@@ -113,7 +120,7 @@ def test_a_name_in_use_is_not_given_away(store: Store, keys: GroupKeys) -> None:
 
 
 def test_a_name_whose_lease_has_ended_can_be_taken(store: Store, keys: GroupKeys) -> None:
-    store.run(join(keys, facts("a"), replace(TERMS, ttl=1e-6)))
+    expired(store, keys, facts("a"))
     assert isinstance(store.run(join(keys, facts("a", B), TERMS)), Joined)
 
 
@@ -296,8 +303,88 @@ def test_a_renewal_brings_the_terms_if_they_are_others(store: Store, keys: Group
 
 
 def test_an_ended_lease_is_not_renewed(store: Store, keys: GroupKeys) -> None:
-    store.run(join(keys, facts("a"), replace(TERMS, ttl=1e-6)))
+    expired(store, keys, facts("a"))
     assert store.run(beat(keys, facts("a"), 1000.0)) is None
+
+
+def seconds_left(store: Store, keys: GroupKeys) -> float:
+    """How long the lease of the one member lasts."""
+    facts = store.run(read(keys)).facts
+    return facts.members[0].expires - facts.now
+
+
+def test_a_renewal_that_comes_after_a_later_one_changes_nothing(
+    store: Store, keys: GroupKeys
+) -> None:
+    store.run(join(keys, facts("a", lease=1.0), replace(TERMS, ttl=1.0)))
+    later = facts("a", turn=1, lease=TERMS.ttl, seen=0, stalled=True)
+    store.run(beat(keys, later, TERMS.ttl))
+    assert store.run(beat(keys, facts("a", lease=1.0), 1.0)) is not None
+    assert seconds_left(store, keys) > 900
+    (member,) = store.run(read(keys)).facts.members
+    assert (member.turn, member.stalled) == (1, True)
+
+
+def test_a_join_that_comes_after_a_renewal_shortens_no_lease(store: Store, keys: GroupKeys) -> None:
+    short = replace(TERMS, ttl=1.0)
+    store.run(join(keys, facts("a", lease=1.0), short))
+    store.run(beat(keys, facts("a", turn=1, lease=TERMS.ttl), TERMS.ttl))
+    assert isinstance(store.run(join(keys, facts("a", lease=1.0), short)), Joined)
+    assert seconds_left(store, keys) > 900
+
+
+def test_a_lease_is_as_long_as_its_member_may_count_on_when_the_ttl_is_lowered(
+    store: Store, keys: GroupKeys
+) -> None:
+    store.run(join(keys, facts("a", lease=TERMS.ttl), TERMS))
+    store.run(beat(keys, facts("a", turn=1, lease=TERMS.ttl), 1.0))
+    assert seconds_left(store, keys) > 900
+    for _ in range(2):
+        # The member counts on the shorter one alone since some time.
+        store.run(beat(keys, facts("a", turn=1, lease=1.0), 1.0))
+    assert seconds_left(store, keys) <= 1
+
+
+def test_a_lease_is_renewed_by_a_clock_that_stepped_back(keys: GroupKeys) -> None:
+    clock = [5000.0]
+    store = MemoryStore(MemoryServer(lambda: clock[0]))
+    store.run(join(keys, facts("a", lease=TERMS.ttl), TERMS))
+    clock[0] -= 100
+    store.run(beat(keys, facts("a", lease=TERMS.ttl), TERMS.ttl))
+    assert seconds_left(store, keys) == TERMS.ttl
+
+
+@pytest.mark.parametrize("step_back", [0.0, 50.0])
+def test_a_lease_that_ends_is_noticed_though_the_clock_stepped_back(
+    keys: GroupKeys, step_back: float
+) -> None:
+    clock = [5000.0]
+    store = MemoryStore(MemoryServer(lambda: clock[0]))
+    for name, session, ttl in (("a", A, 1000.0), ("b", B, 10.0)):
+        store.run(join(keys, facts(name, session), replace(TERMS, ttl=ttl)))
+    step(store, keys)
+    clock[0] -= step_back
+    store.run(beat(keys, facts("b", B), 10.0))
+    assert not beaten(store, keys, facts("a")).due
+    # Nobody looks before the clock shows again what it showed at the last step.
+    clock[0] += step_back + 10
+    assert beaten(store, keys, facts("a")).due
+    step(store, keys)
+    assert beaten(store, keys, facts("a")).due is False
+    assert [m.name for m in store.run(read(keys)).facts.members] == ["a"]
+
+
+@pytest.mark.parametrize("program", servers().values(), ids=servers().keys())
+def test_a_server_that_is_full_renews_the_leases_that_stand(keys: GroupKeys, program: Path) -> None:
+    with (
+        RedisServer(program) as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        closing(RedisStore(client, PATIENCE)) as found,
+    ):
+        found.run(join(keys, facts("a"), replace(TERMS, ttl=100.0)))
+        client.config_set("maxmemory", 1)
+        assert beaten(found, keys, facts("a")).view is not None
+        assert seconds_left(found, keys) > 900
 
 
 def test_a_member_that_knows_more_than_redis_has_to_join_anew(
@@ -582,7 +669,7 @@ def test_members_whose_lease_has_ended_are_forgotten_with_the_decision(
     store: Store, keys: GroupKeys
 ) -> None:
     store.run(join(keys, facts("a"), TERMS))
-    store.run(join(keys, facts("b", B), replace(TERMS, ttl=1e-6)))
+    expired(store, keys, facts("b", B))
     step(store, keys)
     assert [member.name for member in store.run(read(keys)).facts.members] == ["a"]
 

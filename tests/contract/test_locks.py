@@ -761,7 +761,7 @@ def test_a_second_node_that_knew_the_ring_does_not_make_the_wait_longer(place: P
     assert second.history == now
 
 
-def test_a_node_that_takes_no_locks_holds_nobody_off(place: Place) -> None:
+def test_a_heartbeat_that_states_no_time_holds_nobody_off(place: Place) -> None:
     before = joined(place, A).history
     place.wipe()
     assert place.join("other", C, 30, history=before, lock_ttl=0.0).held_off == 0.0

@@ -9,11 +9,21 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, cast
 
+import gevent
 import pytest
 import redis
 import redis.asyncio
 
-from hashring import AsyncPartitionGroup, AsyncRingNode, NodeState, NodeStateError, RingNode
+from hashring import (
+    AsyncPartitionGroup,
+    AsyncRingNode,
+    NodeState,
+    NodeStateError,
+    PartitionGroup,
+    RingNode,
+    async_lease_challenge,
+    lease_challenge,
+)
 from hashring.store.embedded_server import RedisServer
 from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually
@@ -67,13 +77,8 @@ for end in (one.stop(), run(one)):
         loop = asyncio.new_event_loop()
         loop.run_until_complete(one.start())
         loop.close()
-    if sys.argv[2] == "node":
-        asyncio.run(asyncio.wait_for(end, 60))
-        assert not one.get_ranges()
-    else:
-        end.close()
-        asyncio.run(asyncio.wait_for(one.stop(), 60))
-        assert not one.held
+    asyncio.run(asyncio.wait_for(end, 60))
+    assert not (one.get_ranges() if sys.argv[2] == "node" else one.held)
 print("all ended")
 """
 
@@ -191,6 +196,61 @@ def test_members_answer_in_several_event_loops(
     told = [done(member.status(), elsewhere), here(member.status()), here(member.status())]
     assert [[each.name for each in status.members] for status in told] == 3 * [["a"]]
     here(member.stop())
+
+
+def test_a_question_in_another_event_loop_leaves_no_connection(
+    redis_server: RedisServer, elsewhere: asyncio.AbstractEventLoop
+) -> None:
+    async def main() -> None:
+        asked = redis.asyncio.Redis.from_url(redis_server.url, client_name="asked")
+        member = AsyncPartitionGroup(asked, "meeting", 4)
+        async with member:
+            before = connected()
+            # The first question of all.
+            await asyncio.to_thread(done, member.status(), elsewhere)
+            await asyncio.to_thread(eventually, lambda: connected() == before, "it is closed")
+
+    def connected() -> int:
+        with redis.Redis.from_url(redis_server.url) as client:
+            return sum(each["name"] == "asked" for each in client.client_list())
+
+    here(main())
+
+
+def test_an_asyncio_start_that_was_given_up_is_tried_again() -> None:
+    async def main() -> None:
+        for one in (AsyncPartitionGroup, AsyncRingNode, async_lease_challenge):
+            made = one(MemoryStore(), "meeting", *([] if one is AsyncRingNode else [4]))
+            for _ in range(3):
+                given_up = asyncio.create_task(made.start())
+                await asyncio.sleep(0)
+                given_up.cancel()
+                await asyncio.wait([given_up])
+                assert given_up.cancelled()
+            await made.start()
+            await made.stop()
+
+    here(main())
+
+
+@pytest.mark.parametrize("make", [PartitionGroup, RingNode, lease_challenge])
+def test_a_greenlet_start_that_was_given_up_is_tried_again(make: Callable[..., Any]) -> None:
+    made = make(MemoryStore(), "meeting", *([] if make is RingNode else [4]))
+    for _ in range(3):
+        given_up = gevent.spawn(made.gevent_start)
+        gevent.sleep(0)
+        given_up.kill()
+        assert isinstance(given_up.value, gevent.GreenletExit)
+    made.gevent_start()
+    made.stop()
+
+
+def test_a_member_that_runs_is_not_started_again() -> None:
+    with (
+        PartitionGroup(MemoryStore(), "meeting", 4) as member,
+        pytest.raises(NodeStateError, match=r"call stop\(\) before starting it again"),
+    ):
+        member.start()
 
 
 def test_an_asyncio_node_that_cannot_be_made_ready_has_not_started(

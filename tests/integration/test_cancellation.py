@@ -175,6 +175,39 @@ def test_taking_locks_may_be_cancelled_at_any_moment(redis_server: RedisServer) 
     run(check())
 
 
+@pytest.mark.parametrize("timeout", [0, 60])
+def test_a_hold_that_is_cancelled_at_any_moment_refuses_nobody_else(
+    redis_server: RedisServer, timeout: float
+) -> None:
+    async def check() -> None:
+        async with (
+            redis.asyncio.Redis.from_url(redis_server.url) as client,
+            AsyncRingNode(client, "ring", lock=True, ttl=600.0, heartbeat_interval=60.0) as node,
+        ):
+            numbers = count()
+
+            async def hold(key: str) -> None:
+                async with node.hold(key, timeout=timeout):
+                    pass
+
+            async def ask() -> Coroutine[Any, Any, Any]:
+                return hold(f"cancelled {next(numbers)}")
+
+            for after in moments():
+                was_cancelled = await cancelled(await ask(), after)
+                # Nothing has been found out yet about the one that was cancelled.
+                number = next(numbers)
+                await hold(f"another {number}")
+                keys = [f"one more {number}"]
+                assert await node.select(keys) == keys
+                await hold(f"cancelled {number - 1}")
+                if not was_cancelled:
+                    break
+            assert node.status.failures == 0
+
+    run(check())
+
+
 def test_a_node_that_leaves_lets_go_of_what_a_question_took_that_is_cancelled_meanwhile(
     redis_server: RedisServer,
 ) -> None:

@@ -10,6 +10,63 @@ import pytest
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT
 
+TIMEOUTS = """
+from gevent import monkey
+{patch}
+import gevent, sys
+from hashring import RingNode
+from redis import Redis
+
+class SoftLimit(Exception):
+    pass
+
+node = RingNode(Redis.from_url(sys.argv[1]), "accounts", lock=True, ttl=600, heartbeat_interval=60)
+node.gevent_start()
+error = {error}
+
+def hold(key):
+    with node.hold(key):
+        pass
+
+for turns in range(40):
+    user = gevent.spawn(hold, "killed %d" % turns)
+    for _ in range(turns):
+        gevent.sleep(0)
+    user.kill(error)
+    # It has ended with that, unless it was over before.
+    assert user.exception in (None, error), user.exception
+    assert user.successful() or user.exception is error
+    # Nothing need have been found out yet about the one that was killed.
+    hold("another %d" % turns)
+    assert node.select(["one more %d" % turns]), turns
+    hold("killed %d" % turns)
+assert node.status.failures == 0, node.status
+node.stop()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("patch", ["", "monkey.patch_all()"], ids=["plain", "patched"])
+@pytest.mark.parametrize(
+    "error",
+    ["gevent.GreenletExit()", "gevent.Timeout()", "SoftLimit()"],
+    ids=["killed", "timeout", "own"],
+)
+def test_a_hold_that_is_given_up_at_any_moment_refuses_nobody_else(
+    redis_server: RedisServer, patch: str, error: str
+) -> None:
+    program = TIMEOUTS.format(patch=patch, error=error)
+    done = subprocess.run(
+        [sys.executable, "-c", program, redis_server.url],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.stdout == "done\n", done.stderr
+
+
 PROGRAM = """
 from gevent import monkey
 monkey.patch_all(**{patched})
@@ -35,8 +92,15 @@ print("done")
 @pytest.mark.parametrize("start", ["start", "gevent_start"])
 @pytest.mark.parametrize(
     "patched",
-    [{}, {"thread": False}, {"thread": False, "queue": False}],
-    ids=["all", "no threads", "no threads and queues"],
+    [
+        {},
+        {"thread": False},
+        {"thread": False, "queue": False},
+        {"socket": False},
+        {"queue": False},
+        {"socket": False, "queue": False},
+    ],
+    ids=lambda patched: " and ".join(f"no {each}" for each in patched) or "all",
 )
 def test_threads_and_greenlets_ask_one_node(
     redis_server: RedisServer, patched: dict[str, bool], start: str

@@ -101,6 +101,30 @@ def test_a_program_ends_by_itself_and_says_nothing_wrong(
         assert process.communicate(timeout=PATIENCE) == ("held\n", "")
 
 
+# gevent never frees what it has left suspended in a thread that is over.
+STARTS_AGAIN = """
+import gc
+import gevent
+
+def hubs():
+    gc.collect()
+    return sum(isinstance(each, gevent.hub.Hub) for each in gc.get_objects())
+
+for _ in range(3):
+    group.start()
+    group.stop()
+# The program's own, and one of an error that the last stay still has.
+while hubs() > 2:
+    time.sleep(0.01)
+print("all freed")
+"""
+
+
+def test_a_member_of_a_patched_program_leaves_no_hub_behind(redis_server: RedisServer) -> None:
+    with running(PATCHED + HEAD + STARTS_AGAIN, redis_server) as process:
+        assert process.communicate(timeout=PATIENCE) == ("all freed\n", "")
+
+
 # The signal may come while the program itself still prints: print() is not for handlers.
 STOPS_ON_SIGTERM = """
 import os, signal

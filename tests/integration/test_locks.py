@@ -173,6 +173,19 @@ def test_a_lease_has_a_token_a_deadline_and_events(make: Make, client: Redis) ->
     eventually(lambda: locks(client) == {}, "nothing is held any more")
 
 
+def test_a_lease_says_that_the_last_of_its_blocks_has_ended(make: Make) -> None:
+    node = make(**LONG).start()
+    lease, beside = node.hold("k"), node.hold("k")
+    lease.finish()
+    beside.check()
+    beside.finish()
+    assert "the block of the lease has ended" in str(fails(beside.check))
+    later = node.hold("k")
+    later.check()
+    assert fails(lease.check).kinds[0] == "LeaseLost"
+    later.finish()
+
+
 def test_a_lease_on_a_key_that_moves_is_asked_to_finish_and_handed_over(
     make: Make, client: Redis
 ) -> None:

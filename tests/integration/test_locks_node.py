@@ -947,6 +947,20 @@ def test_after_flushall_holders_put_back_their_locks_and_nobody_takes_another(
     assert "nobody takes another lock for 1" in caplog.text
 
 
+def test_a_node_that_is_started_again_over_a_loss_takes_nothing_that_another_holds(
+    make: Make, client: Redis
+) -> None:
+    holder, other = make(**LONG), make(**LONG)
+    key = next(key for key in KEYS if holder.contains(key))
+    with holder.hold(key) as lease:
+        client.flushall()
+        other.stop()
+        other.start()
+        assert other.select(KEYS) == []
+        assert 0 < other.status.held_off <= 120
+        lease.check()
+
+
 def test_hold_waits_while_nobody_may_take_a_lock(make: Make, client: Redis) -> None:
     node = make(**CALM)
     assert node.contains("held")
@@ -970,6 +984,23 @@ def test_asyncio_nodes_put_back_their_locks_too(client: Redis, redis_server: Red
             while locks(client) != before:
                 await asyncio.sleep(0.01)
             assert await node.select(KEYS) == KEYS
+        await redis.aclose()
+
+    asyncio.run(main())
+
+
+def test_an_asyncio_node_that_is_started_again_over_a_loss_takes_nothing_either(
+    client: Redis, redis_server: RedisServer
+) -> None:
+    async def main() -> None:
+        redis = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        node = AsyncRingNode(redis, RING, **LONG)
+        await node.start()
+        await node.stop()
+        client.flushall()
+        async with node:
+            assert await node.select(KEYS) == []
+            assert 0 < node.status.held_off <= 120
         await redis.aclose()
 
     asyncio.run(main())

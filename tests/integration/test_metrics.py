@@ -15,7 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from hashring import AsyncPartitionGroup, AsyncRingNode, ConfigError, PartitionGroup, RingNode
+from hashring import (
+    AsyncPartitionGroup,
+    AsyncRingNode,
+    ConfigError,
+    PartitionGroup,
+    RingNode,
+    lease_challenge,
+)
 from hashring.metrics import FleetCollector, RingReading, register, unregister
 from hashring.store.embedded_server import RedisServer
 from hashring.store.redis_store import RedisStore
@@ -243,6 +250,20 @@ def test_a_forked_child_does_not_show_the_nodes_of_its_parent(
         if pid == 0:
             os._exit(0 if not read(registry) else 1)
         assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_members_whose_group_has_its_name_as_bytes_are_shown_by_its_text(
+    client: Redis, registry: CollectorRegistry
+) -> None:
+    with (
+        PartitionGroup(client, "bücher".encode(), 8, member="m") as group,
+        lease_challenge(client, b"work", 4, member="m") as fixed,
+        lease_challenge(client, b"\xff", 4, member="m", mode="faithful") as faithful,
+    ):
+        for member in (group, fixed, faithful):
+            register(member, registry)
+        shown = {value for _, labels in read(registry) for key, value in labels if key == "group"}
+    assert shown == {"bücher", "work", "\ufffd"}
 
 
 def test_only_nodes_and_members_can_be_registered(registry: CollectorRegistry) -> None:

@@ -9,7 +9,9 @@ from redis import Redis
 
 from hashring import NodeState, RingNode
 from hashring.core.hashing import RING_SIZE
+from hashring.store.discovery import Found, discover
 from hashring.store.embedded_server import RedisServer
+from hashring.store.redis_store import RedisStore
 from tests.conftest import eventually, know_their_ranges
 from tests.hosts import Host
 
@@ -142,3 +144,16 @@ def test_thirty_that_start_at_once_all_join_and_share_no_point(
         assert worst <= 1.15
     for node in nodes:
         node.stop()
+
+
+def test_a_key_of_one_name_is_not_taken_for_another_name(client: Redis) -> None:
+    for key in ("{team}:epoch", "{team}:lock:x:epoch", "{team}:a:epoch", "{acc}:epoch"):
+        client.set(key, "1 ab")
+    for key in ("{team}:orders:group:state", "{team}:lock:x:group:state"):
+        client.hset(key, "a", "b")
+    assert {found for found in discover(RedisStore(client, 5.0)) if found} == {
+        Found("ring", "team"),
+        Found("ring", "{team}:a"),
+        Found("ring", "acc"),
+        Found("group", "{team}:orders"),
+    }

@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
     [
         *(("thread", call, "stop") for call in ("start", "stop", "poll", "select")),
         *(("thread", call, "raise") for call in ("start", "stop", "poll", "select", "heartbeat")),
+        *(("thread", call, "raise-own") for call in ("start", "poll", "select", "heartbeat")),
         *(("greenlet", call, "stop") for call in ("start", "stop", "select")),
         *(("greenlet", call, "raise") for call in ("start", "stop")),
         *(("greenlet-patched", call, "stop") for call in ("start", "stop")),

@@ -220,6 +220,38 @@ def test_timestamps_and_seconds_mean_the_same(spark, history):
     assert rows(audit(log, history).rows) == rows(audit(stamped, history).rows)
 
 
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_an_end_at_infinity_is_after_all_others(spark, history, ansi):
+    """The largest TIMESTAMP, which some databases export as `infinity`."""
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    log = spark.sql(
+        f"select 'hello' key, node, timestamp_micros(start) start, timestamp_micros(end) end "
+        f"from values ('a', 15000000L, {2**63 - 1}L), ('b', 21000000L, 22000000L), "
+        f"('b', 43000000L, {2**63 - 1}L), ('a', {2**63 - 1}L, {2**63 - 1}L), "
+        f"('a', {1 - 2**63}L, {2**63 - 1}L) as t(node, start, end)"
+    )
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        slices = work_slices(log, history, rows=1)
+        found = [
+            audit(log, history, slices=cut)
+            .rows.orderBy(F.unix_micros("start"))
+            .select("node", "problem", "other", F.col("overlap") > 1e6)
+            .collect()
+            for cut in (None, slices)
+        ]
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
+    assert slices is not None
+    for told in found:
+        assert [tuple(row) for row in told] == [
+            ("a", "overrun", None, None),
+            ("b", None, "a", False),
+            ("b", None, "a", True),
+            ("a", "late", None, None),
+        ]
+
+
 @pytest.mark.parametrize(
     ("column", "expression", "text"),
     [
@@ -522,6 +554,12 @@ def test_events_of_other_types_are_refused(spark, column, kind):
     changed = events.withColumn(column, F.lit(None).cast(kind))
     with pytest.raises(ColumnError, match=f"'{column}' is {kind}; export the table events anew"):
         history_of(changed)
+
+
+def test_times_of_events_without_a_zone_are_refused_with_a_remedy(spark):
+    events = spark.createDataFrame([], EVENTS).withColumn("at", F.expr("timestamp_ntz'2024-01-01'"))
+    with pytest.raises(ColumnError, match=r"'at' is timestamp_ntz; .* cast it to TIMESTAMP, or ex"):
+        history_of(events)
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,53 @@ def test_the_directory_of_a_node_is_its_name_as_in_a_url(spark, tmp_path):
     assert found == {"owner=host%3A17", "owner=__HIVE_DEFAULT_PARTITION__"}
 
 
+@pytest.mark.parametrize(
+    ("node", "text"),
+    [
+        ("n" * 249, None),
+        ("n" * 250, "would have a name of 256 bytes, and a disk takes 255"),
+        ("\u00e9" * 125, "of 256 bytes"),
+        (":" * 84, "of 258 bytes"),  # as %3A
+        ("__HIVE_DEFAULT_PARTITION__", "as Spark names the directory of rows without one"),
+    ],
+)
+def test_a_node_that_can_have_no_directory_is_named_before_the_work(spark, tmp_path, node, text):
+    source = Input(spark.sql("select 'k' key"), "keys")
+    output = Output(str(tmp_path / "o.parquet"))
+    ring = Ring({node: [0]})
+    if text is None:
+        assign_job(source, ring, output, by_owner=True)
+        assert rows(spark.read.parquet(output.path).select("owner")) == [(node,)]
+        return
+    with pytest.raises(OutputRefused, match=text) as refusal:
+        assign_job(source, ring, output, by_owner=True)
+    assert node[:20] in str(refusal.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_a_binary_key_is_written_only_where_it_stays_the_same(spark, tmp_path, kind):
+    source = Input(spark.sql("select x'00ff' key"), "keys")
+    output = Output(str(tmp_path / "out"), kind)
+    if kind == "parquet":
+        assign_job(source, Ring({"a": [0]}), output)
+        assert rows(spark.read.parquet(output.path).select("key")) == [(b"\x00\xff",)]
+        return
+    with pytest.raises(ColumnError, match=r"'key' is binary, .* write Parquet; .* hex\(key\)"):
+        assign_job(source, Ring({"a": [0]}), output)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_keys_of_several_lines_come_back_from_a_csv_with_multi_line(spark, tmp_path):
+    keys = ["a\nb", "a\rb", "a\r\nb", "\n", 'q"\nx']
+    df = spark.createDataFrame([(key,) for key in keys], "key string")
+    out = str(tmp_path / "k.csv")
+    assign_job(Input(df, "keys"), Ring({"a": [0]}), Output(out))
+    found, bad = read_frame(spark, [out], options={"multiLine": "true"}).counted()
+    assert sorted(row.key for row in found.collect()) == sorted(keys)
+    assert bad() == 0
+
+
 def test_assign_to_a_table_and_not_twice(spark, keys, ring_file):
     spark.sql("drop table if exists owned_keys")
     command = ("assign", "--input", keys, "--ring-file", ring_file, "--table", "owned_keys")
@@ -797,6 +844,28 @@ def test_counts_hold_where_spark_finds_that_nothing_is_left(spark):
     counts = Counts(spark.range(9), rows=F.count(F.lit(1)))
     assert counts.frame.where("id > 9").groupBy("id").count().collect() == []
     assert counts.get() == {"rows": 9}
+
+
+def test_events_that_are_cut_short_are_refused(spark, tmp_path):
+    lines = [
+        f'{{"epoch": {epoch}, "at": "2024-01-01T00:00:1{epoch}Z", "kind": "join", '
+        f'"nodes": ["n{epoch}"], "points": [{epoch}]}}'
+        for epoch in (1, 2, 3)
+    ]
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "0-0.json").write_text("\n".join(lines[:2]) + "\n")
+    (tmp_path / "events" / "2-0.json").write_text(lines[2] + "\n")
+    (tmp_path / "log.csv").write_text("key,node,start,end\nk,a,1704067213,1704067214\n")
+    arguments = (
+        "audit", "--input", tmp_path / "log.csv", "--events", tmp_path / "events" / "*.json",
+        "--schema", "key string, node string, start double, end double",
+    )  # fmt: skip
+    assert run(*arguments, "--json")["ring changes"] == 3
+    (tmp_path / "events" / "0-0.json").write_text("\n".join(lines[:2])[:-40])
+    with pytest.raises(
+        InputDamaged, match=r"events/0-0.json cannot be read \(no record of this sch"
+    ):
+        run(*arguments)
 
 
 def test_events_in_csv_are_refused_before_spark_starts():

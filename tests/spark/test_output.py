@@ -1,5 +1,6 @@
 """Outputs: appended to, replaced, and left as they were by a job that fails."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,10 @@ import pytest
 from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.ring_files import write_ring
+from hashring.spark import directory_swap, point_histogram, with_owner
+from hashring.spark.input import exactly
 from hashring.spark.output import Output
+from tests.spark.conftest import interrupted
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 
@@ -41,9 +45,120 @@ def test_files_that_are_there_are_added_to_or_replaced(spark, tmp_path, mode, he
     Output(place, mode=mode).write(spark.range(2, 4).selectExpr("id", "1 AS part"), ["part"])
     assert ids(spark.read.parquet(place)) == held
     with pytest.raises(Exception, match="boom"):
-        Output(place, mode=mode).write(failing(spark))
+        Output(place, mode=mode).write(failing(spark), ["part"])
     assert ids(spark.read.parquet(place)) == held
     assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
+
+
+@pytest.fixture(params=["here", "elsewhere"])
+def append(request, monkeypatch):
+    """Appends a frame to files; elsewhere, as if Spark alone could see the path."""
+    if request.param == "elsewhere":
+        monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+
+    def to(place, df, partition_by=(), format="parquet"):
+        Output(str(place), format, mode="append").write(df, partition_by)
+
+    return to
+
+
+def test_rows_are_appended_in_the_directories_that_are_there(spark, tmp_path, append):
+    df = spark.range(3).selectExpr("id", "id AS part")
+    for name, there, others in (
+        ("plain", [], (["part"],)),
+        ("by part", ["part"], ([], ["id"])),
+    ):
+        place = tmp_path / name
+        append(place, df, there)
+        for other in others:
+            with pytest.raises(OutputRefused, match="readers would see one or the other"):
+                append(place, df, other)
+        append(place, df, there)
+        assert spark.read.parquet(str(place)).count() == 6
+    # A stream's batches are directories, too.
+    df.write.parquet(str(tmp_path / "stream" / "batch=0"))
+    with pytest.raises(
+        OutputRefused, match=r"in directories batch=\.\.\., and the job's would be in no"
+    ):
+        append(tmp_path / "stream", df)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "orc"])
+def test_rows_are_appended_in_the_format_that_is_there(spark, tmp_path, append, kind):
+    place = tmp_path / "a [b] %20c=d"
+    append(place, spark.range(2), format=kind)
+    for other in {"parquet", "csv", "json"} - {kind}:
+        with pytest.raises(OutputRefused, match=f"it holds {kind}, and the job writes {other}"):
+            append(place, spark.range(2), format=other)
+    append(place, spark.range(2, 4), format=kind)
+    found = spark.read.option("header", True).format(kind).load(exactly(str(place)))
+    assert sorted(int(row.id) for row in found.collect()) == [0, 1, 2, 3]
+
+
+def test_files_that_are_none_of_their_name_are_not_appended_to(spark, tmp_path, append):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "part-0").write_text("key,w")
+    with pytest.raises(OutputRefused, match="what is there cannot be read as parquet"):
+        append(tmp_path / "out", spark.range(2))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "orc"])
+def test_rows_of_other_columns_are_not_appended(spark, tmp_path, append, kind):
+    place = tmp_path / "out"
+    append(place, spark.sql("SELECT 'a' key, '1' w, 'n' owner"), ["owner"], kind)
+    for other in ("'a' key, 'n' owner", "'a' key, '1' v, 'n' owner"):
+        with pytest.raises(
+            ColumnError, match=r"'key, w' are the columns of .*out; the job writes key"
+        ):
+            append(place, spark.sql(f"SELECT {other}"), ["owner"], kind)
+    # In another order, and with names that Spark takes for the same.
+    append(place, spark.sql("SELECT 'n' owner, '2' W, 'b' key"), ["owner"], kind)
+    found = spark.read.option("header", True).format(kind).load(str(place)).collect()
+    assert sorted((row.key, row.w) for row in found) == [("a", "1"), ("b", "2")]
+    assert set(found[0].asDict()) == {"key", "w", "owner"}
+
+
+def test_columns_that_json_left_out_are_appended(spark, tmp_path, append):
+    append(tmp_path / "out", spark.sql("SELECT 'a' key, cast(null AS string) w"), format="json")
+    append(tmp_path / "out", spark.sql("SELECT '1' w, 'b' key"), format="json")
+    found = spark.read.json(str(tmp_path / "out")).collect()
+    assert sorted((row.key, row.w) for row in found) == [("a", None), ("b", "1")]
+
+
+def test_rows_of_other_types_or_points_are_not_appended(spark, tmp_path, append):
+    place = tmp_path / "out"
+    append(place, spark.range(2))
+    with pytest.raises(ColumnError, match=r"'id' is bigint in .*out; the job writes string"):
+        append(place, spark.sql("SELECT 'a' id"))
+    keys, ring = spark.sql("SELECT 'a' key"), random_ring(2, 4)
+    append(tmp_path / "owned", with_owner(keys, ring))
+    with pytest.raises(ColumnError, match="'point' is made by hash_algorithm=crc-32 in"):
+        append(tmp_path / "owned", with_owner(keys, random_ring(2, 4, algorithm="jamcrc")))
+    append(tmp_path / "h", point_histogram(keys))
+    with pytest.raises(ColumnError, match=r"'start' is made by weight=None in .*; the job .*=w"):
+        append(tmp_path / "h", point_histogram(keys.selectExpr("*", "1.5 AS w"), weight="w"))
+
+
+def test_rows_that_readers_would_hide_are_refused_before_they_are_computed(spark, tmp_path):
+    write_ring(RingFile(random_ring(2, 4)), tmp_path / "ring.json")
+    (tmp_path / "in.csv").write_text("key\na\nb\n")
+    assign = (
+        "assign", "--input", tmp_path / "in.csv", "--ring-file", tmp_path / "ring.json", "--output",
+    )  # fmt: skip
+    run(*assign, tmp_path / "plain.parquet")
+    run(*assign, tmp_path / "cells.parquet", "--keep-point", "--cells", "2")
+    with pytest.raises(OutputRefused, match=r"in no directories, and the job's .* owner=\.\.\."):
+        run(*assign, tmp_path / "plain.parquet", "--mode", "append", "--by-owner")
+    with pytest.raises(OutputRefused, match=r"in directories cell=\.\.\., and the job's .* in no"):
+        run(*assign, tmp_path / "cells.parquet", "--mode", "append")
+    with pytest.raises(OutputRefused, match="it holds parquet, and the job writes csv"):
+        run(*assign, tmp_path / "plain.parquet", "--mode", "append", "--output-format", "csv")
+
+
+def test_a_job_that_is_interrupted_is_cancelled_elsewhere_too(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+    with interrupted(spark, monkeypatch, "save"):
+        Output(str(tmp_path / "out.parquet")).write(spark.range(3))
 
 
 def test_files_may_be_replaced_by_what_was_read_from_them(spark, tmp_path):
@@ -67,11 +182,8 @@ def test_a_link_to_a_directory_stays_one(spark, tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ["error", "overwrite"])
-def test_of_two_that_write_at_once_one_is_refused(spark, tmp_path, monkeypatch, mode):
+def test_of_two_that_write_at_once_one_is_refused(spark, tmp_path, monkeypatch):
     place = tmp_path / "out.parquet"
-    if mode == "overwrite":
-        spark.range(9).write.parquet(str(place))
     rename = Path.rename
 
     def after_another(path, target):
@@ -82,9 +194,110 @@ def test_of_two_that_write_at_once_one_is_refused(spark, tmp_path, monkeypatch, 
 
     monkeypatch.setattr(Path, "rename", after_another)
     with pytest.raises(OutputExists):
-        Output(str(place), mode=mode).write(spark.range(4))
+        Output(str(place)).write(spark.range(4))
     assert ids(spark.read.parquet(str(place))) == [0, 1]
     assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
+
+
+def after_rename(monkeypatch, number, then):
+    """Do something once, right after the renaming of so many paths."""
+    rename, done = Path.rename, []
+
+    def renamed(path, target):
+        found = rename(path, target)
+        done.append(target)
+        if len(done) == number:
+            then()
+        return found
+
+    monkeypatch.setattr(Path, "rename", renamed)
+
+
+def interrupt():
+    raise SystemExit
+
+
+@pytest.fixture
+def in_two_steps(monkeypatch):
+    """A file system that cannot exchange two names."""
+    monkeypatch.setattr(directory_swap, "_exchanged", lambda *_: False)
+
+
+def test_files_are_replaced_in_one_step(spark, tmp_path, monkeypatch):
+    place = tmp_path / "out.parquet"
+    Output(str(place)).write(spark.range(2))
+    after_rename(monkeypatch, 1, interrupt)  # of which there is none
+    Output(str(place), mode="overwrite").write(spark.range(4))
+    assert ids(spark.read.parquet(str(place))) == [0, 1, 2, 3]
+
+
+@pytest.mark.usefixtures("in_two_steps")
+@pytest.mark.parametrize(
+    ("renames", "held"), [(1, [0, 1]), (2, [0, 1, 2, 3]), (3, [0, 1, 2, 3]), (4, [0, 1, 2, 3])]
+)
+def test_an_interrupt_at_any_step_leaves_the_old_files_or_the_new(
+    spark, tmp_path, monkeypatch, renames, held
+):
+    place = tmp_path / "out.parquet"
+    Output(str(place)).write(spark.range(2))
+    with monkeypatch.context() as patch, suppress(SystemExit):
+        after_rename(patch, renames, interrupt)
+        Output(str(place), mode="overwrite").write(spark.range(4))
+    assert ids(spark.read.parquet(str(place))) == held
+    assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
+
+
+@pytest.mark.usefixtures("in_two_steps")
+def test_files_that_others_made_between_the_two_steps_cost_no_row(spark, tmp_path, monkeypatch):
+    place = tmp_path / "out.parquet"
+    Output(str(place)).write(spark.range(2))
+    with monkeypatch.context() as patch:
+        after_rename(patch, 1, lambda: spark.range(7, 9).write.parquet(str(place)))
+        with pytest.raises(OutputRefused, match="made it meanwhile; what it replaced is"):
+            Output(str(place), mode="overwrite").write(spark.range(4))
+    assert ids(spark.read.parquet(str(place))) == [7, 8]
+    (before,) = tmp_path.glob(".out.parquet.*.before")
+    assert ids(spark.read.parquet(str(before))) == [0, 1]
+
+
+@pytest.mark.parametrize(("mode", "held"), [("append", [0, 1, 2, 3]), ("overwrite", [2, 3])])
+def test_files_whose_replacement_was_killed_between_two_steps_are_put_back(
+    spark, tmp_path, mode, held
+):
+    place = tmp_path / "out.parquet"
+    Output(str(place)).write(spark.range(2))
+    place.rename(tmp_path / ".out.parquet.0123abcd.before")
+    Output(str(place), mode=mode).write(spark.range(2, 4))
+    assert ids(spark.read.parquet(str(place))) == held
+    assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "other", "is_refused"),
+    [
+        ("append", "append", False),
+        ("append", "overwrite", True),
+        ("overwrite", "append", True),
+        ("overwrite", "overwrite", True),
+    ],
+)
+def test_only_appends_go_together(spark, tmp_path, mode, other, is_refused):
+    place = str(tmp_path / "out")
+    Output(place, "parquet").write(spark.range(2))
+    refused = []
+
+    def meanwhile(_):
+        try:
+            Output(place, "parquet", mode=other).write(spark.range(7, 8))
+        except OutputRefused as error:
+            refused.append(str(error))
+
+    Output(place, "parquet", mode=mode).write(spark.range(4, 6), beside=meanwhile)
+    added = [] if is_refused else [7]
+    assert ids(spark.read.parquet(place)) == ([0, 1] if mode == "append" else []) + [4, 5] + added
+    verb = "appends to" if mode == "append" else "overwrites"
+    assert len(refused) == is_refused
+    assert all(f"another process {verb} it" in text for text in refused)
 
 
 def test_files_elsewhere_are_not_replaced(spark):
@@ -122,6 +335,24 @@ def test_a_job_that_fails_leaves_a_table_as_it_was(spark, table, mode):
         Output(None, table=table, mode=mode).write(failing(spark))
     assert ids(spark.table(table)) == [0, 1, 2, 3]
     assert [t.name for t in spark.catalog.listTables()] == tables
+
+
+def test_an_interrupt_right_after_a_table_was_renamed_leaves_it_as_it_was(
+    spark, table, monkeypatch
+):
+    sql = type(spark).sql
+
+    def interrupted(session, text, *more):
+        found = sql(session, text, *more)
+        if "RENAME TO" in text:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(type(spark), "sql", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Output(None, table=table, mode="overwrite").write(spark.sql("SELECT 1L part, 9L id"))
+    assert ids(spark.table(table)) == [0, 1, 2, 3]
 
 
 def test_a_partitioned_table_is_added_to(spark):

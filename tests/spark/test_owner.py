@@ -455,6 +455,16 @@ def test_weights_in_text_are_numbers_where_they_can_be(spark):
     assert (found.weight, found.bad_weights) == (12.5, 1)
 
 
+def test_weights_in_text_that_are_numbers_to_java_alone_are_none(spark):
+    texts = ["1d", "2F", "0x1p3", "NaN", "Infinity", "3"]
+    df = spark.createDataFrame([("a", text) for text in texts], "key string, w string")
+    (found,) = load(df, Ring({"n": [0]}), weight="w").collect()
+    assert (found.weight, found.bad_weights) == (3.0, 5)
+    collated = df.selectExpr("key", "w collate UNICODE_CI as w")
+    (found,) = load(collated, Ring({"n": [0]}), weight="w").collect()
+    assert (found.weight, found.bad_weights) == (3.0, 5)
+
+
 def test_a_large_table_goes_to_the_executors_in_pieces(spark, monkeypatch):
     monkeypatch.setattr("hashring.spark.arrays_to_spark.MOST_BYTES", 2**16)
     # With as many points, no array is a literal. The ring is of this test alone: tables are kept.

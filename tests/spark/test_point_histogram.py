@@ -91,10 +91,44 @@ def test_a_histogram_of_other_rows_is_told(spark, keys, caplog, with_point):
         caplog.clear()
 
 
-def test_points_of_a_csv_are_text(spark, keys):
+@pytest.mark.parametrize(
+    "other",
+    [
+        "by another hash algorithm", "of another key", "text, as in a CSV", "no point of a ring",
+        "of an older version",
+    ],
+)  # fmt: skip
+def test_a_column_point_of_another_origin_is_not_taken_for_that_of_the_key(spark, keys, other):
+    jam = random_ring(7, 5, algorithm="jamcrc")
+    histogram = point_histogram(keys, buckets=16, hash_algorithm="jamcrc")
+    known = with_owner(keys, jam)
+    again = {
+        "by another hash algorithm": lambda: with_owner(keys, RING),
+        "of another key": lambda: with_owner(
+            keys.withColumn("other", F.reverse("key")), jam, "other"
+        ),
+        "text, as in a CSV": lambda: known.withColumn("point", F.col("point").cast("string")),
+        "no point of a ring": lambda: keys.withColumn("point", F.lit(5.5)),
+        "of an older version": lambda: known.withColumn("point", F.col("point") + 0),
+    }[other]()
+    found = load_of_histogram(histogram, jam, again)
+    assert told(found, "node", "keys") == told(load(keys, jam), "node", "keys")
+    moved = moves_of_histogram(histogram, jam, jam.with_node("new", [3]), again)
+    assert told(moved, "before", "after", "keys") == told(
+        moves(keys, jam, jam.with_node("new", [3])), "before", "after", "keys"
+    )
+
+
+def test_the_points_in_files_of_assign_are_taken_as_they_are(spark, keys, tmp_path):
+    keys.write.parquet(str(tmp_path / "keys.parquet"))
+    write_ring(RING, tmp_path / "ring.json")
+    run("assign", "--input", tmp_path / "keys.parquet", "--ring-file", tmp_path / "ring.json",
+        "--output", tmp_path / "owned.parquet")  # fmt: skip
+    owned = spark.read.parquet(str(tmp_path / "owned.parquet"))
+    # The keys themselves are not looked at.
+    moved_keys = owned.withColumn("key", F.concat("key", F.lit("!")))
     histogram = point_histogram(keys, buckets=1)
-    again = with_owner(keys, RING).withColumn("point", F.col("point").cast("string"))
-    found = load_of_histogram(histogram, RING, again)
+    found = load_of_histogram(histogram, RING, moved_keys)
     assert told(found, "node", "keys") == told(load(keys, RING), "node", "keys")
 
 
@@ -185,6 +219,44 @@ def test_a_histogram_of_another_hash_algorithm_is_refused(spark, keys, tmp_path)
     assert told(found, "node", "keys") == told(load(keys, ring), "node", "keys")
 
 
+ANSWERS = {
+    "load": load_of_histogram,
+    "moves": lambda histogram, ring, *more, **named: moves_of_histogram(
+        histogram, ring, NEXT, *more, **named
+    ),
+    "plan": lambda *more, **named: plan_of_histogram(*more, **named, join=["new"]),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_a_histogram_of_another_weight_or_key_is_refused(spark, keys, tmp_path, answer):
+    keys = keys.withColumn("other", F.reverse("key"))
+    point_histogram(keys).write.parquet(str(tmp_path / "h.parquet"))
+    point_histogram(keys, weight="w").write.parquet(str(tmp_path / "w.parquet"))
+    plain, weighed = (spark.read.parquet(str(tmp_path / f"{name}.parquet")) for name in "hw")
+    text = "weight='w': the histogram has no weights: ask by the same, or make another"
+    with pytest.raises(ConfigError, match=text):
+        answer(plain, RING, rows=keys, weight="w")
+    with pytest.raises(ConfigError, match=text):
+        answer(plain, RING, weight="w")
+    with pytest.raises(
+        ConfigError, match="weight=None: the histogram has the weights of column 'w'"
+    ):
+        answer(weighed, RING, rows=keys)
+    with pytest.raises(
+        ConfigError, match="key='other': the histogram has the keys of column 'key'"
+    ):
+        answer(plain, RING, rows=keys, key="other")
+    # Nothing is added to its own counts.
+    answer(weighed, RING)
+
+
+def test_a_histogram_of_an_older_version_is_taken_as_it_is(spark, keys):
+    histogram = point_histogram(keys).withColumn("start", F.col("start") + 0)
+    assert histogram.schema["start"].metadata == {}
+    load_of_histogram(histogram, RING, keys, weight="w")
+
+
 def test_what_is_no_histogram_or_ring_is_refused(spark, keys):
     histogram = point_histogram(keys)
     with pytest.raises(EmptyRingError):
@@ -196,9 +268,5 @@ def test_what_is_no_histogram_or_ring_is_refused(spark, keys):
     other = histogram.withColumn("keys", F.col("keys").cast("string"))
     with pytest.raises(ColumnError, match="'keys' is string: make the histogram with"):
         load_of_histogram(other, RING)
-    with pytest.raises(ColumnError, match="'point' is double; a point is an integer: drop it"):
-        load_of_histogram(
-            point_histogram(keys, buckets=1), RING, keys.withColumn("point", F.lit(5.5))
-        )
     with pytest.raises(ConfigError, match="buckets=3: give a power of two, up to 4,194,304"):
         point_histogram(keys, buckets=3)

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,12 +31,41 @@ def work(tmp_path_factory):
     for name, count in (("few", 1000), ("many", 3_000_000)):
         keys = pa.array([f"k{i}" for i in range(count)])
         pq.write_table(pa.table({"key": keys}), folder / f"{name}.parquet")
+    # To Spark, files of their own: more than any test waits for.
+    (folder / "endless.parquet").mkdir()
+    for number in range(500):
+        os.link(folder / "many.parquet", folder / "endless.parquet" / f"{number}.parquet")
     return folder
 
 
 def command(work, name, out, *more):
     found = ["spark", "assign", "--input", work / f"{name}.parquet", "--output", out]
     return [str(part) for part in (*found, "--ring-file", work / "ring.json", *more)]
+
+
+@contextmanager
+def started(arguments, folder):
+    """The command in a session of its own, whose processes are all gone at the end."""
+    process = subprocess.Popen(
+        [sys.executable, MAIN, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}, cwd=ROOT,
+        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def until(process, pattern, folder):
+    """Wait until a path is there, as long as the process runs."""
+    deadline = time.monotonic() + 5 * PATIENCE
+    while not list(folder.glob(pattern)):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def java_of(process):
@@ -63,18 +92,9 @@ def java_of(process):
 def test_a_job_that_is_ended_leaves_nothing(work, tmp_path, told, status, says):
     out = tmp_path / "owned.csv"
     more = ("--master", "local[1]", "--conf", f"spark.driver.extraJavaOptions={JAVA}")
-    process = subprocess.Popen(
-        [sys.executable, MAIN, *command(work, "many", out, *more)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}, cwd=ROOT,
-        start_new_session=True, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 5 * PATIENCE
+    with started(command(work, "endless", out, *more), tmp_path) as process:
         # A task writes.
-        while not list(tmp_path.glob(".owned.csv.*/_temporary/**/*.csv")):
-            assert process.poll() is None, process.stderr.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(process, ".owned.csv.*/_temporary/**/*.csv", tmp_path)
         if told == signal.SIGKILL:
             for java in java_of(process):
                 os.kill(java, told)
@@ -82,15 +102,35 @@ def test_a_job_that_is_ended_leaves_nothing(work, tmp_path, told, status, says):
             # Ctrl-C is sent to all of the terminal's processes.
             (os.killpg if told == signal.SIGINT else os.kill)(process.pid, told)
         _, errors = process.communicate(timeout=5 * PATIENCE)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
     assert process.returncode == status, errors
     assert "Traceback" not in errors
     assert "hashring: " not in errors if not says else re.search(says, errors)
     # Java ends after Python.
     eventually(lambda: list(tmp_path.iterdir()) == [], "nothing is left", 5 * PATIENCE)
+
+
+@pytest.mark.parametrize(("told", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("when", ["between batches", "in a batch"])
+def test_a_stream_that_is_ended_ends(work, tmp_path, when, told, status):
+    name, at = {
+        "between batches": ("few", "out/batch=0"),
+        "in a batch": ("endless", "out/.batch=*/**/*.csv"),
+    }[when]
+    scratch, keys = tmp_path / "scratch", work / f"{name}*.parquet"
+    scratch.mkdir()
+    arguments = [
+        "spark", "stream", "--input", keys, "--output", tmp_path / "out",
+        "--checkpoint", tmp_path / "state", "--interval", "1 second", "--output-format", "csv",
+        "--ring-file", work / "ring.json", "--master", "local[1]",
+        "--conf", f"spark.driver.extraJavaOptions={JAVA}",
+    ]  # fmt: skip
+    with started([str(each) for each in arguments], scratch) as process:
+        until(process, at, tmp_path)
+        process.send_signal(told)
+        _, errors = process.communicate(timeout=5 * PATIENCE)
+    assert (process.returncode, errors) == (status, "")
+    # Java ends after Python.
+    eventually(lambda: list(scratch.iterdir()) == [], "nothing is left", 5 * PATIENCE)
 
 
 def test_ctrl_c_while_java_starts_leaves_no_java(work, tmp_path):

@@ -136,6 +136,45 @@ def test_two_at_once_are_refused(spark, place):
             reassign(spark, str(place), RingFile(AFTER))
 
 
+def test_owners_are_not_overwritten_while_they_are_reassigned(spark, place, monkeypatch):
+    module = sys.modules[reassign.__module__]
+    write, refused = module._write_aside, []
+
+    def overwritten(*args):
+        source = Input(spark.sql("SELECT 'k' AS key, 0L AS id"), "keys")
+        output = Output(str(place), "parquet", mode="overwrite")
+        with pytest.raises(OutputRefused, match="another process reassigns it") as error:
+            assign_job(source, random_ring(3, 4), output, cells=64)
+        refused.append(error)
+        write(*args)
+
+    monkeypatch.setattr(module, "_write_aside", overwritten)
+    reassign(spark, str(place), RingFile(AFTER))
+    assert refused
+    assert owners(spark, place) == right(AFTER)
+    assert not list(place.glob("_next*"))
+
+
+def test_the_lock_of_a_directory_that_was_replaced_is_none(tmp_path, monkeypatch):
+    place = tmp_path / "owned"
+    place.mkdir()
+    lock = fcntl.flock
+
+    def replaced(file, wanted):
+        monkeypatch.undo()
+        place.rename(tmp_path / "before")
+        place.mkdir()
+        lock(file, wanted)
+
+    monkeypatch.setattr(fcntl, "flock", replaced)
+    with (
+        alone(place, "owned", "reassigns"),
+        pytest.raises(OutputRefused, match="another process reassigns it"),
+        alone(place, "owned", "overwrites"),
+    ):
+        pass
+
+
 def test_an_interrupt_cancels_what_spark_writes_and_removes_it(spark, place, monkeypatch):
     with interrupted(spark, monkeypatch, "parquet"):
         reassign(spark, str(place), RingFile(AFTER))

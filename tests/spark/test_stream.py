@@ -195,6 +195,47 @@ def test_an_output_without_its_checkpoint_is_refused(spark, tmp_path):
         )
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_output_takes_no_batch_of_another_checkpoint(spark, tmp_path, monkeypatch, elsewhere):
+    if elsewhere:
+        # As if Spark alone could see the paths.
+        monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+
+    def run_all(out, place):
+        tag_stream(
+            stream(spark, tmp_path), fixed_ring(random_ring(4, 8)), str(tmp_path / out),
+            str(tmp_path / place),
+        ).awaitTermination()  # fmt: skip
+
+    def held():
+        return spark.read.parquet(str(tmp_path / "out")).count()
+
+    for number in range(2):
+        files(spark, tmp_path, number)
+    run_all("out", "cp")
+    run_all("other out", "other cp")
+    files(spark, tmp_path, 2)
+    for place in ("other cp", "new cp"):
+        with pytest.raises((OutputRefused, OutputExists)):
+            run_all("out", place)
+    assert held() == 40
+    run_all("out", "cp")
+    assert held() == 60
+
+
+def test_an_output_of_an_older_version_is_taken_and_marked(spark, tmp_path):
+    files(spark, tmp_path, 0)
+    places = fixed_ring(random_ring(4, 8)), str(tmp_path / "out"), str(tmp_path / "cp")
+    tag_stream(stream(spark, tmp_path), *places).awaitTermination()
+    mark = tmp_path / "out" / "_checkpoint"
+    text = mark.read_text()
+    mark.unlink()
+    files(spark, tmp_path, 1)
+    tag_stream(stream(spark, tmp_path), *places).awaitTermination()
+    assert mark.read_text() == text
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 40
+
+
 def test_a_stream_that_cannot_be_written_or_timed_is_refused_before_it_starts(spark, tmp_path):
     files(spark, tmp_path, 0)
     (tmp_path / "file").write_text("")

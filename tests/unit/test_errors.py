@@ -13,6 +13,7 @@ from hashring import errors
 from hashring.errors import (
     ConfigError,
     HashringError,
+    KeyTypeError,
     MessageFormatError,
     MissingDependencyError,
     NodeForked,
@@ -69,6 +70,22 @@ def test_every_error_keeps_text_and_facts_on_its_way_between_processes(
     error = example(kind)
     for there in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert facts(there) == facts(error)
+
+
+def test_an_error_about_what_cannot_be_pickled_comes_back_with_what_it_shows_of_it() -> None:
+    key = (letter for letter in "ab")
+    for error, fact in ((KeyTypeError(key), "key"), (ConfigError("items", key, "no"), "value")):
+        there = pickle.loads(pickle.dumps(error))
+        assert (type(there), str(there)) == (type(error), str(error))
+        assert getattr(there, fact) == repr(key)
+        assert getattr(copy.copy(error), fact) is key
+
+
+def test_a_missing_dependency_keeps_what_an_import_error_has() -> None:
+    error = MissingDependencyError("gevent_start()", "gevent")
+    assert str(error) == "gevent_start() needs the package gevent: pip install gevent"
+    for there in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert there.msg == str(there) == str(error)
 
 
 @pytest.mark.parametrize(

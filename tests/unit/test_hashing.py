@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
 import sys
+import zlib
+from copy import copy, deepcopy
+from typing import Any
 
 import crcmod.predefined
 import pytest
@@ -18,6 +23,7 @@ from hashring.core.hashing import (
     hash_algorithm_names,
     key_bytes,
 )
+from hashring.core.ring import Ring
 from hashring.errors import ConfigError, KeyTypeError, KeyValueError, MissingDependencyError
 
 CHECK_TEXT = b"123456789"
@@ -88,6 +94,37 @@ def test_an_algorithm_stands_for_itself() -> None:
     own = HashAlgorithm("length", len)
     assert hash_algorithm(own) is own
     assert own.point("four") == 4
+
+
+class Again(HashAlgorithm):
+    pass
+
+
+@pytest.mark.parametrize("way", [lambda it: pickle.loads(pickle.dumps(it)), copy, deepcopy])
+@pytest.mark.parametrize("name", CHECK_VALUES)
+def test_a_known_algorithm_is_the_same_after_a_copy_or_a_pickle(name: str, way: Any) -> None:
+    algorithm = hash_algorithm(name)
+    assert way(algorithm) is algorithm
+    ring = Ring({"a": [1, 5], "b": [9]}, name)
+    assert way(ring) == ring
+    assert way(ring).owner("x") == ring.owner("x")
+
+
+def test_a_pickle_of_a_known_algorithm_is_read_in_a_process_that_never_used_it() -> None:
+    pickled = pickle.dumps(hash_algorithm("crc-32c"))
+    program = f"import pickle; print(pickle.loads({pickled!r}).point('123456789'))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert int(found.stdout) == CHECK_VALUES["crc-32c"]
+
+
+@pytest.mark.parametrize("kind", [HashAlgorithm, Again])
+def test_an_own_algorithm_travels_with_its_function_whatever_its_name(kind: Any) -> None:
+    hash_algorithm("crc-32")
+    own = kind("crc-32", zlib.adler32)
+    for there in (pickle.loads(pickle.dumps(own)), copy(own), deepcopy(own)):
+        assert there == own
+        assert type(there) is kind
+        assert there.point("a") == zlib.adler32(b"a")
 
 
 def test_bytes_of_any_kind_are_hashed_as_they_are() -> None:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import hashring
+from hashring.core.assignors import ASSIGNORS
 from tests.conftest import PATIENCE
 
 
@@ -34,6 +35,11 @@ def test_no_other_name_is_public() -> None:
 def test_a_name_that_is_not_there_is_named() -> None:
     with pytest.raises(AttributeError, match="module 'hashring' has no attribute 'RingNod'"):
         hashring.RingNod  # noqa: B018 - to ask is what is tested
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+def test_help_on_a_group_names_every_assignor(name: str) -> None:
+    assert f'``"{name}"``' in str(hashring.PartitionGroup.__doc__)
 
 
 def test_importing_the_package_loads_no_client_and_no_event_loop() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -381,6 +382,30 @@ def test_a_node_that_leaves_changes_no_owner_before_its_place(
     for place, name in enumerate(found):
         after = ring.without_nodes(name).owners(str(at), 99, zones=zoned)
         assert after[:place] == found[:place]
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        (5, "points=5: give a mapping from node to points"),
+        ("abc", "points='abc': give a mapping from node to points"),
+        ({5: [1]}, "node=5: a node's name is a non-empty str"),
+        ({"": [1]}, "node='': a node's name is a non-empty str"),
+        ({"a": [1.0]}, "points=[1.0]: of node 'a' must be ints in [0, 4294967296)"),
+        ({"a": ["1"]}, "points=['1']: of node 'a' must be ints in"),
+        ({"a": 5}, "points=5: of node 'a' must be ints in"),
+    ],
+)
+def test_points_that_are_none_are_refused_by_node_and_value(points: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Ring(points)
+    assert str(caught.value).startswith(message)
+
+
+def test_more_owners_than_there_are_nodes_are_all_nodes() -> None:
+    ring = Ring({"a": [1], "b": [2]})
+    for zones in (None, {"a": "x"}):
+        assert sorted(ring.owners("key", 10**30, zones=zones)) == ["a", "b"]
 
 
 @pytest.mark.parametrize("n", [0, -1, True, 1.5, "2", None])

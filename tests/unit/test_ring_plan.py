@@ -7,7 +7,14 @@ import random
 import pytest
 
 from hashring import Ring
-from hashring.core.ring_plan import NodeShape, planned_ring, reweighed_ring, ring_plan
+from hashring.core.ring_plan import (
+    NodeShape,
+    planned_counts,
+    planned_ring,
+    reweighed_ring,
+    ring_plan,
+    usual_replicas,
+)
 from hashring.errors import ConfigError
 
 
@@ -45,3 +52,35 @@ def test_a_live_node_has_the_ordered_weight_or_else_its_own(
     shapes = {"a": NodeShape(4, own_weight=3.0)}
     after = reweighed_ring(Ring({"a": [0, 10], "b": [5]}), {"a": weight}, shapes, random.Random)
     assert len(after.points_of("a")) == points
+
+
+def test_a_node_that_stays_has_the_points_of_its_shape_one_that_joins_those_of_the_plan() -> None:
+    ring = Ring({"fat": range(0, 64, 2), "b": [1]})
+    counts = planned_counts(
+        ring,
+        join=["new"],
+        weights={"fat": 2.0, "b": 3.0, "new": 2.0},
+        n_replicas=5,
+        shapes={"fat": NodeShape(32)},
+    )
+    assert counts == {"fat": 64, "b": 15, "new": 10}
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.0, 0.5])
+def test_a_plan_of_another_weight_is_what_an_order_of_it_does(weight: float) -> None:
+    ring = Ring({"a": [0, 10, 20], "b": [5, 15]})
+    shapes = {"a": NodeShape(3, placement="balanced"), "b": NodeShape(2)}
+    planned = planned_ring(ring, weights={"a": weight}, shapes=shapes, rng_for=random.Random)
+    assert planned == reweighed_ring(ring, {"a": weight}, shapes, random.Random)
+
+
+def test_a_plan_refuses_for_a_node_that_stays_a_weight_that_no_order_may_give() -> None:
+    with pytest.raises(ConfigError, match="of node 'a' is too much: 1000 at most"):
+        planned_ring(Ring({"a": [1]}), weights={"a": 1000.5}, rng_for=random.Random)
+
+
+def test_the_usual_number_of_points_is_the_one_that_most_nodes_on_the_ring_have() -> None:
+    shapes = {"a": NodeShape(64), "b": NodeShape(32), "c": NodeShape(64), "gone": NodeShape(32)}
+    shapes["gone too"] = NodeShape(32)
+    assert usual_replicas(Ring({"a": [1], "b": [2], "c": [3]}), shapes) == 64
+    assert usual_replicas(Ring({}), shapes) == 16

@@ -145,17 +145,23 @@ class Running:
 
 @contextmanager
 def serving(
-    url: str, *arguments: str, under: Sequence[str] = (), **environment: str
+    url: str,
+    *arguments: str,
+    under: Sequence[str] = (),
+    before: bool = False,
+    **environment: str,
 ) -> Iterator[Running]:
     """``hashring serve`` on any free port, killed at the end whatever happens.
 
     Args:
         under: a program that starts it.
+        before: whether the address of Redis stands before the command.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HASHRING_")}
     program = [sys.executable, "-c", "from hashring.cli import main; main()"]
+    of_redis = ["--url", url, "serve"] if before else ["serve", "--url", url]
     process = subprocess.Popen(
-        [*under, *program, "serve", "--url", url, "--port", "0", *arguments],
+        [*under, *program, *of_redis, "--port", "0", *arguments],
         cwd=ROOT,
         env={**kept, **environment},
         stdout=subprocess.PIPE,

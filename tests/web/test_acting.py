@@ -361,6 +361,18 @@ def test_signing_in_leads_on_to_the_action_that_was_chosen(redis: Redis, visit: 
     assert "Take a b&amp;c off the ring ring?" in visitor.client.get(answer.location).text
 
 
+@pytest.mark.parametrize("name", ["path", "self", "what"])
+def test_any_field_in_an_address_is_kept_while_the_visitor_signs_in(
+    redis: Redis, visit: Visit, name: str
+) -> None:
+    put(redis, "a", 0)
+    answer = visit(rings=["ring"], token=TOKEN).get(
+        "/act/remove", ring="ring", node="a", **{name: "x"}
+    )
+    assert answer.status_code == 303
+    assert f"{name}%3Dx" in answer.location
+
+
 @pytest.mark.parametrize(
     "address",
     [

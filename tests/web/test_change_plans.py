@@ -62,6 +62,51 @@ def test_names_and_weights_of_a_plan_come_one_a_line(redis: Redis, visit: Visit)
     assert set(told["after"]) == {"a", "x", "z"}
 
 
+def test_a_plan_counts_points_as_the_nodes_of_the_ring_do(redis: Redis, visit: Visit) -> None:
+    for number, name in enumerate("abc"):
+        points = range(number, RING_SIZE - 64, RING_SIZE // 64)
+        put(redis, name, *points, told={"weight": 1.0, "n_replicas": 64})
+    visitor = visit(rings=["ring"])
+    assert visitor.json("/api/plan", ring="ring", weight="a=1")["moved"] == 0
+    joined = visitor.json("/api/plan", ring="ring", join="d")["least"]
+    assert joined == pytest.approx(1 / 4)
+    assert re.search(r'name="replicas"[^>]* value="64"', visitor.page("/plan/ring", ring="ring"))
+
+
+def test_a_name_with_spaces_around_it_is_another_node_in_the_api(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    put(redis, " a ", QUARTER)
+    visitor = visit(rings=["ring"])
+    told = visitor.json("/api/plan", ring="ring", weight=" a =5")
+    assert {flow["to"] for flow in told["flows"]} == {" a "}
+    # On the page, spaces around what is typed are of no name.
+    page = words(visitor.page("/plan/ring", ring="ring", weight="a = 5"))
+    assert re.search(r"From whom to whom From To Of the ring a a \d", page)
+
+
+@pytest.mark.parametrize("joining", [0, 5])
+def test_a_plan_whose_nodes_would_get_very_many_points_is_refused(
+    redis: Redis, visit: Visit, joining: int
+) -> None:
+    staying = [f"s{number}" for number in range(6)]
+    for number, name in enumerate(staying):
+        put(redis, name, number, told={"n_replicas": 1000})
+    new = [f"n{number}" for number in range(joining)]
+    heavy = new or staying
+    visitor = visit(rings=["ring"])
+    told = visitor.json(
+        "/api/plan", 422, ring="ring", join=new, weight=[f"{name}=100" for name in heavy],
+        replicas=1000,
+    )  # fmt: skip
+    assert "are too much work for one request" in told["error"]
+    # One of them is not.
+    one = heavy[0]
+    asked = {"join": one} if new else {}
+    visitor.json("/api/plan", ring="ring", weight=f"{one}=100", replicas=1000, **asked)
+
+
 @pytest.mark.parametrize(
     ("asked", "status", "text"),
     [
@@ -69,6 +114,7 @@ def test_names_and_weights_of_a_plan_come_one_a_line(redis: Redis, visit: Visit)
         ({"leave": "nobody"}, 404, "nobody"),
         ({"join": "a"}, 400, "is on the ring already"),
         ({"join": "x", "weight": "x=heavy"}, 400, "such as worker-3=2"),
+        ({"join": "x", "weight": "2"}, 400, "such as worker-3=2"),
         ({"join": "x", "weight": "x=nan"}, 400, "is no weight"),
         ({"join": "x", "placement": "nowhere"}, 400, "placement"),
         ({"join": "x", "replicas": "0"}, 400, "a whole number from 1"),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+from contextlib import ExitStack, closing
 from html import unescape
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from redis import Redis
@@ -14,7 +18,10 @@ from hashring.store.group.commands import group_keys, read
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, snapshot
 from hashring.store.ring.key_names import ring_keys
+from hashring.web import service
 from hashring.web.actions import ACTIONS
+from hashring.web.costly_requests import AT_ONCE, WAITING
+from hashring.web.wsgi_app import Access, Limits
 from tests.conftest import eventually
 from tests.web.conftest import TOKEN, Visit, Visitor, nodes_on, put
 from tests.web.test_acting import form_token, sign_in
@@ -82,8 +89,9 @@ def test_the_last_node_is_drained_only_by_who_accepts_what_comes_of_it(
     sign_in(visitor)
     path = "/act/drain?ring=ring&node=a"
     assert "every key of the ring would be unserved" in visitor.client.get(path).text
+    assert act(visitor, "drain", ring="ring", node="a").status_code == 409
     refused = answered(visitor, path, seconds="900")
-    assert refused.status_code == 400
+    assert refused.status_code == 409
     assert "no other node is left" in unescape(refused.text)
     assert '<option value="900" selected>' in refused.text
     assert answered(visitor, path, force="1").status_code == 303
@@ -97,6 +105,8 @@ def test_an_order_about_a_node_that_does_not_run_is_seen_and_lifted(
     put(redis, "b", QUARTER)
     visitor = visit(rings=["ring"], token=TOKEN)
     assert act(visitor, "drain", ring="ring", node="a").status_code == 200
+    told = visitor.json("/api/plan/undrain", ring="ring", node="a")
+    assert told["note"] == "It has not obeyed the order to drain yet, so nothing moves."
     redis.zrem("ring", "0:a:0")
     redis.hdel("{ring}:nodes", "a")
     eventually(
@@ -134,7 +144,7 @@ def test_a_program_drains_a_node_for_a_time(redis: Redis, visit: Visit) -> None:
     planned = visitor.json("/api/plan/drain", ring="ring", node="b")
     assert "every key of the ring would be unserved" in planned["note"]
     last = act(visitor, "drain", ring="ring", node="b")
-    assert (last.status_code, "no other node is left" in last.json["error"]) == (400, True)
+    assert (last.status_code, "no other node is left" in last.json["error"]) == (409, True)
 
 
 def test_a_node_gets_another_weight_after_a_look_at_the_plan(redis: Redis, visit: Visit) -> None:
@@ -243,7 +253,7 @@ def test_an_order_about_a_member_is_refused_with_the_reason(redis: Redis, visit:
             answer = act(visitor, what, group="orders", member="workr")
             assert (answer.status_code, "'worker'" in answer.json["error"]) == (404, True)
         last = act(visitor, "group-drain", group="orders", member="worker")
-        assert (last.status_code, "4 of 4 partitions" in last.json["error"]) == (400, True)
+        assert (last.status_code, "4 of 4 partitions" in last.json["error"]) == (409, True)
         assert (
             act(visitor, "group-weight", group="orders", member="worker", weight=-1)
             .json["error"]
@@ -322,3 +332,64 @@ def test_the_api_has_the_plan_of_an_order_about_a_member(redis: Redis, visit: Vi
         eventually(lambda: counts() == [0, 8], "it hands over")
         assert plan("undrain", member="m")["after"] == {"m": 4, "n": 4}
         assert "No other member is left" in plan("drain", member="n")["note"]
+
+
+@pytest.mark.parametrize("typed", ["2", "+2", " 2", "2e0", "\u0662", "0_2", ".2e1"])
+def test_a_weight_that_a_page_shows_a_plan_for_can_be_ordered(
+    redis: Redis, visit: Visit, typed: str
+) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", QUARTER)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    asked = f"/act/weight?{urlencode({'ring': 'ring', 'node': 'a', 'weight': typed})}"
+    assert "the weight 2?" in visitor.client.get(asked).text
+    assert answered(visitor, asked).status_code == 303
+    with closing(RedisStore(redis, 5.0)) as store:
+        seen = store.run(snapshot(ring_keys("ring"), scoring=Scoring.expiry(0.0)))
+    assert seen.weights["a"].weight == 2
+
+
+def test_an_order_that_redis_did_not_answer_may_have_been_given(
+    redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(redis, "a", 0, told={"named": True})
+    put(redis, "b", QUARTER)
+    monkeypatch.setattr(service, "_PATIENCE", 0.5)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    form = form_token(visitor.client.get("/act/drain?ring=ring&node=a").text)
+    data = {"csrf": form, "ring": "ring", "node": "a"}
+    # Redis knows the script from now on, so it needs no second message.
+    assert act(visitor, "drain", ring="ring", node="a").status_code == 200
+    assert act(visitor, "undrain", ring="ring", node="a").status_code == 200
+    events, pid = redis.xlen("{ring}:events"), redis.info()["process_id"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        by_api = act(visitor, "drain", ring="ring", node="a")
+        by_page = visitor.client.post("/act/drain", data=data)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    for answer in (by_api, by_page):
+        assert answer.status_code == 503
+        assert "may have been done all the same: look at the history" in answer.text
+    eventually(lambda: redis.xlen("{ring}:events") > events, "it was done, indeed")
+
+
+def test_readers_who_ask_for_many_plans_keep_no_page_from_who_may_act(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", QUARTER)
+    limits = Limits(Access(token=TOKEN).guard())
+    visitor = visit(rings=["ring"], token=TOKEN, limits=limits)
+    sign_in(visitor)
+    with ExitStack() as stack:
+        for _ in range(AT_ONCE):
+            stack.enter_context(limits.turns.turn())
+        # As if as many as may were waiting.
+        limits.turns._asking += WAITING
+        assert visitor.get("/api/plan", ring="ring", leave="a").status_code == 503
+        question = words(visitor.page("/act/drain", ring="ring", node="a"))
+        limits.turns._asking -= WAITING
+    assert "Moves" in question

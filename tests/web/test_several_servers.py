@@ -132,3 +132,11 @@ def test_the_command_takes_servers_from_options_and_from_a_file(
         assert 'href="/server/eu/"' in page
         assert 'href="/server/us/"' in page
         assert "secret" not in page
+
+
+def test_a_server_with_a_name_may_stand_before_the_command(redis: Redis) -> None:
+    url = f"unix://{redis.connection_pool.connection_kwargs['path']}"
+    put(redis, "a", 0)
+    with serving(f"eu={url}", before=True) as running:
+        assert "Redis servers" not in running.ask("/")[1]
+        assert running.ask("/api/ring?ring=ring")[0] == 200

@@ -71,6 +71,30 @@ def test_through_the_api_a_user_acts_under_no_other_name(redis: Redis, visit: Vi
         answer = visitor.client.post("/api/act/remove", json=asked, headers=as_(user))
         assert answer.status_code == status
     assert last_event(redis).by.startswith("ada (")
+    # So it need not give any.
+    put(redis, "b", 0)
+    del asked["by"]
+    answer = visitor.client.post("/api/act/remove", json=asked | {"node": "b"}, headers=as_("ada"))
+    assert answer.status_code == 200
+    assert last_event(redis).by.startswith("ada (")
+
+
+@pytest.mark.parametrize("view", [[], ["eve"]])
+def test_whom_the_proxy_names_acts_with_the_token_under_no_other_name(
+    redis: Redis, visit: Visit, view: list[str]
+) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", 7)
+    visitor = visit(rings=["ring"], view_users=view, token=TOKEN, **PROXY)
+    asked = {"ring": "ring", "node": "b", "by": "grace"}
+    headers = as_("eve") | {"Authorization": f"Bearer {TOKEN}"}
+    assert visitor.client.post("/api/act/remove", json=asked, headers=headers).status_code == 200
+    assert last_event(redis).by.startswith("eve (")
+    signed = visitor.client.post("/login", data={"by": "grace", "token": TOKEN}, headers=as_("eve"))
+    assert signed.status_code == 303
+    assert remove(visitor, "eve").status_code == 303
+    assert last_event(redis).nodes == ("a",)
+    assert last_event(redis).by.startswith("eve (")
 
 
 @pytest.mark.parametrize("user", ["", "eve", "ada\tx", "x" * 101])

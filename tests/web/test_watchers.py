@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watchers import Failure, RingWatcher, until_turn
 from tests.conftest import PATIENCE, eventually
-from tests.web.conftest import Visit, put
+from tests.web.conftest import TOKEN, Visit, put
 
 pytestmark = pytest.mark.one_server
 
@@ -79,6 +80,52 @@ def test_while_redis_is_away_no_ring_of_the_list_is_healthy_even_if_nobody_looke
     watcher.join(PATIENCE)
     watcher.failure, watcher.looks = Failure(0.0, RedisUnavailable("gone")), watcher.looks + 1
     assert "badge s-healthy" not in visitor.page("/")
+
+
+@pytest.mark.parametrize("step", ["snapshot", "after"])
+def test_requests_that_act_while_a_ring_is_read_take_no_event_and_add_none(
+    redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    for point, name in enumerate("abcd"):
+        put(redis, name, point)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    watcher = visitor.service.ring("ring")
+    assert watcher is not None
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+
+    def remove(node: str) -> int:
+        asked = {"ring": "ring", "node": node, "by": "ada"}
+        return visitor.client.post("/api/act/remove", json=asked, headers=headers).status_code
+
+    def removed() -> list[str]:
+        told = visitor.json("/api/changes", ring="ring")["changes"]
+        return [node for change in told for node in change["nodes"]]
+
+    def counted() -> int:
+        found = re.findall(
+            r"^hashring_ring_changes_total\{.* (\d+)", visitor.page("/metrics"), re.M
+        )
+        return sum(map(int, found))
+
+    assert remove("a") == 200
+    eventually(lambda: removed() == ["a"], "the watcher has read the first removal")
+    eventually(lambda: counted() == 1, "and counted it")
+    answers, read = list[int](), getattr(watchers, step)
+
+    def acting(*arguments: Any, **named: Any) -> Any:
+        # In the watcher's thread, so within one reading.
+        if not answers:
+            answers.append(0)
+            answers[:] = [remove("b"), remove("c")]
+        return read(*arguments, **named)
+
+    monkeypatch.setattr(watchers, step, acting)
+    eventually(lambda: len(removed()) >= 3, "the watcher has read the other removals")
+    looks = watcher.looks
+    eventually(lambda: watcher.looks > looks + 1, "it has looked again")
+    assert answers == [200, 200]
+    assert removed() == ["a", "b", "c"]
+    assert counted() == 3
 
 
 def test_a_service_that_cannot_show_what_it_reads_is_not_ready(visit: Visit) -> None:
@@ -211,7 +258,7 @@ def test_the_list_makes_anew_only_the_rows_of_which_something_new_was_read(
         watcher.join(PATIENCE)
     index = LivePages(service, Templates("", "", actions=False)).index
     (_, _, first), looks = index.current(), service.looks
-    watchers_[0].view = watchers_[0].look()
+    watchers_[0].view = watchers_[0]._look()
     eventually(lambda: service.looks > looks, "the list is made again")
     _, _, second = index.current()
     kept = {row for row in first.values() if row in second.values()}

@@ -17,6 +17,7 @@ from hashring.core.assignors import assignor_named
 from hashring.core.groups import group_plan, member_orders
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
+from hashring.core.order_checks import checked_lasting
 from hashring.core.printable import printable
 from hashring.errors import ConfigError
 
@@ -53,7 +54,7 @@ def drain(
       hashring group drain orders worker-3 --plan
       hashring group drain orders worker-3 --for 2h --by alice
     """
-    seconds = None if lasting is None else span(lasting)
+    seconds = None if lasting is None else checked_lasting(span(lasting), "for")
     who = by or here("group drain")
 
     def order(state: GroupState, now: float) -> StepOutcome:

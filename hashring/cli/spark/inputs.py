@@ -58,13 +58,14 @@ def read_events(spark: SparkSession, settings: Settings, files: tuple[str, ...])
 
     Raises:
         UsageError: neither files nor the URL of a Redis.
+        InputDamaged: a file holds a record that is no event, such as one that is cut short.
     """
     from hashring.spark.datasource import SCHEMAS, register  # noqa: PLC0415 - as above
     from hashring.spark.input import read_frame  # noqa: PLC0415
 
     if files:
         schema = None if all(".parquet" in path for path in files) else SCHEMAS["events"]
-        return read_frame(spark, files, schema=schema).frame
+        return read_frame(spark, files, schema=schema).whole()
     if settings.url is None:
         raise click.UsageError("give --url, or files: Spark's workers need to find Redis")
     register(spark)

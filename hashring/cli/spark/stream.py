@@ -9,6 +9,7 @@ import click
 
 from hashring.cli.common_options import NumberRange, Settings
 from hashring.cli.output import document
+from hashring.cli.signals import Terminated
 from hashring.cli.spark.inputs import ring_of
 from hashring.cli.spark.job import Job
 from hashring.cli.spark.options import input_options, ring_file_options, session_options
@@ -97,6 +98,8 @@ def command(
     )
     try:
         query.awaitTermination()
+    except Terminated:
+        raise
     except KeyboardInterrupt:
         pass  # the way to end it
     finally:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from hashring.core.assignors.protocol import (
     Assignor,
@@ -32,6 +33,7 @@ from hashring.core.groups.state import (
     check_partitions,
 )
 from hashring.core.readable import counted
+from hashring.core.value_checks import check_node_name
 from hashring.errors import ConfigError, UnknownMemberError
 
 
@@ -144,16 +146,14 @@ def foresee(
 
     Raises:
         UnknownMemberError: one that is to leave is not there.
-        ConfigError: one that is to join is there already, or the count cannot work, or there is
-            no such access type.
+        ConfigError: one that is to join is there already, or has a name that no member may have,
+            or the count cannot work, or there is no such access type.
         AssignorError: the assignor gave a wrong answer.
     """
     present = present_members(state, facts)
     orders = state.orders_at(facts.now)
-    for what, names in (("join", join), ("leave", leave)):
-        if isinstance(names, str):
-            raise ConfigError(what, names, "give a list of names")
-    leaving = set(leave)
+    join = _listed("join", join, (str, Member), "give a list of names, or of members with weights")
+    leaving = set(_listed("leave", leave, (str,), "give a list of names"))
     for name in sorted(leaving):
         if name not in present:
             raise UnknownMemberError(name, present)
@@ -222,6 +222,16 @@ def foresee(
     )
 
 
+def _listed(what: str, given: Iterable[Any], kinds: tuple[type, ...], remedy: str) -> list[Any]:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ConfigError(what, given, remedy)
+    found = list(given)
+    for each in found:
+        if not isinstance(each, kinds):
+            raise ConfigError(what, each, remedy)
+    return found
+
+
 def _hypothetical(
     state: GroupState,
     present: Mapping[str, MemberFacts],
@@ -234,7 +244,7 @@ def _hypothetical(
     """The members there would be, and for those that would be gone who takes their place."""
     joiners = {}
     for joiner in join:
-        name = joiner if isinstance(joiner, str) else joiner.name
+        name = check_node_name(joiner if isinstance(joiner, str) else joiner.name)
         if (name in present and name not in leaving) or name in joiners:
             raise ConfigError("join", name, "is a member already")
         joiners[name] = 1.0 if isinstance(joiner, str) else joiner.weight

@@ -216,7 +216,7 @@ def _too_hot(
 
 def member_state(member: MemberFacts, order: MemberOrder | None) -> MemberState:
     """What an assignor is to think of a member with this order, if there is one."""
-    if member.leaving is not None:
+    if member.goes:
         return MemberState.LEAVING
     if order is not None and order.drained:
         return MemberState.DRAINED

@@ -93,8 +93,8 @@ def _seconds_or_none(value: Any) -> float | None:
     return None if value is None else _seconds(value)
 
 
-def _recovering(value: Any) -> float | None:
-    return math.inf if value == _FROM_COMMIT else _seconds_or_none(value)
+def _until_from_commit(value: Any) -> float:
+    return math.inf if value == _FROM_COMMIT else _seconds(value)
 
 
 def _by_partition(mapping: Any, read: Callable[[Any], T]) -> dict[int, T]:
@@ -268,6 +268,9 @@ def _dump_core(state: GroupState) -> str:
             "token": state.token,
             "recovering": _FROM_COMMIT if state.recovering == math.inf else state.recovering,
             "longest_ttl": state.longest_ttl,
+            "longest_until": _FROM_COMMIT
+            if state.longest_until == math.inf
+            else state.longest_until,
             "load_moves": state.load_moves,
         }
     )
@@ -340,8 +343,11 @@ def load_state(
             handoffs=_by_partition(core["handoffs"], _handoff),
             warming=_by_partition(core["warming"], partial(_a, str)),
             token=_count(core["token"]),
-            recovering=_recovering(core["recovering"]),
+            recovering=None
+            if core["recovering"] is None
+            else _until_from_commit(core["recovering"]),
             longest_ttl=_seconds(core["longest_ttl"]),
+            longest_until=_until_from_commit(core["longest_until"]),
             load_moves=tuple(map(_seconds, _a(list, core["load_moves"]))),
             **parts,
         ).stamped(committed)
@@ -384,6 +390,8 @@ def dump_facts(facts: MemberFacts) -> str:
             "claims": facts.claims,
             "loads": facts.loads,
             "lease": facts.lease,
+            "turn": facts.turn,
+            "stopping": facts.stopping,
         }
     )
 
@@ -411,6 +419,8 @@ def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> Mem
             _counts_by_partition(body["claims"]),
             _by_partition(body["loads"], _load),
             float(_seconds(body["lease"])),
+            _count(body["turn"]),
+            _a(bool, body["stopping"]),
         )
     except _NOT_WHOLE as error:
         raise GroupFormatError(f"report of member {name!r}", text, "is not whole") from error
@@ -508,6 +518,7 @@ def dump_table(table: LeaseTable) -> str:
             "members": dict(table.members),
             "token": table.token,
             "quiet_until": table.quiet_until,
+            "ttl": table.ttl,
         }
     )
 
@@ -526,6 +537,7 @@ def load_table(text: str | bytes) -> LeaseTable:
             {name: _seconds(until) for name, until in _a(dict, body["members"]).items()},
             _count(body["token"]),
             _seconds(body["quiet_until"]),
+            _seconds(body["ttl"]),
         )
     except _NOT_WHOLE as error:
         raise GroupFormatError("table", text, "is not whole") from error

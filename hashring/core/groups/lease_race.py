@@ -13,10 +13,10 @@ against one with ``n - 2``, in both cases by half a delay.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum
 
+from hashring.core.value_checks import checked_seconds
 from hashring.errors import ConfigError
 
 
@@ -43,9 +43,8 @@ class Spans:
 
     def __post_init__(self) -> None:
         for name in ("normal_lease", "max_lease", "max_shutdown", "min_grab", "held_delay"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise ConfigError(name, value, "must be a finite number of seconds above 0")
+            # Frozen; and numpy's numbers may not stay what they are.
+            object.__setattr__(self, name, checked_seconds(name, getattr(self, name)))
         if self.max_lease < 2 * self.normal_lease:
             raise ConfigError(
                 "max_lease", self.max_lease, f"must be at least twice the {self.normal_lease:g} s "

@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from hashring.core.groups.state import check_partitions
+from hashring.core.value_checks import checked_seconds, checked_ttl
 from hashring.errors import ConfigError
 
 
@@ -22,7 +24,7 @@ class Rules:
     """The time spans of the fixed mode, in seconds.
 
     Attributes:
-        ttl: how long a lease lasts without renewal.
+        ttl: how long a lease lasts without renewal; the same for all members, at least 0.1 s.
         interval: between renewals; ``ttl`` is at least three of it.
         max_handoff_time: how long an owner may drain a partition it was asked for.
         residency: how long a partition stays before it can be asked for.
@@ -37,12 +39,12 @@ class Rules:
     residency: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("ttl", "interval", "max_handoff_time"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise ConfigError(name, value, "must be a finite number of seconds above 0")
-        if not (self.residency >= 0 and math.isfinite(self.residency)):
-            raise ConfigError("residency", self.residency, "must be a finite number, 0 or more")
+        # Frozen; and numpy's numbers may not stay what they are.
+        put = partial(object.__setattr__, self)
+        put("ttl", checked_ttl(self.ttl))
+        for name in ("interval", "max_handoff_time"):
+            put(name, checked_seconds(name, getattr(self, name)))
+        put("residency", checked_seconds("residency", self.residency, may_be_0=True))
         if self.ttl < 3 * self.interval:
             raise ConfigError(
                 "ttl", self.ttl, f"must be at least three intervals of {self.interval:g} s: with "
@@ -82,6 +84,7 @@ class LeaseTable:
             how a newcomer is seen.
         token: the greatest token granted so far.
         quiet_until: until when nothing is taken, since members may return that hold it.
+        ttl: the ``ttl`` of the members' rules; 0 when no member has written it.
     """
 
     partitions: int
@@ -89,6 +92,7 @@ class LeaseTable:
     members: Mapping[str, float] = field(default_factory=dict)
     token: int = 0
     quiet_until: float = 0.0
+    ttl: float = 0.0
 
     def __post_init__(self) -> None:
         check_partitions(self.partitions)
@@ -97,6 +101,15 @@ class LeaseTable:
         """Who holds the partition at ``now``."""
         lease = self.leases.get(partition)
         return lease.owner if lease is not None and lease.expires > now else None
+
+    def other_ttl(self, ttl: float, now: float) -> float | None:
+        """The ``ttl`` of the members that are alive at ``now``, if it is not this one.
+
+        After a loss, each member waits for as long as its own leases last. That is long enough only
+        if those of all others last as long.
+        """
+        alive = any(until > now for until in self.members.values())
+        return self.ttl if alive and self.ttl not in (0.0, ttl) else None
 
     def held(self, member: str, now: float) -> dict[int, PartitionLease]:
         """The leases of a member at ``now``."""
@@ -144,7 +157,7 @@ def beat(
             leases[wish] = replace(
                 leases[wish], wanted_by=member, deadline=now + rules.max_handoff_time
             )
-    return replace(table, leases=leases, members=members, token=token)
+    return replace(table, leases=leases, members=members, token=token, ttl=rules.ttl)
 
 
 def recover(
@@ -153,7 +166,7 @@ def recover(
     """A member that finds itself gone from the table brings back what it still holds.
 
     An empty table means that Redis lost it: nothing is taken until every lease of before has
-    ended.
+    ended. All members have one ``ttl``; see :meth:`LeaseTable.other_ttl`.
 
     Args:
         claims: the partitions it holds by its own clock, with their tokens.

@@ -18,7 +18,7 @@ from hashring.core.groups.state import (
     GroupState,
     MemberOrder,
 )
-from hashring.core.order_checks import check_lasting
+from hashring.core.order_checks import checked_lasting
 from hashring.errors import ConfigError, UnknownMemberError
 
 
@@ -43,7 +43,7 @@ def drain(
         UnknownMemberError: the group has no such member.
         ConfigError: the time is none; or no other member is left, without ``force``.
     """
-    check_lasting(seconds)
+    seconds = checked_lasting(seconds)
     _check_known(state, member)
     standing = state.orders_at(now)
     if is_last(state, member, now) and not force:

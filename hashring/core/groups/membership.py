@@ -202,8 +202,7 @@ class Membership:
     def close(self, until: float) -> list[PartitionChange]:
         """Begin to leave: everything has to end by that monotonic time, and nothing new begins.
 
-        Renewals may go on meanwhile. They do not report what ends, unless the group asked for
-        it: the group would grant it to this member again. It is free once the member has left.
+        Renewals may go on meanwhile, and report what ends, so that others have it at once.
         """
         self.closing = True
         changes = []
@@ -230,10 +229,6 @@ class Membership:
             return False
         self._let_go(partition)
         return True
-
-    def has_given_up(self, partition: int) -> bool:
-        """Whether the group is still to be told that the partition was let go of."""
-        return partition in self._released
 
     def drained(self, partition: int, now: float) -> bool:
         """The application has emptied a removed partition. Whether it had to, and in time."""
@@ -369,15 +364,13 @@ class Membership:
 
     def _takes_up(self, partition: int, token: int, *, asked_back: bool) -> bool:
         """Whether to begin with a partition that the group says is held here."""
-        if self.closing:
-            # Let go of already, or never begun: free once this member has left.
-            return False
         if token in (self._released.get(partition), self._drained.get(partition)):
             return False
         used = token <= self._past.get(partition, 0)
-        if used or asked_back:
+        if used or asked_back or self.closing:
             # Granted and asked back before we heard of it: never begun, so given up. Or
-            # Redis has forgotten that it was let go of: others may have had it since.
+            # Redis has forgotten that it was let go of: others may have had it since. Or
+            # granted before the group heard that this member stops.
             self._released[partition] = token
             return False
         self._past[partition] = token
@@ -410,9 +403,7 @@ class Membership:
         # Whatever is held here was in the view before.
         lost = [p for p in different if p in self.holding.partitions and p not in view.held]
         self._absent.difference_update(p for p in different if p not in view.held)
-        found = {*self._draining, *view.revoked, *view.draining, *different}
-        if not self.closing:
-            found |= self._absent
+        found = {*self._draining, *view.revoked, *view.draining, *different, *self._absent}
         self._draining = view.draining
         return lost, sorted(p for p in found if p in view.held)
 
@@ -496,9 +487,7 @@ class Membership:
     def _let_go(self, *partitions: int) -> dict[int, Held]:
         """Hold these no more, and report it; what they were."""
         dropped = self._drop(*partitions)
-        for partition, held in dropped.items():
-            if held.asked or not self.closing:
-                self._released[partition] = held.token
+        self._released.update({partition: held.token for partition, held in dropped.items()})
         return dropped
 
     def _drop(self, *partitions: int) -> dict[int, Held]:

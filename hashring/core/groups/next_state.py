@@ -159,7 +159,8 @@ def resize(state: GroupState, partitions: int) -> StepOutcome:
         ConfigError: the count cannot work.
     """
     before = state.terms.partitions
-    if check_partitions(partitions) == before:
+    partitions = check_partitions(partitions)
+    if partitions == before:
         return StepOutcome(state, (), None)
     draining = (state.draining | set(range(partitions, before))) - set(range(partitions))
     size = max(draining, default=partitions - 1) + 1
@@ -205,6 +206,7 @@ def migrate(state: GroupState, terms: Terms) -> StepOutcome:
         generation=state.generation + 1,
         committed=None,
         longest_ttl=state.longest_lease,
+        longest_until=math.inf,
     )
     if terms.access != state.terms.access:
         phase = PHASES.after(migrated.phase, PhaseTurn.ORDERED)
@@ -271,7 +273,7 @@ class _Step:
         self.settled = state.settled
         self.token = state.token
         self.recovering = state.recovering
-        self.longest_ttl = state.longest_ttl
+        self.longest_ttl, self.longest_until = state.longest_ttl, state.longest_until
         self.server = facts.server or state.server
         self.dismissed: tuple[tuple[str, str], ...] = ()
         self.events: list[GroupEvent] = []
@@ -388,7 +390,7 @@ class _Step:
         leases = [m.lease for m in self.present.values() if not self._is_seated(m)]
         if (longest := max(leases, default=0.0)) > self.before.longest_lease:
             self.recovering = max(self.recovering, self.now + longest)
-            self.longest_ttl = longest
+            self.longest_ttl, self.longest_until = longest, math.inf
         claims = sorted(
             (
                 (token, member.name, partition)
@@ -519,7 +521,7 @@ class _Step:
                 member is not None
                 and name not in busy
                 and name not in estates
-                and member.leaving is None
+                and not member.goes
                 and not member.stalled
                 and not self._is_drained(name)
             ):
@@ -534,14 +536,14 @@ class _Step:
     def _members(self) -> dict[str, Member]:
         """The members as the assignor sees them.
 
-        One whose time to leave is over is not among them, as long as somebody else is: so the
-        assignor gives what it has to others at once, warm or not.
+        One that stops, or whose time to leave is over, is not among them, as long as somebody else
+        is: so the assignor gives what it has to others at once, warm or not.
         """
         found: dict[str, Member] = {}
         overdue: dict[str, Member] = {}
         for name, facts in self.present.items():
             kind = MemberState.ACTIVE
-            if facts.leaving is not None:
+            if facts.goes:
                 kind = MemberState.LEAVING
             elif self._is_drained(name):
                 kind = MemberState.DRAINED
@@ -549,11 +551,15 @@ class _Step:
                 kind = MemberState.STALLED
             member = Member(name, self.roster[name].place, facts.weight, kind)
             ends = self._leave_end(facts)
-            (found if ends is None or ends > self.now else overdue)[name] = member
+            stays = not facts.stopping and (ends is None or ends > self.now)
+            (found if stays else overdue)[name] = member
         return found or overdue
 
     def _is_drained(self, name: str) -> bool:
         return name in self.orders and self.orders[name].drained
+
+    def _stops(self, name: str | None) -> bool:
+        return name in self.present and self.present[name].stopping
 
     def _leave_end(self, member: MemberFacts) -> float | None:
         return None if member.leaving is None else member.leaving + self.terms.leave_timeout
@@ -705,6 +711,9 @@ class _Step:
             uneven = self.for_load and self.for_load.issuperset(moves)
             return "loads are uneven" if uneven else "the members have changed"
         for partition in moves:
+            if self._stops(self.owners[partition]):
+                # As after its end: it may be back at once.
+                continue
             owner = self.members.get(self.owners[partition] or "")
             if owner is None or owner.state is not MemberState.ACTIVE:
                 kind = "leaving" if owner is None else owner.state.value
@@ -778,10 +787,11 @@ class _Step:
         pending = self._pending(wanted)
         for owner in [name for name in pending if name not in self.members]:
             # Its time to leave is over: no budget, no order.
+            why = "it stops" if self._stops(owner) else "its time to leave is over"
             takers = pending.pop(owner)
             for to in sorted(takers, key=lambda name: takers[name].first):
                 for partition in takers[to]:
-                    self._ask(partition, to, "its time to leave is over")
+                    self._ask(partition, to, why)
         busy = {handoff.owner for handoff in self.handoffs.values()}
         for owner in list(pending):
             member = self.members[owner]
@@ -883,6 +893,7 @@ class _Step:
             token=self.token,
             recovering=self.recovering,
             longest_ttl=self.longest_ttl,
+            longest_until=self.longest_until,
             server=self.server,
             load_moves=self.load_moves,
             orders=self.orders,
@@ -890,6 +901,8 @@ class _Step:
         if after == self.before:
             return StepOutcome(self.before, (), self._due(self.before), plan=self.plan)
         after = replace(after, generation=self.generation, committed=None)
+        if self.now >= after.longest_until:
+            after = replace(after, longest_ttl=0.0, longest_until=0.0)
         return StepOutcome(after, tuple(self.events), self._due(after), self.dismissed, self.plan)
 
     def _due(self, state: GroupState) -> float | None:

@@ -8,7 +8,7 @@ from typing import Final
 from hashring.core.assignors.load import Load, too_hot
 from hashring.core.assignors.protocol import Assignor, Situation
 from hashring.core.groups.state import MemberFacts
-from hashring.core.value_checks import is_number
+from hashring.core.value_checks import plain_number
 from hashring.errors import ConfigError
 
 LOOKED_AT_EVERY: Final = 10.0
@@ -27,9 +27,10 @@ def check_load(value: float) -> float:
     Raises:
         ConfigError: it is no finite number, below 0, or 1e15 and more.
     """
-    if not is_number(value) or not 0 <= value < GREATEST:
+    plain = plain_number(value)
+    if plain is None or not 0 <= plain < GREATEST:
         raise ConfigError("load", value, "give a finite number from 0 to 1e15")
-    return float(value)
+    return float(plain)
 
 
 def reported(

@@ -17,13 +17,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from itertools import compress, count, repeat
 from operator import eq
 from typing import Final
 
 from hashring.core.groups.partition_column import Column
 from hashring.core.state_table import StateTable
-from hashring.core.value_checks import is_finite, is_whole
+from hashring.core.value_checks import checked_seconds, checked_ttl, plain_whole
 from hashring.errors import ConfigError
 
 MAX_PARTITIONS: Final = 1_000_000
@@ -41,7 +42,7 @@ class Terms:
     Attributes:
         partitions: how many, numbered from 0.
         assignor: the name of the assignor.
-        ttl: seconds a member's lease lasts without renewal.
+        ttl: seconds a member's lease lasts without renewal; at least 0.1.
         rebalance_delay: seconds from the first change of the membership until partitions move;
             0 for at once.
         max_handoff_time: seconds an owner may take to let go of a partition.
@@ -64,17 +65,18 @@ class Terms:
     access: str = NON_EXCLUSIVE
 
     def __post_init__(self) -> None:
-        check_partitions(self.partitions)
-        if not is_finite(self.ttl) or self.ttl <= 0:
-            raise ConfigError("ttl", self.ttl, "must be a finite number of seconds above 0")
+        # Frozen; and numpy's numbers may not stay what they are.
+        put = partial(object.__setattr__, self)
+        put("partitions", check_partitions(self.partitions))
+        put("ttl", checked_ttl(self.ttl))
         for name in ("rebalance_delay", "max_handoff_time", "leave_timeout"):
-            value = getattr(self, name)
-            if not is_finite(value) or value < 0:
-                raise ConfigError(name, value, "must be a finite number of seconds, 0 or more")
-        if not is_whole(self.handoffs):
+            put(name, checked_seconds(name, getattr(self, name), may_be_0=True))
+        handoffs = plain_whole(self.handoffs)
+        if handoffs is None:
             raise ConfigError("handoffs", self.handoffs, "must be a whole number")
-        if self.handoffs < 1:
+        if handoffs < 1:
             raise ConfigError("handoffs", self.handoffs, "without handoffs nothing could move")
+        put("handoffs", handoffs)
         check_access(self.access)
 
 
@@ -95,11 +97,12 @@ def check_partitions(partitions: int) -> int:
     Raises:
         ConfigError: it is no whole number from 1 to a million.
     """
-    if not is_whole(partitions):
+    count = plain_whole(partitions)
+    if count is None:
         raise ConfigError("partitions", partitions, "must be a whole number")
-    if not 1 <= partitions <= MAX_PARTITIONS:
+    if not 1 <= count <= MAX_PARTITIONS:
         raise ConfigError("partitions", partitions, f"must be from 1 to {MAX_PARTITIONS}")
-    return partitions
+    return count
 
 
 # --- facts ------------------------------------------------------------------------------------
@@ -123,7 +126,11 @@ class MemberFacts:
         lags: how far behind it is on partitions it does not own.
         claims: what it still held when it found its own entry gone, with the token.
         loads: how busy the partitions are that it holds, or held a moment ago.
-        lease: the longest ttl of the group that it took up so far, in seconds.
+        lease: the longest ttl of the group that may still count for a lease, as far as this
+            member took it up, in seconds.
+        turn: how many times it took up terms.
+        stopping: it takes nothing up any more, and what it has is free once its application has
+            ended its work on it.
     """
 
     name: str
@@ -140,6 +147,13 @@ class MemberFacts:
     claims: Mapping[int, int] = field(default_factory=dict)
     loads: Mapping[int, float] = field(default_factory=dict)
     lease: float = 0.0
+    turn: int = 0
+    stopping: bool = False
+
+    @property
+    def goes(self) -> bool:
+        """Whether it is about to go: nothing is to be granted to it."""
+        return self.stopping or self.leaving is not None
 
 
 @dataclass(frozen=True)
@@ -320,7 +334,10 @@ class GroupState:
             that began it.
         committed: when this state was written; ``None`` for one that is not.
         longest_ttl: the longest ttl before the terms were changed; a member that has not heard
-            of the change may have a lease of that length.
+            of the change may have a lease of that length. 0 when there is none.
+        longest_until: until when that may be; infinite until the decision is committed that
+            changed it. A member hears of the change by its first answered renewal, which it
+            sends within one lease of before; the lease that it renews is another.
         server: the run of the Redis server that the last step read; empty when unknown.
         load_moves: when partitions were asked for because of their load, within the last minute.
         orders: what was ordered about members, by name; see :meth:`orders_at`.
@@ -343,6 +360,7 @@ class GroupState:
     recovering: float | None = None
     committed: float | None = None
     longest_ttl: float = 0.0
+    longest_until: float = 0.0
     server: str = ""
     load_moves: tuple[float, ...] = ()
     orders: Mapping[str, MemberOrder] = field(default_factory=dict)
@@ -399,6 +417,9 @@ class GroupState:
             self,
             committed=committed,
             recovering=lease_end if self.recovering == math.inf else self.recovering,
+            longest_until=committed + 2 * self.longest_ttl
+            if self.longest_until == math.inf
+            else self.longest_until,
             handoffs={
                 partition: handoff
                 if handoff.lease_end is not None

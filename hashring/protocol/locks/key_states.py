@@ -58,7 +58,7 @@ from __future__ import annotations
 from enum import Enum
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hashring.core.state_table import StateTable
 
@@ -228,7 +228,7 @@ class Key:
         self.state = KeyState.FREE
         self.token = 0
         self.deadline = self.asked = -NEVER
-        self.lease: Lease | None = None
+        self.lease: Lease[Any] | None = None
         self.other = ""
         self.until = -NEVER
         self.wait = 0.0

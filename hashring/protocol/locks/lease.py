@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Generic, Protocol
 
 from hashring.errors import LeaseLost
 from hashring.protocol.locks.key_states import NEVER, Key
@@ -19,8 +19,28 @@ class Flag(Protocol):
         """Whether it has happened."""
 
 
-class Lease:
+class ThreadEvent(Flag, Protocol):
+    """An event that threads or greenlets wait for."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has happened, for so many seconds at most; whether it has."""
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    E = TypeVar("E", bound=Flag, default=ThreadEvent)
+else:
+    # Python 3.10 knows no defaults of type variables. Only type checkers need them.
+    from typing import TypeVar
+
+    E = TypeVar("E")
+
+
+class Lease(Generic[E]):
     """A hold on a key that lasts until it is let go, as given by ``with node.hold(key)``.
+
+    To a type checker, ``Lease`` is one of threads, and ``Lease[asyncio.Event]`` one of asyncio.
 
     Attributes:
         key: the key, as bytes.
@@ -34,7 +54,7 @@ class Lease:
     yet, which is why :meth:`check` looks at the clock as well, and why writes carry the token.
     """
 
-    def __init__(self, held: Key, clock: Callable[[], float], lost: Flag, revoked: Flag) -> None:
+    def __init__(self, held: Key, clock: Callable[[], float], lost: E, revoked: E) -> None:
         self._held = held
         self._clock = clock
         self._ended = -NEVER
@@ -48,18 +68,26 @@ class Lease:
 
     @property
     def deadline(self) -> float:
-        """When the lock expires unless it is renewed, in ``time.monotonic()`` seconds."""
+        """When the lock expires unless it is renewed, in ``time.monotonic()`` seconds.
+
+        After the block it no longer changes, and promises nothing.
+        """
         return self._held.deadline if self._held.lease is self else self._ended
 
     def check(self) -> None:
-        """Raise unless the lock is still held.
+        """Raise unless the lease lasts, and its lock is still held.
 
         Raises:
-            LeaseLost: it is not. When it does not raise, the lock was held at the moment of the
-                check; only the token protects a write that comes later.
+            LeaseLost: the lock is not held, or the last block of this lease has ended. When it does
+                not raise, the lock was held at the moment of the check; only the token protects a
+                write that comes later.
         """
+        # Before `lost`, which the loop sets before it ends the lease.
+        left = self._held.lease is not self
         if self.lost.is_set():
             why = "the lease was lost"
+        elif left:
+            why = "the block of the lease has ended"
         elif self._clock() >= self.deadline:
             why = "the lease has expired"
         else:

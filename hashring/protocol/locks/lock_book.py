@@ -9,6 +9,11 @@ is asked by users (``ask``, ``take``, ``acquired``) and by the node's loop (``st
 A key that is being acquired or released counts against the limit until Redis has answered, so a
 node never holds more than its limit, whatever gets lost on the way.
 
+Doubt. Nobody knows what came of a call that Redis did not answer, or whose caller was interrupted.
+The loop asks, in one call about all such keys, and none of them is taken or held before the
+answer. When it was Redis that did not answer, no other lock is taken either: a loop over many keys
+waits once for a silent Redis, and not at each key.
+
 Overflow. A node at its limit that had to refuse a key is **full**, and says so on the ring. The
 others treat the ring as if it had left: each of its keys goes to the node that would inherit it.
 The full node keeps what it holds. An inheritor that finds such a lock held asks for it again after
@@ -169,6 +174,10 @@ class LockBook:
         # Calls under way, and those of which nobody knows what came.
         self._takes: list[Take] = []
         self._doubts: list[Take] = []
+        # Whether Redis left one of those calls unanswered, and has answered none about them since.
+        self._unanswered = False
+        # Whether the loop's last step found out about doubts: then other work goes first.
+        self._resolved = False
         # Why the last of the loop's calls failed; and why Redis refuses to take locks, since when.
         self._failure: StoreError | None = None
         self._refusal: tuple[StoreError, float] | None = None
@@ -213,8 +222,9 @@ class LockBook:
             made.hold(0, NEVER, now)
             self._granted(now, made)
             return Verdict.YES
-        # While Redis does not answer, one caller at a time has waited long enough for it.
-        return Verdict.NO if self._doubts else Verdict.TAKE
+        # While Redis does not answer, one caller has waited long enough for it. A caller that was
+        # interrupted has waited for nothing: only its own keys are in doubt.
+        return Verdict.NO if self._unanswered else Verdict.TAKE
 
     def _ask_held(self, held: Key, ours: bool, until: float, now: float) -> Verdict:
         if now >= held.deadline or now >= until:
@@ -343,7 +353,9 @@ class LockBook:
             self._refuse(key.key, key.point, now)
 
     def acquire_failed(self, take: Take, now: float, refusal: StoreError | None = None) -> None:
-        """Nobody knows whether these locks were taken: the loop asks.
+        """Redis did not take these locks, as far as is known: the loop asks.
+
+        Until Redis answers that, no other lock is taken.
 
         Args:
             refusal: why Redis refused the call, if it did: asking who holds them may not be
@@ -351,6 +363,14 @@ class LockBook:
         """
         if refusal is not None:
             self._refusal = refusal, now
+        self.interrupted(take, now)
+        self._unanswered = bool(self._doubts)
+
+    def interrupted(self, take: Take, now: float) -> None:
+        """The caller did not wait for the answer, so nobody knows what came: the loop asks.
+
+        This says nothing about Redis, so other locks are taken meanwhile.
+        """
         if take in self._takes:
             self._takes.remove(take)
             self._keys.enter(_E.UNANSWERED, *take.keys)
@@ -384,11 +404,17 @@ class LockBook:
         self.stirred = True
 
     def busy(self, key: bytes) -> bool:
-        """Whether a call of this node's about the key is under way."""
+        """Whether a call of this node's about the key is under way, and Redis answers calls."""
         known = self._keys.others.get(key)
         return known is not None and (
-            known.state is _RELEASING or (known.state is _S.TAKING and not self._doubts)
+            known.state is _RELEASING
+            or (known.state in (_S.TAKING, _S.DOUBTED) and not self._unanswered)
         )
+
+    def in_doubt(self, key: bytes) -> bool:
+        """Whether a call about the key was not answered, and not refused; the loop finds out."""
+        known = self._keys.others.get(key)
+        return known is not None and known.state is _S.DOUBTED and self._refusal is None
 
     def holder(self, key: bytes) -> str | None:
         """The node that has a key, when we last looked; ``None`` when none is known to."""
@@ -397,7 +423,9 @@ class LockBook:
             return None
         return known.other or None
 
-    def pin(self, key: bytes, clock: Callable[[], float], event: Callable[[], Any]) -> Lease | None:
+    def pin(
+        self, key: bytes, clock: Callable[[], float], event: Callable[[], Any]
+    ) -> Lease[Any] | None:
         """A lease on a key that is held; the same one again inside itself."""
         held = self.held.get(key)
         if held is None or (now := clock()) >= held.deadline:
@@ -414,7 +442,7 @@ class LockBook:
         held.lease.pins += 1
         return held.lease
 
-    def pin_again(self, key: bytes, now: float) -> Lease | None:
+    def pin_again(self, key: bytes, now: float) -> Lease[Any] | None:
         """The lease that a key is held by already; ``None`` when there is none."""
         held = self.held.get(key)
         if held is None or held.lease is None or now >= held.deadline:
@@ -422,7 +450,7 @@ class LockBook:
         held.lease.pins += 1
         return held.lease
 
-    def unpin(self, lease: Lease, now: float) -> bool:
+    def unpin(self, lease: Lease[Any], now: float) -> bool:
         """Leave a lease; whether the key is to be let go now."""
         lease.pins -= 1
         if lease.pins or (held := lease.end()) is None:
@@ -547,7 +575,10 @@ class LockBook:
         for take in self._takes[:]:
             # The caller never came back: a greenlet, a signal handler that raised.
             if take.began < now - self.config.ttl:
-                self.acquire_failed(take, now)
+                self.interrupted(take, now)
+        if self._doubts:
+            # Whoever asked about them may have been interrupted, too.
+            self._resolve_at = min(self._resolve_at, now)
         if self._refusal is not None and self._refusal[1] < idle:
             self._refusal = None  # Nobody has asked since.
         self.limit.recount(self._own, everyone_full, now)
@@ -609,8 +640,18 @@ class LockBook:
                 self._keys.enter(_E.LOST, held)
             else:
                 self._let_go(held, now)
-        if now >= self._resolve_at and (step := self._resolve_step()) is not None:
+        # By turns: callers that are interrupted all the time must not keep locks from renewal.
+        first = now >= self._resolve_at and not self._resolved
+        if first and (step := self._resolve_step()) is not None:
+            self._resolved = True
             return step
+        self._resolved = False
+        step = self._other_step(now)
+        if step is None and now >= self._resolve_at:
+            step = self._resolve_step()
+        return step
+
+    def _other_step(self, now: float) -> Run | None:
         if now >= self._release_at and self._keys.count(_RELEASING):
             return self._release_step()
         if now >= self._renewal.due and (step := self._renew_step(now)) is not None:
@@ -641,6 +682,7 @@ class LockBook:
             return  # It has begun anew.
         self._keys.enter(_E.FORGOTTEN, *self._keys.of(_S.DOUBTED, _RELEASING))
         self._doubts.clear()
+        self._unanswered = False
 
     # --- steps --------------------------------------------------------------------------------
 
@@ -661,36 +703,47 @@ class LockBook:
         return Run(command, answered, unanswered)
 
     def _resolve_step(self) -> Run | None:
-        """Find out what came of a call whose answer was lost."""
+        """Find out what came of calls whose answers were lost."""
         self._resolve_at = NEVER
-        if not self._doubts:
+        takes: list[Take] = []
+        locked: list[bytes] = []
+        for take in self._doubts:
+            if takes and len(locked) + len(take.keys) > LOCKS_A_CALL:
+                break
+            takes.append(take)
+            locked += [key.key for key in take.keys]
+        if not takes:
             return None
-        take = self._doubts[0]
 
         def done(found: dict[bytes, Lock], sent: float, now: float) -> None:
-            self._resolve_at = now
-            if take not in self._doubts:
-                return
-            self._doubts.remove(take)
-            for key in take.keys:
-                lock = found.get(key.key)
-                if lock is None or lock.session != self._session:
-                    self._keys.enter(_E.NOT_TAKEN, key)
-                elif lock.token == key.token:
-                    self._keys.enter(_E.STILL_OURS, key)
-                    self._release_soon(now)
-                elif self.limit.reached(self.count):
-                    self._keys.enter(_E.NOT_TAKEN, key)
-                else:
-                    # Redis rounds to milliseconds.
-                    key.hold(lock.token, sent + lock.expires_in - 0.001, now)
-                    self._granted(now, key)
+            self._unanswered = False
+            for take in takes:
+                if take in self._doubts:
+                    self._doubts.remove(take)
+                    self._found_out(take, found, sent, now)
+            self._resolve_at = now if self._doubts else NEVER
 
         def failed(retry_at: float) -> None:
+            self._unanswered = bool(self._doubts)
             self._resolve_at = retry_at
 
-        command = look(self._store_keys, locked=[key.key for key in take.keys])
-        return self._run(command, done, failed)
+        return self._run(look(self._store_keys, locked=locked), done, failed)
+
+    def _found_out(self, take: Take, found: dict[bytes, Lock], sent: float, now: float) -> None:
+        most = self.limit.most
+        for key in take.keys:
+            lock = found.get(key.key)
+            if lock is None or lock.session != self._session:
+                self._keys.enter(_E.NOT_TAKEN, key)
+            elif lock.token == key.token:
+                self._keys.enter(_E.STILL_OURS, key)
+                self._release_soon(now)
+            elif most is not None and self.count >= most:
+                self._keys.enter(_E.NOT_TAKEN, key)
+            else:
+                # Redis rounds to milliseconds.
+                key.hold(lock.token, sent + lock.expires_in - 0.001, now)
+                self._granted(now, key)
 
     def _release_step(self) -> Run:
         chosen = [(key, key.token) for key in self._keys.of(_RELEASING)[:LOCKS_A_CALL]]
@@ -765,6 +818,7 @@ class LockBook:
         """Whether any key of ours that is not held may be taken."""
         return (
             not self._keys.others
+            and not self._unanswered
             and self._held_off_until == -NEVER
             and self.config.locking
             and self.limit.most is None

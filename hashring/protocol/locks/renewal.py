@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from hashring.protocol.locks.key_states import HOLDING, NEVER, Key
 from hashring.store.locks.commands import RENEWED_A_CALL, Renewed
@@ -42,12 +43,21 @@ class Renewal:
 
     def forget(self) -> None:
         """Nothing is to be renewed."""
+        # The next one is at the end.
         self._queue: list[Key] = []
         self.due = NEVER
 
     def all(self, keys: Iterable[Key], now: float) -> None:
-        """Renew all of these, and nothing else."""
-        self._queue, self.due = list(keys), now
+        """Renew all of these, those that end first before the others.
+
+        What is still to be renewed of an earlier round comes before them: if a round takes longer
+        than a heartbeat, each key gets its turn.
+        """
+        going_on = set(self._queue)
+        others = [key for key in keys if key not in going_on]
+        others.sort(key=attrgetter("deadline"), reverse=True)
+        self._queue = others + self._queue
+        self.due = now
 
     def soon(self, key: Key, now: float) -> None:
         """Renew this one, too."""

@@ -13,12 +13,12 @@ from hashring.errors import ConfigError
 from hashring.spark.column_checks import check_distinct, check_free
 from hashring.spark.compaction import compact
 from hashring.spark.html_report import Report
-from hashring.spark.input import Input, local_path
+from hashring.spark.input import Input, format_of, local_path
 from hashring.spark.jobs.wording import ring_facts
-from hashring.spark.key_column import check_keys
+from hashring.spark.key_column import check_kept, check_keys
 from hashring.spark.outcome import Outcome
 from hashring.spark.output import Output
-from hashring.spark.owner_columns import partition_by_owner, with_owner
+from hashring.spark.owner_columns import check_directories, partition_by_owner, with_owner
 from hashring.spark.point_cells import CELL, by_cell, check_cells, keep_ring
 from hashring.spark.reassign import reassign
 from hashring.spark.row_counts import Counts
@@ -42,16 +42,27 @@ def assign_job(
         by_owner: one directory ``owner=<node>`` a node, which that node can read alone.
         cells: how many directories ``cell=<number>`` to write, of rows in order of their points,
             for :func:`reassign_job`; a power of two.
+
+    Raises:
+        ColumnError: the key is binary, and the output's format is of text.
+        OutputRefused: a node can have no directory of its name.
     """
     kept = RingFile(ring) if isinstance(ring, Ring) else ring
     ring = kept.ring
     df, bad_records = source.counted()
-    output.check(df.sparkSession)
+    parts = ["owner"] if by_owner else []
+    output.check(df.sparkSession, parts)
     check_distinct(df)
-    if cells is not None:
+    local = None if output.path is None else local_path(df.sparkSession, output.path)
+    if by_owner:
+        where = str(output.path or output.table)
+        check_directories(ring, where, is_disk=local is not None)
+    if cells is None:
+        path, given = output.path, output.format
+        check_kept(df, key, given if path is None else format_of([path], given, "output"))
+    else:
         check_cells(cells)
         check_free(df, CELL)
-        local = None if output.path is None else local_path(df.sparkSession, output.path)
         if by_owner or local is None or output.mode == "append":
             raise ConfigError(
                 "cells", cells, "give a new path on this machine, and not by owner as well"
@@ -60,7 +71,7 @@ def assign_job(
     check_keys(source, key)
     counts = Counts(owned, rows=F.count(F.lit(1)), owned=F.count("owner"))
     if cells is None:
-        output.write(counts.frame, ["owner"] if by_owner else [])
+        output.write(counts.frame, parts)
     else:
         wanted = replace(output, format="parquet")
         wanted.write(

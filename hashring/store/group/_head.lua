@@ -7,8 +7,7 @@
 --                                       tag: "generation:microseconds" of the commit, before the
 --                                       first that of the first join, as generation 0;
 --                                       phase; due: Redis time of the next step, but for leases
---                                       that end; looked: when facts were read for the last one;
---                                       changes: counts facts that changed; joins; claimed:
+--                                       that end; changes: counts facts that changed; joins; claimed:
 --                                       "until member": who is at work on the next step;
 --                                       decider: "session member": who took the last one;
 --                                       watched: "due n": how many members wait for that due;
@@ -52,6 +51,28 @@ end
 
 local function lease_of(member)
   return tonumber(redis.call('ZSCORE', KEYS[3], member) or '') or 0
+end
+
+-- A number of a report.
+local function told_in(report, name)
+  return tonumber(string.match(report, '"' .. name .. '":([%d.e+-]+)') or '') or 0
+end
+
+-- Renew a lease, unless this was sent before the member took up other terms and came after what it
+-- has sent since. Whether it was not. before: the report of this session that stands; nil for a new
+-- session. A lease gets no shorter by it than the member may count on, which is not later than the
+-- longest ttl that it had lately: with a shorter one of now, the answers that say so may be lost.
+local function renew(member, ttl, report, before)
+  local lease = now + ttl
+  if before then
+    if told_in(report, 'turn') < told_in(before, 'turn') then
+      return false
+    end
+    local longest = math.max(told_in(report, 'lease'), told_in(before, 'lease'))
+    lease = math.max(lease, math.min(lease_of(member), now + longest))
+  end
+  redis.call('ZADD', KEYS[3], text(lease), member)
+  return true
 end
 
 -- A counter; 0 when what stands there was not written here.

@@ -24,7 +24,10 @@ local current, tag = generation()
 if current < tonumber(ARGV[5]) then
   return {'gone'}
 end
-redis.call('ZADD', KEYS[3], text(now + tonumber(ARGV[3])), ARGV[1])
+-- A server that is full refuses a script's first write, if it takes memory: then one that takes none
+-- is to come first. A lease that stands needs no more memory.
+redis.call('HDEL', KEYS[1], '')
+local in_order = renew(ARGV[1], tonumber(ARGV[3]), ARGV[4], report)
 -- Whether a report asks for a step. A word that is taken back was heard, or is not true any more.
 -- Which generation a member acts on is asked for when a handoff is overdue, and then a step is due
 -- anyway; by itself it changes nothing. Loads are looked at now and then.
@@ -34,13 +37,13 @@ local function news(before, after)
       before = string.gsub(before, words .. '%b{}', words .. '{}')
     end
   end
-  for _, quiet in ipairs({'"seen":%d+', '"loads":%b{}'}) do
+  for _, quiet in ipairs({'"seen":%d+', '"turn":%d+', '"loads":%b{}'}) do
     before, after = string.gsub(before, quiet, ''), string.gsub(after, quiet, '')
   end
   return before ~= after
 end
 local told = false
-if report ~= ARGV[4] then
+if in_order and report ~= ARGV[4] then
   redis.call('HSET', KEYS[2], ARGV[1], session .. ' ' .. joined .. ' ' .. ARGV[4])
   if news(report, ARGV[4]) then
     changed()
@@ -48,15 +51,13 @@ if report ~= ARGV[4] then
   end
 end
 -- Redis time since which a step is due. A lease that was renewed does not end: the set of leases
--- knows, and no step need look.
+-- knows, and no step need look. The next commit takes those out of it that have ended.
 local function due_since()
   local since = number('due', math.huge)
   if since <= now then
     return since
   end
-  local looked = string.match(redis.call('HGET', KEYS[1], 'looked') or '', '^%d+%.?%d*$')
-  local after = looked and '(' .. looked or '-inf'
-  local lapsed = redis.call('ZRANGEBYSCORE', KEYS[3], after, text(now), 'WITHSCORES', 'LIMIT', 0, 1)
+  local lapsed = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', text(now), 'WITHSCORES', 'LIMIT', 0, 1)
   return tonumber(lapsed[2] or '') or math.huge
 end
 local due = 0

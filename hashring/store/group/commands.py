@@ -84,7 +84,7 @@ def group_keys(name: str | bytes) -> GroupKeys:
     """The keys of the group of that name. A ring may have the same name.
 
     Raises:
-        ConfigError: the name cannot be one; the rules are those for rings.
+        ConfigError: the name cannot be one: see :func:`hashring.store.hash_tag.tagged`.
     """
     base = tagged("group", name) + b":group:"
     return GroupKeys(
@@ -505,9 +505,6 @@ def commit(
         changes = changed_views(before, after)
         for name, change in changes.items():
             views += (name, after.roster[name].session, int(change.fresh), dump_view_change(change))
-        for member in reading.facts.members:
-            if member.expires <= reading.facts.now:
-                gone += (member.name, member.session)
         # One that left while a decision about it was made has a part that nobody reads.
         there = {member.name for member in reading.facts.members}
         seats = {} if before is None else before.roster

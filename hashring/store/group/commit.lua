@@ -11,7 +11,7 @@
 --       then for each field of the state: name, text; empty for one that is no more
 --       then for each member whose part changes: member, session, 1 when it had none, change
 --       then: members that are dismissed, with the session each had
---       then: members that are gone, with the session each had
+--       then: members that have left, with the session each had
 -- Returns {'conflict', 1 when another member is at work on the next step}, or {'ok', now, 1 when
 -- another step is due at once}.
 
@@ -95,8 +95,14 @@ if ARGV[2] ~= '' then
     send(member, tag)
   end
 end
--- Leases that end from now on make the next step due by themselves.
-redis.call('HSET', KEYS[1], 'looked', ARGV[12])
+-- Who had no lease when the facts were read is gone. A lease that ends later makes the next step due
+-- by itself, whatever the clock does: it stands until a commit takes it out.
+local until_then = text(math.min(now, tonumber(ARGV[12])))
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', until_then)) do
+  redis.call('HDEL', KEYS[2], member)
+  redis.call('HDEL', KEYS[4], member)
+  redis.call('ZREM', KEYS[3], member)
+end
 local due = ARGV[5]
 if count('changes') ~= tonumber(ARGV[6]) then
   -- A fact that changed since it was read is still to be acted on.

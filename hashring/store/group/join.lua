@@ -5,7 +5,7 @@
 -- Returns {'taken', seconds left}, or {'ok', now, terms of the group, 1 when this member is to take
 -- the next step}.
 
-local held_by, joined = record(ARGV[1])
+local held_by, joined, report = record(ARGV[1])
 local lease = lease_of(ARGV[1])
 if held_by and held_by ~= ARGV[2] and held_by ~= ARGV[6] and lease > now then
   return {'taken', text(lease - now)}
@@ -22,8 +22,9 @@ if held_by ~= ARGV[2] then
   joined = string.format('%d', count_one_more('joins'))
   redis.call('HDEL', KEYS[4], ARGV[1])
 end
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. joined .. ' ' .. ARGV[4])
-redis.call('ZADD', KEYS[3], text(now + tonumber(ARGV[3])), ARGV[1])
+if renew(ARGV[1], tonumber(ARGV[3]), ARGV[4], held_by == ARGV[2] and report) then
+  redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. joined .. ' ' .. ARGV[4])
+end
 changed()
 local due = takes(ARGV[1], tonumber(ARGV[7]), true) and 1 or 0
 return {'ok', at, redis.call('HGET', KEYS[1], 'terms'), due}

@@ -9,8 +9,8 @@ from typing import Any
 from hashring.core.groups.json_codec import dump_table, load_table
 from hashring.core.groups.lease_table import LeaseTable
 from hashring.store.command import Command
+from hashring.store.hash_tag import tagged
 from hashring.store.lua_scripts import script
-from hashring.store.ring.key_names import ring_keys
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ def challenge_keys(name: str | bytes) -> ChallengeKeys:
     """The names of the lease challenge of that name.
 
     Raises:
-        ConfigError: the name cannot be one; the rules are those for rings.
+        ConfigError: the name cannot be one: see :func:`hashring.store.hash_tag.tagged`.
     """
-    base = ring_keys(name).epoch.removesuffix(b":epoch") + b":challenge:"
+    base = tagged("challenge", name) + b":challenge:"
     return ChallengeKeys(
         *(base + p for p in (b"table", b"told", b"allocation", b"grab", b"grabs", b"allocated"))
     )

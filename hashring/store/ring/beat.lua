@@ -10,7 +10,7 @@
 --       7 '=' and the tag the ring must have; '' = any
 --       8 what the node tells of itself, JSON      9 how many events to keep
 --       10 when the history began that the node knows; '' = it knows none
---       11 seconds that its locks last; 0 = it takes none
+--       11 seconds that locks last, as far as it knows
 --       12 a digest of the ranges that the node knows; '' = it knows none
 --       13 with o, the order about its weight that is lifted thereby, by its time; '' = none
 --       14 how many members to drop                15... those, then the node's own members

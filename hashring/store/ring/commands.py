@@ -159,7 +159,8 @@ def beat(
         drop: members to take away in the same step (points that the name had before).
         history: the history that the node knows; empty when it knows none. When Redis has another
             by now, it lost the ring, and no lock may be taken for a while.
-        lock_ttl: seconds that the node's locks last unless renewed; 0 when it takes none.
+        lock_ttl: for how many seconds no lock may be taken then: as long as one lasts unless
+            renewed.
         digest: answer with the node's own ranges, unless this is a digest of them (see
             :mod:`hashring.core.own_ranges`), and with the soonest expiry at their ends; ``None``
             for a node that follows the whole ring.

@@ -2,12 +2,14 @@
 
 All keys of one ring share a hash slot, so that one script may touch them on Redis Cluster:
 ``{<ring>}:epoch`` hashes like ``<ring>`` itself. A ring whose name holds a hash tag of its own
-(``{team-a}:accounts``) keeps it: its keys are ``{team-a}:accounts:epoch`` and so on.
+(``{team-a}:accounts``) keeps it: its keys are ``{team-a}:accounts:epoch`` and so on. The ZSET has
+the ring's name itself, as with redis-hashring. So no ring may be named like a key of another.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Final
 
 from hashring.store.hash_tag import name_bytes, tagged
 
@@ -69,26 +71,22 @@ class RingKeys:
         return self.locks[: -len(b"lock:")] + b"to:" + node.encode()
 
 
+_PARTS: Final = {
+    field.name: field.name.replace("_", "-").encode()
+    for field in fields(RingKeys)
+    if field.name not in ("ring", "locks")
+}
+
+
 def ring_keys(name: str | bytes) -> RingKeys:
     """The keys of the ring of that name.
 
     Raises:
         ConfigError: the name cannot be one: see :func:`hashring.store.hash_tag.tagged`.
     """
-    base = tagged("ring", name)
+    base = tagged("ring", name, words=(b"group", b"challenge"), last_words=_PARTS.values())
     return RingKeys(
         ring=name_bytes("ring", name),
-        epoch=base + b":epoch",
-        nodes=base + b":nodes",
-        events=base + b":events",
-        left=base + b":left",
-        full=base + b":full",
-        points=base + b":points",
-        full_points=base + b":full-points",
-        places=base + b":places",
-        orders=base + b":orders",
-        drained=base + b":drained",
-        ended=base + b":ended",
-        token=base + b":token",
         locks=base + b":lock:",
+        **{field: base + b":" + part for field, part in _PARTS.items()},
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from hashring.core.order_checks import check_lasting
+from hashring.core.order_checks import GREATEST_WEIGHT, checked_lasting
 from hashring.core.value_checks import is_number
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.command import Command, text
@@ -26,10 +26,6 @@ from hashring.store.ring.ring_events import EVENTS_KEPT
 
 ORDERED: Final = b"order"
 """The message on a node's own channel that an order about it has changed."""
-
-GREATEST_WEIGHT: Final = 1000.0
-"""The greatest weight that may be ordered; see also
-:data:`hashring.core.placement.MAX_POINTS`."""
 
 _ID_DIGITS: Final = 20
 
@@ -135,7 +131,7 @@ def drain(
     Raises:
         ConfigError: the time is none.
     """
-    check_lasting(seconds)
+    seconds = checked_lasting(seconds)
     arguments = (
         node,
         by,

@@ -127,6 +127,6 @@ def event_json(event: RingEvent) -> dict[str, Any]:
     }
 
 
-def iso_time(at: float) -> str:
+def iso_time(at: float, to: str = "milliseconds") -> str:
     """Seconds since 1970 in UTC, as JSON readers expect it."""
-    return datetime.fromtimestamp(in_calendar(at), timezone.utc).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(in_calendar(at), timezone.utc).isoformat(timespec=to)

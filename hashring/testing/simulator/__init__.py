@@ -33,7 +33,7 @@ from hashring.testing.simulator.groups.random_histories import (
     with_rare_group_events,
 )
 from hashring.testing.simulator.history import Event, History
-from hashring.testing.simulator.random_events import with_rare_events
+from hashring.testing.simulator.random_events import with_rare_events, with_returns
 from hashring.testing.simulator.ring import RingSimulator
 from hashring.testing.simulator.ring.random_histories import (
     own_ranges,
@@ -63,5 +63,6 @@ __all__ = [
     "with_rare_events",
     "with_rare_group_events",
     "with_rare_ring_events",
+    "with_returns",
     "with_weights",
 ]

@@ -23,6 +23,7 @@ from hashring.testing.simulator import (
     with_rare_events,
     with_rare_group_events,
     with_rare_ring_events,
+    with_returns,
     with_weights,
 )
 from hashring.testing.simulator.play import Simulator
@@ -51,6 +52,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--weights", action="store_true", help="nodes of a ring change weight")
     parser.add_argument(
+        "--returns",
+        action="store_true",
+        help="nodes, or members of a lease challenge, stop and are started again, about a loss of "
+        "data; members of groups always do",
+    )
+    parser.add_argument(
         "--rare",
         action="store_true",
         help="more faults: pauses between two lines, commands sent twice, messages in another "
@@ -61,7 +68,27 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--own-ranges and --weights are for rings: leave out --groups and --challenge")
     if options.drains and options.challenge:
         parser.error("--drains is for rings and groups: leave out --challenge")
+    if options.returns and options.groups:
+        parser.error("members of groups return anyway: leave out --returns")
 
+    simulator, make = _played(options)
+    if options.seed is None:
+        seeds = range(options.start, options.start + options.count)
+    else:
+        seeds = range(options.seed, options.seed + 1)
+    # Of nodes that are only played, whose troubles are made.
+    logging.getLogger("hashring").setLevel(logging.CRITICAL)
+    begin = time.perf_counter()
+    failing = simulator.find(seeds, make)
+    if failing is not None:
+        print(simulator.story(failing))
+        return 1
+    print(f"{len(seeds)} histories in {time.perf_counter() - begin:.1f} s: no rule was broken")
+    return 0
+
+
+def _played(options: argparse.Namespace) -> tuple[Simulator[Any, Any], Callable[[int], Any]]:
+    """What plays the histories, and what makes the history of a seed."""
     simulator: Simulator[Any, Any] = RingSimulator()
     make: Callable[[int], Any] = random_lock_history if options.locks else random_history
     if options.groups:
@@ -78,25 +105,16 @@ def main(arguments: list[str] | None = None) -> int:
     if options.weights:
         unweighed = make
         make = lambda seed: with_weights(unweighed(seed))  # noqa: E731
+    if options.returns:
+        staying = make
+        make = lambda seed: with_returns(staying(seed))  # noqa: E731
     if options.rare:
         rare = with_rare_group_events if options.groups else with_rare_ring_events
         if options.challenge:
             rare = with_rare_events
         usual = make
         make = lambda seed: rare(usual(seed))  # noqa: E731
-    if options.seed is None:
-        seeds = range(options.start, options.start + options.count)
-    else:
-        seeds = range(options.seed, options.seed + 1)
-    # Of nodes that are only played, whose troubles are made.
-    logging.getLogger("hashring").setLevel(logging.CRITICAL)
-    begin = time.perf_counter()
-    failing = simulator.find(seeds, make)
-    if failing is not None:
-        print(simulator.story(failing))
-        return 1
-    print(f"{len(seeds)} histories in {time.perf_counter() - begin:.1f} s: no rule was broken")
-    return 0
+    return simulator, make
 
 
 if __name__ == "__main__":

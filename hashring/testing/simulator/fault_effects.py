@@ -29,6 +29,11 @@ def _stop(world: World[Any], process: Process, event: Event) -> None:
     process.stop()
 
 
+def _return(world: World[Any], process: Process, event: Event) -> None:
+    process.away = event.seconds
+    process.stop()
+
+
 def _kill(world: World[Any], process: Process, event: Event) -> None:
     process.kill()
     world.shown(process)
@@ -149,6 +154,7 @@ def _failover(world: World[Any], event: Event) -> None:
 FAULTS: Final[dict[str, Fault]] = {
     "start": _start,
     "stop": of_process(_stop),
+    "return": of_process(_return),
     "kill": of_process(_kill),
     "pause": of_process(_pause),
     "pause unsent": of_process(_pause_unsent),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hashring.errors import RedisUnavailable
@@ -48,6 +49,8 @@ class Process(Networked):
         self.callers: list[SimulatedCaller[Any]] = []
         self.alive = True
         self.stopping = False
+        self.away: float | None = None
+        """Seconds after which it is started again once it has left; ``None`` for never."""
         self.paused_until = 0.0
         self.pauses_unsent: list[float] = []
         """Seconds that it is stopped for between a decision to send something and doing so."""
@@ -105,6 +108,20 @@ class Process(Networked):
 
     def finished(self, loop: SimulatedLoop[Any]) -> None:
         """A loop's machine has nothing more to do."""
+
+    def soon(self, delay: float, do: Callable[[], None]) -> None:
+        """Do it in this process: not while it is paused, and never once it is dead."""
+        world = self.world
+
+        def run() -> None:
+            if not self.alive:
+                return
+            if self.paused:
+                world.at(self.paused_until + 1e-6, run)
+            else:
+                do()
+
+        world.at(world.now + delay, run)
 
     # --- what happens to it -------------------------------------------------------------------
 

@@ -86,6 +86,28 @@ def drawn(kind: str, at: float, label: str, rng: Random) -> Event:
             return Event(at, kind, label)
 
 
+def with_returns(history: H) -> H:
+    """The history with nodes, or members, that stop and are started again as the same objects.
+
+    Mostly Redis loses its data about then. By the history's seed.
+    """
+    rng = Random(f"{history.seed} returns")
+    window = max((event.at for event in history.events), default=0.0) + 2.0
+    events = [*history.events]
+    for _ in range(rng.randint(1, 3)):
+        at, away = rng.uniform(0.0, window), rng.choice((0.0, 0.0, seconds(rng)))
+        events.append(Event(round(at, 3), "return", rng.choice(history.processes).label, away))
+        if rng.random() < 0.8:
+            lost = at + rng.choice((-0.2, -0.05, 0.002, away)) * rng.random()
+            events.append(Event(max(0.0, round(lost, 3)), "wipe"))
+    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+
+
+def has_returns(history: History) -> bool:
+    """Whether a process stops and is started again."""
+    return any(event.kind == "return" for event in history.events)
+
+
 def with_rare_events(history: H, skews: Sequence[float] = ()) -> H:
     """The history with :data:`RARE` events, and with clocks that gain, by its seed.
 

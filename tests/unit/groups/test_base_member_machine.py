@@ -237,11 +237,11 @@ def test_a_renewal_that_failed_is_tried_again_soon_and_an_answer_ends_the_troubl
     assert hand.machine.error is None
 
 
-def test_a_short_interval_is_no_shorter_than_the_wait_after_a_failure() -> None:
+def test_after_a_failure_there_is_time_for_several_attempts_in_a_short_interval() -> None:
     hand = Hand(interval=RETRY / 5).inside()
     hand.now += RETRY / 5
     hand.run().failed(GONE, hand.now)
-    assert hand.until() == pytest.approx(hand.now + RETRY / 5)
+    assert hand.until() == pytest.approx(hand.now + RETRY / 20)
 
 
 def test_without_renewal_it_holds_nothing_from_the_end_of_its_lease() -> None:
@@ -429,12 +429,13 @@ def test_one_that_renews_to_the_end_asks_at_once_for_what_concerns_it() -> None:
     assert hand.until() > hand.now
 
 
-def test_what_is_free_only_once_it_has_left_is_not_reported_before() -> None:
+def test_one_that_leaves_reports_at_once_what_its_application_has_ended() -> None:
     hand = Hand(ToTheEnd).inside(p0=7, p1=8)
     hand.machine.stop(hand.now)
     hand.answer()
-    assert hand.machine.release(0, 7, hand.now)
     assert hand.until() > hand.now
+    assert hand.machine.release(0, 7, hand.now)
+    assert isinstance(hand.next(), Run)
 
 
 def test_a_departure_under_way_is_not_begun_again() -> None:

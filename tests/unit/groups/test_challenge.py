@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -17,7 +17,12 @@ from hashring.core.groups.lease_race import AfterRace, Signal, Spans, after_race
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease, Rules, beat, leave, recover
 from hashring.errors import ConfigError
 from hashring.protocol.lease_table_machine import FixedMachine
-from hashring.testing.simulator import ChallengeSimulator, Event, random_challenge_history
+from hashring.testing.simulator import (
+    ChallengeSimulator,
+    Event,
+    random_challenge_history,
+    with_returns,
+)
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.challenge.world import ChallengeWorld
 from tests.unit.histories import none_breaks_a_rule
@@ -86,6 +91,17 @@ def test_spans_that_contradict_each_other_are_refused(settings: Any, text: str) 
     with pytest.raises(ConfigError) as raised:
         Spans(**settings)
     assert str(raised.value) == text
+
+
+@pytest.mark.parametrize("value", [None, "5", b"5", True, 10**400, float("nan")])
+@pytest.mark.parametrize("kind", [Rules, Spans])
+def test_a_span_that_is_no_number_is_refused_by_its_own_name(
+    kind: type[Rules | Spans], value: Any
+) -> None:
+    for setting in fields(kind):
+        with pytest.raises(ConfigError, match="must be a finite number of seconds") as raised:
+            kind(**{setting.name: value})
+        assert raised.value.setting == setting.name
 
 
 # --- both modes, everybody prompt -------------------------------------------------------------
@@ -294,6 +310,36 @@ def test_a_newcomer_that_has_read_the_table_before_it_was_lost_takes_nothing_at_
     assert "holder" in {hasty.broken_rule(history) for history in histories}
 
 
+def returning(seed: int) -> ChallengeHistory:
+    return with_returns(random_challenge_history(seed, faithful=False))
+
+
+class ForgetsTheTableWhenItStarts(FixedMachine):
+    """A member that is started again takes an empty Redis for a new one."""
+
+    def enter(self) -> Any:
+        self._saw_table = False
+        return super().enter()
+
+
+def test_a_member_that_is_started_again_after_the_table_was_lost_takes_nothing_at_once() -> None:
+    none_breaks_a_rule(ChallengeSimulator(), returning, range(20))
+    hasty = ChallengeSimulator(fixed=ForgetsTheTableWhenItStarts)
+    history = hasty.find(range(20), returning)
+    assert history is not None
+    assert hasty.broken_rule(history) == "holder"
+    assert hasty.again(history) == "--challenge --returns "
+
+
+def test_a_ttl_counts_as_long_as_a_member_of_it_is_alive() -> None:
+    table = beat(LeaseTable(2), "a", 0.0, RULES)
+    assert table.other_ttl(1.5, 59.9) == 60.0
+    assert table.other_ttl(60.0, 59.9) is None
+    assert table.other_ttl(1.5, 60.0) is None
+    assert leave(table, "a", 1.0).other_ttl(1.5, 1.0) is None
+    assert beat(table, "b", 60.0, Rules(1.5, 0.5)).other_ttl(60.0, 61.0) == 1.5
+
+
 def test_a_member_without_any_lease_counts() -> None:
     table = beat(LeaseTable(4), "a", 0.0, RULES)
     assert len(table.held("a", 0.0)) == 4
@@ -377,7 +423,8 @@ def test_who_leaves_lets_go_of_everything() -> None:
     [
         ({"ttl": 40}, "ttl=40: must be at least three intervals of 15 s"),
         ({"interval": 0}, "interval=0: must be a finite number of seconds above 0"),
-        ({"residency": -1}, "residency=-1: must be a finite number, 0 or more"),
+        ({"residency": -1}, "residency=-1: must be a finite number of seconds, 0 or more"),
+        ({"ttl": 0.001}, "ttl=0.001: must be at least 0.1 s: a shorter lease ends while its"),
     ],
 )  # fmt: skip
 def test_rules_that_contradict_each_other_are_refused(settings: Any, text: str) -> None:

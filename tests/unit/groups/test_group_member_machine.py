@@ -552,3 +552,41 @@ def test_one_reports_what_it_still_holds_until_the_group_has_counted_it_in_again
         hand.play(hand.machine)
     (counted_in,) = hand.server.run(read(KEYS)).facts.members
     assert counted_in.claims == {}
+
+
+def test_one_reports_the_ttl_of_before_until_nobody_can_have_such_a_lease() -> None:
+    hand = Hand(terms=replace(TERMS, ttl=60.0)).inside()
+    other = Hand("n", hand.server, terms=replace(TERMS, ttl=6.0), migrate=True)
+    other.machine.start(other.now)
+    other.play(other.machine)
+    reported = []
+    for seconds in (0.0, 119.0, 1.0):
+        hand.now += seconds
+        for _ in range(2):
+            hand.machine.wake()
+            hand.play(hand.machine)
+        facts = next(m for m in hand.server.run(read(KEYS)).facts.members if m.name == "m")
+        reported.append(facts.lease)
+    assert reported == [60.0, 60.0, 6.0]
+
+
+def test_one_whose_join_was_lost_takes_the_place_of_the_session_before_it() -> None:
+    sessions = (f"{number:016x}" for number in range(1, 100))
+    hand = Hand(new_session=lambda: next(sessions)).inside()
+    held = hand.machine.membership.held(hand.now)
+    older = hand.server.copy()
+    hand.machine.offer(replace(TERMS, handoffs=3))
+    # A failover: what stands there is older than what the member has seen.
+    hand.machine.membership.seen += 1
+    hand.server.restore(older)
+    hand.machine.wake()
+    while command_of(step := hand.machine.next(hand.now)) != "group_join":
+        assert isinstance(step, Run)
+        step.done(hand.server.run(step.command), hand.now, hand.now)
+    assert isinstance(step, Run)
+    step.failed(RedisUnavailable("lost"), hand.now)
+    hand.now += INTERVAL
+    hand.play(hand.machine)
+    assert hand.machine.error is None
+    (back,) = hand.server.run(read(KEYS)).facts.members
+    assert back.claims == held

@@ -636,8 +636,8 @@ def renews_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
             "local session, joined, report = record(ARGV[1])\nARGV[2] = session or ARGV[2]\n",
         ),
         (
-            "local held_by, joined = record(ARGV[1])\n",
-            "local held_by, joined = record(ARGV[1])\nARGV[2] = held_by or ARGV[2]\n",
+            "local held_by, joined, report = record(ARGV[1])\n",
+            "local held_by, joined, report = record(ARGV[1])\nARGV[2] = held_by or ARGV[2]\n",
         ),
     )
 

@@ -213,10 +213,11 @@ def test_a_member_that_leaves_renews_and_begins_nothing() -> None:
         PartitionChange(PartitionChangeKind.REVOKED, 1, 2, 30.0),
     ]
     assert one.release(0, 1, 0.0)
-    # The group would grant it to this member again.
-    assert one.words().released == {}
+    assert one.words().released == {0: 1}
     assert one.heard(view(2, held={0: 1, 1: 2, 2: 3}), 9.0, 5009.0, 9.0) == []
     assert one.held(18.9) == {1: 2}
+    # Granted before the group heard that it leaves: given up at once.
+    assert one.words().released == {0: 1, 2: 3}
     assert kinds(one.tick(19.0)) == [("lost", 1)]
 
 

@@ -63,7 +63,9 @@ STATE = GroupState(
 )
 FACTS = MemberFacts("a", "session", 1, 2.0, 1.5, 7, 3.5, True, {0: 3}, {4: 6}, {2: 0.5}, {1: 4})
 VIEW = ViewChange({0: 3}, (1,), {0: 9.5}, (1,), (2,), (3,), (4,), (5,))
-TABLE = LeaseTable(3, {0: PartitionLease("a", 3, 9.5, 1.5, "b", 4.5)}, {"a": 9.5, "b": 8.5}, 3, 2.5)
+TABLE = LeaseTable(
+    3, {0: PartitionLease("a", 3, 9.5, 1.5, "b", 4.5)}, {"a": 9.5, "b": 8.5}, 3, 2.5, 1.5
+)
 
 
 def as_text(fields: dict[str, str]) -> str:

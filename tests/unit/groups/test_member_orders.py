@@ -137,7 +137,7 @@ def test_a_weight_that_no_assignor_could_count_with_is_refused() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf, 1e10, "2h", True])
 def test_a_time_that_is_none_is_refused(seconds: Any) -> None:
-    with pytest.raises(ConfigError, match=r"for=.*: give a positive number of seconds"):
+    with pytest.raises(ConfigError, match=r"seconds=.*: give a positive number of seconds"):
         drain(three(), "a", seconds=seconds)
 
 

@@ -392,6 +392,43 @@ def test_terms_can_be_migrated_and_what_is_held_stays_held() -> None:
     assert next_state.migrate(desk.state, desk.state.terms).state is desk.state
 
 
+def test_what_falls_free_is_granted_to_no_member_that_stops() -> None:
+    desk = Desk(6).join("a", "b", "c").settle().set("a", stopping=True).leave("c").step()
+    assert desk.having == {"a": [0, 3], "b": [1, 2, 4, 5]}
+
+
+def test_what_a_member_that_stops_lets_go_of_is_anothers_at_once() -> None:
+    desk = Desk(4).join("a", "b").settle().set("a", stopping=True).release("a", 2).step()
+    assert desk.having == {"a": [0], "b": [1, 2, 3]}
+
+
+def test_a_member_that_stops_ends_no_holddown_for_it_may_be_back() -> None:
+    desk = Desk(4, rebalance_delay=60).join("a", "b").step().wait(60).settle()
+    desk.set("a", stopping=True).step().release("a", 0).step()
+    assert (desk.phase, desk.asked) == (Phase.HOLDDOWN, {})
+    desk.leave("a").step().join("a").step()
+    assert desk.having == {"a": [0, 2], "b": [1, 3]}
+
+
+def test_when_all_stop_nothing_is_granted() -> None:
+    desk = Desk(2).join("a", "b").settle()
+    desk.set("a", stopping=True).set("b", stopping=True).release("a", 0).step()
+    assert desk.having == {"b": [1]}
+
+
+def test_a_longer_ttl_of_before_counts_until_nobody_can_have_such_a_lease() -> None:
+    desk = Desk(2, ttl=100.0).join("a").step().migrate(ttl=10.0)
+    for seconds, longest in ((199, 100.0), (1, 10.0)):
+        desk.wait(seconds).join(str(seconds)).step()
+        assert desk.state.longest_lease == longest
+
+
+def test_that_nobody_can_have_a_longer_lease_any_more_is_no_decision() -> None:
+    desk = Desk(2, ttl=100.0).join("a").step().migrate(ttl=10.0).step()
+    before = desk.wait(1000).state
+    assert desk.step().state is before
+
+
 def test_terms_that_do_not_change_the_access_do_not_end_a_holddown() -> None:
     desk = Desk(2, rebalance_delay=60).join("a").step().join("b").step()
     assert desk.phase is Phase.HOLDDOWN

@@ -159,6 +159,13 @@ class Node:
             self.run(take.command)
         self.book.acquire_failed(take, self.world.now, refusal)
 
+    def interrupt(self, take: Take | None, *, reached: bool) -> None:
+        """The caller is cancelled; the call may have been done all the same."""
+        assert take is not None
+        if reached:
+            self.run(take.command)
+        self.book.interrupted(take, self.world.now)
+
     def contains(self, key: bytes) -> bool:
         verdict = self.ask(key)
         if verdict is Verdict.TAKE:

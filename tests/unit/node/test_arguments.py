@@ -2,18 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from hashlib import sha1
 from typing import Any
 
+import numpy as np
 import pytest
 import redis
 import redis.asyncio
 import redis.sentinel
 
-from hashring import AsyncRingNode, ConfigError, EmptyRingError, NodeState, RingNode
+from hashring import (
+    AsyncRingNode,
+    ConfigError,
+    EmptyRingError,
+    HashAlgorithm,
+    KeyTypeError,
+    MissingDependencyError,
+    NodeState,
+    PartitionGroup,
+    RingNode,
+    lease_challenge,
+)
 from hashring.store.ring.key_names import ring_keys
 from hashring.testing import MemoryStore
 
 NAN, INFINITY = float("nan"), float("inf")
+
+
+async def told(*_: object) -> None:
+    """Receive something."""
+
+
+class Told:
+    """What is called, and called by a name, with something to receive."""
+
+    async def __call__(self, *_: object) -> None:
+        """Receive something."""
+
+    told = __call__
+
+
 LONE = "\ud800"  # half a character, which UTF-8 cannot encode
 
 
@@ -25,8 +57,12 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
         ({"ring": None}, "ring=None: a ring's name is a non-empty str"),
         ({"ring": LONE}, "ring='\\ud800': cannot be encoded as UTF-8"),
         ({"ring": "{}x"}, "ring='{}x': braces in a ring's name mark a Redis Cluster hash tag"),
+        ({"ring": "{acc}"}, "ring='{acc}': would have the keys of the ring 'acc'; leave out the"),
         *(
-            ({"n_replicas": value}, f"n_replicas={value!r}: a node needs at least one replica")
+            (
+                {"n_replicas": value},
+                f"n_replicas={value!r}: give a whole number, at least 1: a node",
+            )
             for value in (0, -1, 1.5, "3", True, None)
         ),
         *(
@@ -34,6 +70,7 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
             for value in ("", 3, b"eu")
         ),
         ({"zone": "eu\n1"}, "zone='eu\\n1': holds a control character; use printable text"),
+        ({"n_replicas": 10**400}, f"n_replicas=1{'0' * 199}…: times weight 1.0 is more than"),
         ({"n_replicas": 10**9}, "n_replicas=1000000000: times weight 1.0 is more than 100000"),
         ({"weight": 1e5}, "n_replicas=16: times weight 100000.0 is more than 100000 points"),
         *(
@@ -45,6 +82,10 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
             for setting in ("ttl", "heartbeat_interval", "idle", "max_handoff_time")
             for value in (0, -1, NAN, INFINITY, "5", True)
         ),
+        *(
+            ({setting: 1e-9, "heartbeat_interval": 1e-10}, f"{setting}=1e-09: must be at least 0.1")
+            for setting in ("ttl", "lock_ttl")
+        ),
         ({"ttl": 10, "heartbeat_interval": 6}, "ttl=10.0: is less than two heartbeats of 6 s"),
         ({"lock": True, "lock_ttl": 1}, "lock_ttl=1.0: is less than two heartbeats of 10 s"),
         ({"lock": "no"}, "lock='no': say True or False"),
@@ -55,6 +96,18 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
             for value in ("md5", "", 5)
         ),
         *(
+            (
+                {"hash_algorithm": HashAlgorithm("own", function)},
+                f"hash_algorithm='own': its function gives {shown}",
+            )
+            for function, shown in (
+                (lambda data: int.from_bytes(sha1(data).digest()[:8], "big"), ""),
+                (lambda data: int.from_bytes(sha1(data).digest()[:4], "big", signed=True), "-"),
+                (lambda data: 5.0, "5.0 for the key 'key-0': return an int in [0, 4294967296)"),
+                (lambda data: None, "None for the key 'key-0'"),
+            )
+        ),
+        *(
             ({"placement": value}, f"placement={value!r}: unknown; choose one of random, balanced")
             for value in ("best", "", None)
         ),
@@ -63,6 +116,10 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
         ({"name": "a\nb"}, "name='a\\nb': holds a control character; use printable text"),
         ({"name": "x" * 513}, "name="),
         ({"on_change": 5}, "on_change=5: give a callable of (gained, lost)"),
+        *(
+            ({"on_change": value}, f"on_change={value!r}: is a coroutine function: use AsyncRingN")
+            for value in (told, partial(told, None), Told(), partial(Told(), None), Told().told)
+        ),
         ({"follow": "yes"}, "follow='yes': say True or False"),
         (
             {"wire": "redis-hashring", "follow": False},
@@ -75,6 +132,7 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
         ({"redis": None}, "redis=None: not a client of redis-py or valkey-py: pass redis.Redis"),
         ({"redis": "redis://localhost"}, "redis='redis://localhost': not a client of redis-py"),
     ],
+    ids=lambda value: value.partition("=")[0] if isinstance(value, str) else "",
 )
 def test_what_cannot_work_is_refused_by_name_and_value(
     arguments: dict[str, Any], message: str
@@ -85,6 +143,107 @@ def test_what_cannot_work_is_refused_by_name_and_value(
     assert str(caught.value).startswith(message)
     assert caught.value.setting in arguments or caught.value.setting == "n_replicas"
     assert len(str(caught.value)) < 300
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    times = {"ttl": np.float64(30), "heartbeat_interval": np.float32(5), "idle": np.int64(60)}
+    store, nine = MemoryStore(), np.int64(9)
+    node = RingNode(store, "ring", n_replicas=nine, weight=np.int64(2), limit=nine, **times)  # type: ignore[arg-type]
+    with node:
+        node.load = np.int64(3)  # type: ignore[assignment]
+        node.drain(np.int64(60), force=True)  # type: ignore[arg-type]
+        assert (node.n_replicas, node.status.limit, node.load) == (9, 9, 3.0)
+
+
+def test_without_gevent_a_start_in_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gevent.event", None)
+    starts: list[Callable[[], None]] = [
+        RingNode(MemoryStore(), "ring").gevent_start,
+        PartitionGroup(MemoryStore(), "group", 4).gevent_start,
+        lease_challenge(MemoryStore(), "work", 4).gevent_start,
+    ]
+    for start in starts:
+        with pytest.raises(MissingDependencyError, match="pip install gevent"):
+            start()
+
+
+def test_an_own_hash_function_that_only_knows_keys_of_some_form_is_taken() -> None:
+    by_number = HashAlgorithm("by number", lambda data: int(data) << 20)
+    with RingNode(MemoryStore(), "ring", hash_algorithm=by_number) as node:
+        assert node.contains("17")
+        assert node.select(["17"]) == ["17"]
+
+
+class Encodes:
+    """Is no text, and has an encode()."""
+
+    def encode(self) -> bytes:
+        return b"abc"
+
+
+class Shouts(str):
+    """A text that encodes as another one."""
+
+    __slots__ = ()
+
+    def encode(self, *arguments: Any) -> bytes:
+        return self.upper().encode(*arguments)
+
+
+NO_KEYS = [None, 5, True, Encodes(), [], ["a"], np.array([1, 2]), np.array(["a", "b"])]
+
+
+@pytest.mark.parametrize("options", [{}, {"lock": True}], ids=["", "lock"])
+@pytest.mark.parametrize("key", NO_KEYS, ids=lambda key: type(key).__name__)
+def test_contains_and_select_refuse_what_is_no_key_alike(key: Any, options: Any) -> None:
+    with RingNode(MemoryStore(), "ring", **options) as node:
+        for ask in (node.contains, lambda key: node.select([key]), node.key_as_ring_point):
+            with pytest.raises(KeyTypeError) as caught:
+                ask(key)
+            assert caught.value.key is key
+
+
+def test_a_text_is_hashed_as_its_own_utf8_however_it_would_encode_itself() -> None:
+    key = Shouts("a")
+    with RingNode(MemoryStore(), "ring") as node:
+        assert node.key_as_ring_point(key) == node.key_as_ring_point("a")
+        assert node.contains(key)
+
+
+async def nothing() -> AsyncIterator[str]:
+    yield "a"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((None,), "items=None: give a list of keys"),
+        ((5,), "items=5: give a list of keys"),
+        ((nothing(),), "is asynchronous: collect its items in a list first"),
+        ((bytearray(b"ab"),), "items=bytearray(b'ab'): give a list of keys; contains() asks"),
+        ((["a"], "id"), "key='id': give a function that returns the key of an item"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"lock": True}], ids=["", "lock"])
+def test_what_is_no_list_of_items_is_refused(arguments: Any, message: str, options: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RingNode(MemoryStore(), "ring", **options).select(*arguments)
+    assert message in str(caught.value)
+
+    async def run() -> None:
+        await AsyncRingNode(MemoryStore(), "ring", **options).select(*arguments)
+
+    with pytest.raises(ConfigError):
+        asyncio.run(run())
+
+
+def test_an_error_of_the_items_themselves_is_theirs() -> None:
+    def items() -> Iterator[str]:
+        raise TypeError("theirs")
+        yield "a"
+
+    with pytest.raises(TypeError, match="theirs"):
+        RingNode(MemoryStore(), "ring").select(items())
 
 
 @pytest.mark.parametrize(

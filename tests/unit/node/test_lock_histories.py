@@ -160,7 +160,9 @@ class History:
 
     def fail(self, call: Call) -> None:
         if isinstance(call.what, Take):
-            call.node.book.acquire_failed(call.what, self.world.now)
+            book = call.node.book
+            tell = self.rng.choice([book.acquire_failed, book.interrupted])
+            tell(call.what, self.world.now)
         else:
             call.what.failed(RedisUnavailable("timed out"), self.world.now)
 

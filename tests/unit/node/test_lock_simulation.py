@@ -22,7 +22,13 @@ from hashring.protocol.locks.renewal import Batch, Renewal
 from hashring.protocol.machine import Run
 from hashring.store.locks.commands import Renewed
 from hashring.store.memory_store import MemoryServer
-from hashring.testing.simulator import Event, RingSimulator, random_history, random_lock_history
+from hashring.testing.simulator import (
+    Event,
+    RingSimulator,
+    random_history,
+    random_lock_history,
+    with_returns,
+)
 from hashring.testing.simulator.ring.history import (
     HEARTBEAT,
     TTL,
@@ -288,6 +294,28 @@ class ForgetsTheHistory(NodeMachine):
 
 def test_a_node_that_does_not_tell_of_a_loss_is_found() -> None:
     found("sole", RingSimulator(machine=ForgetsTheHistory))
+
+
+class ForgetsTheHistoryWhenItStarts(NodeMachine):
+    """A node that is started again takes a ring that was lost meanwhile for one that it knows."""
+
+    def start(self, now: float, *, strict: bool) -> None:
+        super().start(now, strict=strict)
+        self.history = ""
+
+
+def returning(seed: int) -> NodeHistory:
+    return with_returns(random_lock_history(seed))
+
+
+def test_no_history_of_nodes_that_are_started_again_breaks_a_rule() -> None:
+    none_breaks_a_rule(RingSimulator(), returning, range(BATCH))
+
+
+def test_a_node_that_forgets_the_history_over_a_restart_is_found() -> None:
+    simulator = RingSimulator(machine=ForgetsTheHistoryWhenItStarts)
+    story = simulator.story(found("sole", simulator, returning))
+    assert "python -m hashring.testing.simulator --locks --returns --seed" in story
 
 
 class KeepsWhatMoved(NodeMachine):

@@ -534,6 +534,126 @@ def test_while_redis_does_not_answer_it_is_not_asked_for_each_key(world: World) 
     assert a.contains(b"a1")
 
 
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_caller_that_is_interrupted_leaves_its_own_keys_in_doubt_and_no_others(
+    world: World, reached: bool
+) -> None:
+    a = world.node("a")
+    a.interrupt(a.take(b"a0"), reached=reached)
+    assert a.ask(b"a0") is NO
+    assert a.select([b"a0", b"a1"]) == [b"a1"]
+    assert a.contains(b"a2")
+    assert a.loop() == ["locks_look"]
+    assert a.held == {b"a1", b"a2"} | ({b"a0"} if reached else set())
+    assert a.contains(b"a0")
+
+
+def test_what_interrupted_callers_may_have_taken_counts_until_it_is_known(world: World) -> None:
+    a = world.node("a", limit=3)
+    a.interrupt(a.take(b"a0", b"a1"), reached=True)
+    assert a.select([b"a2", b"a3"]) == [b"a2"]
+    assert a.book.count == 3
+    assert not a.book.limit.full  # Places are kept, and may turn out to be free.
+    a.loop()
+    assert a.held == {b"a0", b"a1", b"a2"}
+    assert set(world.locks()) == a.held
+
+
+def test_all_doubts_are_resolved_by_one_call(world: World) -> None:
+    a = world.node("a", limit=5)
+    for number in range(5):
+        a.interrupt(a.take(f"a{number}".encode()), reached=number % 2 == 0)
+    assert a.loop() == ["locks_look"]
+    assert a.held == {b"a0", b"a2", b"a4"}
+    assert a.book.count == 3
+
+
+def test_very_many_doubts_are_resolved_a_few_thousand_keys_a_call(world: World) -> None:
+    world.set_ring("a")
+    a = world.node("a")
+    some = [keys_of(name, LOCKS_A_CALL // 2) for name in "ab"] + [[b"c0"]]
+    for keys in some:
+        a.interrupt(a.take(*keys), reached=True)
+    assert a.loop() == ["locks_look"] * 2
+    assert a.held == {key for keys in some for key in keys}
+
+
+def test_callers_that_are_interrupted_all_the_time_do_not_keep_locks_from_being_renewed(
+    world: World,
+) -> None:
+    a = world.node("a")
+    assert a.contains(b"a0")
+    a.heartbeat(renewed=False)
+    done = []
+    for number in range(1, 4):
+        a.interrupt(a.take(f"a{number}".encode()), reached=True)
+        step = a.step()
+        assert step is not None
+        done.append(step.command.script.name)
+        step.done(a.run(step.command), world.now, world.now)
+    assert done == ["locks_look", "locks_renew", "locks_look"]
+
+
+def test_when_redis_does_not_tell_what_came_of_an_interrupted_call_it_is_not_asked_for_more(
+    world: World,
+) -> None:
+    a = world.node("a")
+    a.interrupt(a.take(b"a0"), reached=True)
+    assert a.lose(reached=False) == "locks_look"
+    assert [a.ask(key) for key in keys_of("a", 100)] == [NO] * 100
+    assert a.ask_many([(b"a5", point(b"a5"), 0)]) == ([], [])
+    world.now += RETRY
+    assert a.loop() == ["locks_look"]
+    assert a.held == {b"a0"}
+    assert a.contains(b"a1")
+
+
+def test_an_interrupted_caller_does_not_hide_that_redis_does_not_answer(world: World) -> None:
+    a = world.node("a")
+    lost, left_alone = a.take(b"a0"), a.take(b"a1")
+    a.fail(lost, reached=False)
+    a.interrupt(left_alone, reached=False)
+    assert a.ask(b"a2") is NO
+    a.loop()
+    assert a.contains(b"a2")
+
+
+def test_a_node_whose_user_was_interrupted_while_resolving_doubts_resolves_them_at_a_heartbeat(
+    world: World,
+) -> None:
+    a = world.node("a")
+    a.interrupt(a.take(b"a0"), reached=True)
+    assert a.step() is not None  # A signal handler raised: nobody tells how it went.
+    assert a.loop() == []
+    a.heartbeat()
+    assert a.held == {b"a0"}
+
+
+def test_a_key_is_busy_while_it_is_found_out_what_came_of_an_interrupted_call(
+    world: World,
+) -> None:
+    a = world.node("a")
+    a.interrupt(a.take(b"a0"), reached=True)
+    assert a.book.busy(b"a0")
+    assert a.book.in_doubt(b"a0")
+    a.loop()
+    assert not a.book.busy(b"a0")
+    assert not a.book.in_doubt(b"a0")
+
+
+def test_a_key_is_in_doubt_but_not_busy_while_redis_does_not_answer(world: World) -> None:
+    a = world.node("a")
+    a.fail(a.take(b"a0"), reached=True)
+    assert a.book.in_doubt(b"a0")
+    assert not a.book.busy(b"a0")
+
+
+def test_a_key_that_redis_refused_is_not_in_doubt_for_who_waits(world: World) -> None:
+    a = world.node("a")
+    a.fail(a.take(b"a0"), reached=False, refusal=WrongKeyType("the counter is a list"))
+    assert not a.book.in_doubt(b"a0")
+
+
 def test_why_redis_refuses_to_take_locks_is_known_until_it_takes_some(world: World) -> None:
     a = world.node("a")
     refusal = WrongKeyType("the counter is a list")
@@ -851,6 +971,23 @@ def test_a_hold_inside_a_hold_is_the_same_lease(world: World) -> None:
     assert a.unpin(lease)
     a.loop()
     assert world.locks() == {}
+
+
+def test_the_check_of_a_lease_says_that_the_last_of_its_blocks_has_ended(world: World) -> None:
+    a = world.node("a")
+    lease = a.pin(b"a0")
+    a.book.pin_again(b"a0", world.now)
+    a.unpin(lease)
+    lease.check()  # The other block goes on.
+    a.unpin(lease)
+    with pytest.raises(LeaseLost, match="the block of the lease has ended"):
+        lease.check()
+    # It does not last again with a later one, nor is it lost.
+    later = a.pin(b"a0")
+    later.check()
+    with pytest.raises(LeaseLost, match="the block of the lease has ended"):
+        lease.check()
+    assert not lease.lost.is_set()
 
 
 def test_a_key_without_a_lease_has_none_to_be_held_by_again(world: World) -> None:

@@ -209,7 +209,7 @@ def asks(run: Run) -> dict[str, Any]:
     """What a heartbeat asks for, from the script's arguments."""
     command = run.command
     assert command.script.name == "beat", command.script.name
-    node, session, flags, take_from, _, _, expect, told, _, _, _, _, lift, drops = (
+    node, session, flags, take_from, _, _, expect, told, _, history, lock_ttl, _, lift, drops = (
         command.arguments[:14]
     )
     assert isinstance(flags, str)
@@ -218,6 +218,8 @@ def asks(run: Run) -> dict[str, Any]:
     rest = command.arguments[14:]
     return {
         "node": node,
+        "history": history,
+        "lock_ttl": lock_ttl,
         "session": session,
         "joining": "j" in flags,
         "fetch": "s" in flags,
@@ -1114,19 +1116,20 @@ def _restarted(hand: Hand) -> Hand:
     return hand
 
 
-def test_a_node_that_starts_again_knows_nothing_of_its_ring_and_its_troubles() -> None:
+def test_a_node_that_starts_again_knows_no_more_of_its_ring_than_its_history() -> None:
     hand = Hand().live()
+    hand.answer(hand.beat_due(), history="1")
     hand.beat_due().failed(GONE, hand.now)
     machine = _restarted(hand).machine
-    assert (machine.stamp, machine.history, machine.sight) == (None, "", SightState.UNKNOWN)
+    assert (machine.stamp, machine.history, machine.sight) == (None, "1", SightState.UNKNOWN)
     assert (machine.error, machine.last_error, machine.failed_since) == (None, None, None)
     hand.subscribe()
     asked = asks(hand.run())
-    assert (asked["joining"], asked["fetch"]) == (True, True)
+    assert (asked["joining"], asked["fetch"], asked["history"]) == (True, True, "1")
     assert not {"started", "replaced", "sees"} & asked["told"].keys()
 
 
-def test_a_node_that_starts_again_after_redis_was_emptied_counts_no_loss() -> None:
+def test_a_node_that_starts_again_after_redis_was_emptied_counts_the_loss() -> None:
     hand = Hand()
     hand.start()
     hand.subscribe()
@@ -1136,7 +1139,13 @@ def test_a_node_that_starts_again_after_redis_was_emptied_counts_no_loss() -> No
     hand.start()
     hand.subscribe()
     hand.answer(hand.run(), history="2")
-    assert hand.machine.counters.losses == 0
+    assert hand.machine.counters.losses == 1
+
+
+def test_a_node_without_locks_holds_others_off_for_its_ttl_after_a_loss() -> None:
+    for locks in (None, replace(LOCKS, locking=False)):
+        hand = Hand(locks=locks).live()
+        assert asks(hand.beat_due())["lock_ttl"] == TTL
 
 
 def test_a_named_node_that_starts_again_has_replaced_nobody_yet() -> None:

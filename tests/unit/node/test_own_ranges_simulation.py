@@ -20,6 +20,7 @@ from hashring.testing.simulator import (
     own_ranges,
     random_history,
     random_lock_history,
+    with_returns,
 )
 from tests.unit.histories import find_fault, none_breaks_a_rule
 from tests.unit.planted_scripts import plant, plant_at_the_beginning
@@ -42,6 +43,12 @@ def test_no_history_breaks_a_rule(first: int) -> None:
 def test_no_history_with_locks_breaks_a_rule() -> None:
     none_breaks_a_rule(
         RingSimulator(), lambda seed: own_ranges(random_lock_history(seed)), range(BATCH)
+    )
+
+
+def test_no_history_of_nodes_that_are_started_again_breaks_a_rule() -> None:
+    none_breaks_a_rule(
+        RingSimulator(), lambda seed: with_returns(own_ranges(random_history(seed))), range(BATCH)
     )
 
 

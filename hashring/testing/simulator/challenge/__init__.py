@@ -14,7 +14,7 @@ from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.rules import challenge_rules, patience, uneven
 from hashring.testing.simulator.challenge.world import ChallengeRule, ChallengeWorld
 from hashring.testing.simulator.play import Simulator
-from hashring.testing.simulator.random_events import is_rare
+from hashring.testing.simulator.random_events import has_returns, is_rare
 
 
 @dataclass(frozen=True)
@@ -63,4 +63,5 @@ class ChallengeSimulator(Simulator[ChallengeHistory, ChallengeWorld]):
 
     def again(self, history: ChallengeHistory) -> str:
         """The command line's options that play the history."""
-        return "--challenge " + "--rare " * is_rare(history)
+        returns = "--returns " * has_returns(history)
+        return "--challenge " + returns + "--rare " * is_rare(history)

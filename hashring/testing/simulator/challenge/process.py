@@ -70,7 +70,7 @@ class ChallengeProcess(Process):
             )
         self.loop: SimulatedLoop[ChallengeProcess] = SimulatedLoop(self, self.machine)
         self.has_read = False
-        """Whether there was a table when it last read, since it was started."""
+        """Whether it has read a table, be it before a stop."""
         self.read_sent = NEVER
         """True time of sending of the newest answer that its lease may be from."""
 
@@ -85,7 +85,6 @@ class ChallengeProcess(Process):
     def start(self) -> None:
         """The application calls ``start()``."""
         self.world.say(self, "is started")
-        self.has_read = False
         self.machine.start(self.local())
         self.loop.begin()
 
@@ -102,15 +101,22 @@ class ChallengeProcess(Process):
     def finished(self, loop: SimulatedLoop[Any]) -> None:
         """The machine has nothing more to do. One that could not enter is started again."""
         if self.machine.stage is Stage.FAILED and not self.stopping:
-            self._soon(1.0, self._start_again)
+            self.soon(1.0, self._start_again)
+            return
+        if self.machine.stage is Stage.LEFT and self.away is not None:
+            away, self.away, self.stopping = self.away, None, False
+            self.world.late_until = max(self.world.late_until, self.world.now + away)
+            self.soon(away, self._start_again)
             return
         self.alive = False
         self.world.measure(self)
         self.world.shown(self)
 
     def _start_again(self) -> None:
-        if self.world.now < self.world.open_at:
-            self._soon(self.world.open_at - self.world.now, self._start_again)
+        if self.stopping:
+            self.alive = False
+        elif self.world.now < self.world.open_at and not self.has_read:
+            self.soon(self.world.open_at - self.world.now, self._start_again)
         else:
             self.start()
 
@@ -122,7 +128,7 @@ class ChallengeProcess(Process):
     def answered(self, call: Call, outcome: Any) -> None:
         """The machine is about to be told of an answer."""
         if isinstance(outcome, TableReading):
-            self.has_read = outcome.table is not None
+            self.has_read |= outcome.table is not None
         if call.command.script.name == "lease_challenge_read":
             self.read_sent = max(self.read_sent, call.sent)
 
@@ -133,7 +139,7 @@ class ChallengeProcess(Process):
             self.world.say(self, f"is told: {each.kind.value} {each.partition}")
             if each.kind is PartitionChangeKind.REVOKED:
                 wait = self.world.history.drain + float(self.spec.late) * self.chance.random()
-                self._soon(wait, self._ending(each))
+                self.soon(wait, self._ending(each))
         self.world.measure(self)
         self.world.shown(self)
 
@@ -144,15 +150,3 @@ class ChallengeProcess(Process):
             self.world.measure(self)
 
         return end
-
-    def _soon(self, delay: float, do: Callable[[], None]) -> None:
-        """Do it in this process: not while it is paused, and never once it is dead."""
-        world = self.world
-
-        def run() -> None:
-            if self.alive and self.paused:
-                world.at(self.paused_until + 1e-6, run)
-            elif self.alive:
-                do()
-
-        world.at(world.now + delay, run)

@@ -6,7 +6,8 @@ Each step that a decider commits is checked. Times are true times.
 partitions only, and grants under tokens that were never used. The status says where each partition
 is.
 
-**Tokens.** The token of a partition rises with every grant, whatever Redis loses.
+**Tokens.** The token of a partition rises with every grant, whatever Redis loses, unless its
+clock steps back.
 
 **Standbys first.** With a learner, what an owner had that is gone goes to no cold member while
 another is warm.
@@ -188,7 +189,7 @@ class StandbysFirst(DecisionRule):
             warm = [
                 each.name
                 for each in present.values()
-                if each.leaving is None
+                if not each.goes
                 and not each.stalled
                 and each.name not in _drained(before, facts.now)
                 and each.lags.get(partition, math.inf) <= assignor.acceptable_lag
@@ -215,7 +216,7 @@ class Needed(DecisionRule):
         if before.terms.access == EXCLUSIVE:
             return
         present = [each for each in facts.members if each.expires > facts.now]
-        if any(each.leaving is not None or each.stalled for each in present) or before.free:
+        if any(each.goes or each.stalled for each in present) or before.free:
             return
         if before.orders:
             return
@@ -253,7 +254,7 @@ class Drained(DecisionRule):
             each.name
             for each in facts.members
             if each.expires > facts.now
-            and each.leaving is None
+            and not each.goes
             and not each.stalled
             and each.name not in drained
         ]
@@ -282,7 +283,7 @@ class AsBefore(DecisionRule):
             return
         present = [each for each in facts.members if each.expires > facts.now]
         weights = sorted(each.weight for each in present)
-        quiet = all(each.leaving is None and not each.stalled for each in present)
+        quiet = all(not each.goes and not each.stalled for each in present)
         asked = [event for event in decision.events if event.kind is EventKind.REVOKED]
         # To `ring` only names count; and a copy comes before the number of members.
         # To `load` what is reported counts, too.

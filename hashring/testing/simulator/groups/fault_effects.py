@@ -16,11 +16,6 @@ def _hand_over(world: GroupWorld, process: GroupProcess, event: Event) -> None:
     process.leave(handover=True)
 
 
-def _return(world: GroupWorld, process: GroupProcess, event: Event) -> None:
-    process.away = event.seconds
-    process.leave(handover=False)
-
-
 def _stall(world: GroupWorld, process: GroupProcess, event: Event) -> None:
     process.stalled_until = max(process.stalled_until, world.now + event.seconds)
 
@@ -108,7 +103,6 @@ def _rewind(world: Any, event: Event) -> None:
 GROUP_FAULTS: Final[dict[str, Fault]] = {
     **FAULTS,
     "hand over": of_process(_hand_over),
-    "return": of_process(_return),
     "stall": of_process(_stall),
     "slow decision": of_process(_slow_decision),
     "fail to decide": of_process(_fail_to_decide),

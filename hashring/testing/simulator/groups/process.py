@@ -81,8 +81,6 @@ class GroupProcess(Process):
         self.deciding: SimulatedLoop[GroupProcess] = SimulatedLoop(self, self.decider)
         self.asking = FlowCaller(self)
         self.stalled_until = 0.0
-        self.away: float | None = None
-        """Seconds after which its application starts again once it has left."""
         self.slow_decisions: list[float] = []
         self.odd: Random | None = None
         """Where its application's odd answers come from; ``None`` while it gives none."""
@@ -233,20 +231,6 @@ class GroupProcess(Process):
         self.soon(seconds, decided)
 
     # --- the application ----------------------------------------------------------------------
-
-    def soon(self, delay: float, do: Callable[[], None]) -> None:
-        """Do it in this process: not while it is paused, and never once it is dead."""
-        world = self.world
-
-        def run() -> None:
-            if not self.alive:
-                return
-            if self.paused:
-                world.at(self.paused_until + 1e-6, run)
-            else:
-                do()
-
-        world.at(world.now + delay, run)
 
     def _tell(self, told: PartitionChange) -> None:
         chance, history, machine = self.chance, self.world.history, self.machine

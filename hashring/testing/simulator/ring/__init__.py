@@ -10,7 +10,7 @@ from hashring.node.node_machine import NodeConfig, NodeMachine
 from hashring.node.own_ranges_machine import machine_of
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.play import Simulator
-from hashring.testing.simulator.random_events import is_rare
+from hashring.testing.simulator.random_events import has_returns, is_rare
 from hashring.testing.simulator.ring.fault_effects import RING_FAULTS
 from hashring.testing.simulator.ring.history import NodeHistory
 from hashring.testing.simulator.ring.lock_rules import SETTLED
@@ -54,6 +54,7 @@ class RingSimulator(Simulator[NodeHistory, RingWorld]):
             "--own-ranges": own,
             "--drains": drains,
             "--weights": weights,
+            "--returns": has_returns(history),
             "--rare": is_rare(history),
         }
         return "".join(f"{name} " for name, given in options.items() if given)

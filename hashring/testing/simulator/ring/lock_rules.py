@@ -139,7 +139,7 @@ class Sole(LockWatch):
         terms = world.history.locks
         assert terms is not None
         if isinstance(reply, BeatReply) and reply.status in (BeatStatus.OK, BeatStatus.DRAINED):
-            knew = process.machine.history
+            knew = process.history
             if knew not in ("", reply.history) or world.now > self._emptied_at + terms.ttl:
                 self._unaware = False
         self._standing = world.locks()

@@ -36,11 +36,12 @@ class User(SimulatedCaller["RingProcess"]):
         self._keys = terms.keys
         self._every = self._rng.choice((0.3, 0.6))
         self._asked_all = False
+        self._waits = True
         self._flow: FlowRun[list[bytes]] | None = None
         self._holds: dict[bytes, float] = {}
         self.idle_until = 0.0
         """True time up to which it asks for nothing."""
-        self.leases: list[Lease] = []
+        self.leases: list[Lease[Any]] = []
         """What it is at work on."""
         book = process.machine.book
         assert book is not None
@@ -52,11 +53,18 @@ class User(SimulatedCaller["RingProcess"]):
         """Hold a key for that long, as soon as it is ours."""
         self._holds[key] = seconds
 
+    def go_on(self) -> None:
+        """Ask again: the process was started again."""
+        if not self._waits:
+            self._waits = True
+            self._turn()
+
     # --- asking -------------------------------------------------------------------------------
 
     def _turn(self) -> None:
         process, world = self.process, self.process.world
         if not process.alive or process.stopping:
+            self._waits = False
             return
         world.at(world.now + self._every * (0.5 + self._rng.random()), self._turn)
         if not process.paused and self.busy is None and world.now >= self.idle_until:
@@ -118,7 +126,7 @@ class User(SimulatedCaller["RingProcess"]):
             self.leases.append(lease)
             self._work(lease, self.process.world.now + seconds)
 
-    def _work(self, lease: Lease, until: float) -> None:
+    def _work(self, lease: Lease[Any], until: float) -> None:
         process, world = self.process, self.process.world
         if not process.alive:
             return

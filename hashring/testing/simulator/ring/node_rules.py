@@ -26,7 +26,8 @@ every message is lost, counted from when its own connection worked again: its ne
 moment that a message may be late, and a fetch.
 
 **Names.** A node ends as superseded, or changes its name, only when another process has its name;
-and it ends only for one that still runs, or that looked at the ring first after it did.
+and it ends only for one that still runs, or that looked at the ring first after it did. It may also
+change a made-up name that its own session of before a stop still has.
 
 **Drain.** While an order to drain a node stands, no heartbeat of the node puts it on the ring. A
 node that was answered so claims nothing.
@@ -409,6 +410,8 @@ class Names(RingRule):
 
     def __init__(self) -> None:
         self._sessions: dict[str, RingProcess] = {}
+        # Processes that met what they had been themselves before a stop.
+        self._met_itself: set[str] = set()
         self._began: dict[str, float] = {}
 
     def executed(
@@ -418,13 +421,22 @@ class Names(RingRule):
             self._began.setdefault(process.spec.label, world.now)
         if isinstance(reply, BeatReply) and reply.status in _ACCEPTED:
             self._sessions[str(command.arguments[1])] = process
+        elif isinstance(reply, BeatReply):
+            self._meet_itself(world, process)
+
+    def _meet_itself(self, world: RingWorld, process: RingProcess) -> None:
+        holder = world.server.holder(KEYS.ring, process.spec.name)
+        if process.started_again and self._sessions.get(holder) is process:
+            self._met_itself.add(process.spec.label)
 
     def shown(self, world: RingWorld, process: RingProcess) -> None:
         machine, spec = process.machine, process.spec
         ended = machine.state is NodeState.SUPERSEDED
         if not ended and machine.name == spec.name:
             return
-        if [p for p in world.processes.values() if p.spec.name == spec.name] == [process]:
+        self._meet_itself(world, process)
+        alone = [p for p in world.processes.values() if p.spec.name == spec.name] == [process]
+        if alone and (ended or spec.label not in self._met_itself):
             raise self.broken(world, f"{spec.label} lost its name {spec.name!r} to nobody")
         winner = self._sessions.get(world.server.holder(KEYS.ring, spec.name))
         if ended and winner is not None and not winner.alive:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hashring.core.ring import Ring
 from hashring.node.node_machine import NodeMachine, View
-from hashring.node.states import NodeState
+from hashring.node.states import RENEWING, NodeState
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, BeatStatus
 from hashring.testing.simulator.network import Call
@@ -45,6 +45,10 @@ class RingProcess(Process):
         """The members that it renewed."""
         self.renewed_at = NEVER
         """True time at which Redis ran that renewal."""
+        self.started_again = False
+        """Whether it has been stopped, and started again."""
+        self.history = ""
+        """The history of the ring that its node was told of last, be it before a stop."""
         terms = world.history.locks
         self.user = None if terms is None else User(self, terms)
 
@@ -76,7 +80,16 @@ class RingProcess(Process):
         """The user calls ``start()``."""
         self.world.say(self, f"is started as {self.spec.name}")
         self.machine.start(self.local(), strict=self.spec.strict)
-        self.loop.turn()
+        self.loop.begin()
+
+    def _start_again(self) -> None:
+        if self.stopping:
+            self.alive = False
+            return
+        self.started_again = True
+        self.start()
+        if self.user is not None:
+            self.user.go_on()
 
     def stop(self, *, stay: bool = False) -> None:
         """The user calls ``stop()``, or ``stop(stay=True)``."""
@@ -108,6 +121,11 @@ class RingProcess(Process):
 
     def answered(self, call: Call, outcome: Any) -> None:
         """The machine is about to be told of an answer."""
+        machine = self.machine
+        if isinstance(outcome, BeatReply) and outcome.status in (BeatStatus.OK, BeatStatus.DRAINED):
+            here = machine.state in (NodeState.JOINING, NodeState.FENCED, *RENEWING)
+            if here and call.command.arguments[1] == machine.session:
+                self.history = outcome.history
         if isinstance(outcome, BeatReply) and outcome.status is BeatStatus.OK:
             if call.sent >= self.renewed_sent:
                 self.renewed = members_of(call.command, outcome)
@@ -123,7 +141,12 @@ class RingProcess(Process):
     def finished(self, loop: SimulatedLoop[Any]) -> None:
         """The machine has nothing more to do."""
         self.world.say(self, f"has ended: {self.machine.state.value}")
-        self.alive = False
+        if self.machine.state is NodeState.STOPPED and self.away is not None:
+            away, self.away, self.stopping = self.away, None, False
+            self.world.late_until = max(self.world.late_until, self.world.now + away)
+            self.soon(away, self._start_again)
+        else:
+            self.alive = False
         self.view = _EMPTY
         self.world.shown(self)
 

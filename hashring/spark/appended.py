@@ -1,0 +1,196 @@
+"""Whether rows that are appended to files can be read together with those that are there.
+
+A reader takes a directory for files of one format, with the columns of one of them. As soon as it
+finds directories ``name=value``, it passes over the files beside them. So what is appended in
+another form hides what is there, or is never seen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.errors import ColumnError, OutputRefused
+from hashring.spark.column_checks import quoted
+from hashring.spark.input import exactly
+from hashring.spark.key_points import HASHED_BY, KEYED_BY, WEIGHED_BY
+from hashring.spark.spark_failures import SPARK_ERRORS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructField
+
+_ENDINGS: Final = {
+    "parquet": "parquet",
+    "csv": "csv",
+    "json": "json",
+    "orc": "orc",
+    "avro": "avro",
+    "text": "txt",
+    "xml": "xml",
+}
+"""How Spark ends the names of files of each format; of some, the compression follows."""
+_TYPED: Final = ("parquet", "orc")
+"""Formats that keep the types of columns as they are."""
+_NAMED: Final = (*_TYPED, "avro", "csv", "json")
+
+
+def files_there(spark: SparkSession, path: str, local: Path | None) -> list[str]:
+    """The files below a directory that readers see, as paths in it, the smallest first.
+
+    Elsewhere than on this machine's file system, the order is Spark's. Empty files are left out
+    where their size is known.
+    """
+    if local is None:
+        return list(filter(_is_in_directories_of_columns, _files_of_spark(spark, path)))
+    sizes = {}
+    for place, directories, names in os.walk(local):
+        directories[:] = filter(_is_seen, directories)
+        for name in filter(_is_seen, names):
+            file = os.path.join(place, name)
+            with suppress(FileNotFoundError):  # taken away while we looked
+                sizes[os.path.relpath(file, local)] = os.stat(file).st_size
+    found = filter(_is_in_directories_of_columns, filter(sizes.get, sizes))
+    return sorted(found, key=lambda file: (sizes[file], file))
+
+
+def _is_in_directories_of_columns(file: str) -> bool:
+    """Whether readers see it: they pass over the files of other directories."""
+    return all("=" in place for place in PurePosixPath(file).parts[:-1])
+
+
+def _is_seen(name: str) -> bool:
+    return not name.startswith(".") and (not name.startswith("_") or "=" in name)
+
+
+def _files_of_spark(spark: SparkSession, path: str) -> list[str]:
+    # This format alone is listed without a look into the files.
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", True)
+    try:
+        found = reader.load(exactly(path)).inputFiles()
+    except SPARK_ERRORS as error:
+        if "PATH_NOT_FOUND" in str(error):
+            return []
+        raise
+    base = _without_scheme(path).rstrip("/")
+    within = []
+    for address in found:
+        file = unquote(_without_scheme(address))
+        # Where a relative path is, Spark alone knows.
+        _, told, rest = file.partition(f"{base}/" if base.startswith("/") else f"/{base}/")
+        within += [rest] * bool(told)
+    return sorted(within)
+
+
+def _without_scheme(address: str) -> str:
+    return re.sub(r"^[A-Za-z][\w+.-]*:(//[^/]*)?", "", address)
+
+
+def check_form(path: str, files: Iterable[str], format: str, partition_by: Sequence[str]) -> None:
+    """Check that files are of a format, in directories named for these columns.
+
+    Args:
+        path: of the output, for the error.
+        files: as paths in it.
+
+    Raises:
+        OutputRefused: some are not.
+    """
+    wanted = [name.lower() for name in partition_by]
+    for file in map(PurePosixPath, files):
+        *places, name = file.parts
+        other = _formats_of(name) - {format}
+        if other and format not in _formats_of(name):
+            raise OutputRefused(
+                path, f"it holds {other.pop()}, and the job writes {format}: nobody could read both"
+            )
+        columns = [place.partition("=")[0] for place in places]
+        if [column.lower() for column in columns] != wanted:
+            raise OutputRefused(
+                path,
+                f"its rows are {_in_directories(columns)}, and the job's would be "
+                f"{_in_directories(partition_by)}: readers would see one or the other",
+            )
+
+
+def _formats_of(name: str) -> set[str]:
+    parts = name.lower().split(".")[1:]
+    return {format for format, ending in _ENDINGS.items() if ending in parts}
+
+
+def _in_directories(columns: Sequence[str]) -> str:
+    if not columns:
+        return "in no directories"
+    return f"in directories {'/'.join(f'{column}=...' for column in columns)}"
+
+
+def fitted(  # noqa: PLR0917 - one caller
+    df: DataFrame,
+    reader: DataFrameReader,
+    file: str,
+    path: str,
+    format: str,
+    partition_by: Sequence[str],
+) -> DataFrame:
+    """The frame with its columns as a file has them, in its order.
+
+    Args:
+        reader: with the options of the format.
+        file: the address of the file.
+        path: of the output, for errors.
+
+    Raises:
+        ColumnError: the file has other columns, or others of these types, or of other points.
+        OutputRefused: it cannot be read as this format.
+    """
+    if format not in _NAMED:
+        return df
+    try:
+        there = reader.format(format).load(file).schema
+    except SPARK_ERRORS as error:
+        raise OutputRefused(path, f"what is there cannot be read as {format}") from error
+    parted = {name.lower() for name in partition_by}
+    given = {field.name.lower(): field for field in df.schema if field.name.lower() not in parted}
+    names = {name.lower() for name in there.names}
+    if not names:
+        return df  # an empty file
+    # JSON leaves out what is null.
+    more = [] if format == "json" else set(given) - names
+    if more or names - set(given):
+        raise ColumnError(
+            ", ".join(there.names),
+            f"are the columns of {path}; the job writes "
+            f"{', '.join(field.name for field in given.values())}: name another",
+        )
+    if format in _TYPED:
+        for field in there:
+            _check_alike(field, given[field.name.lower()], path)
+    in_its_order = [
+        *(F.col(quoted(given[name.lower()].name)).alias(name) for name in there.names),
+        *(F.col(quoted(field.name)) for name, field in given.items() if name not in names),
+    ]
+    return df.select(*in_its_order, *map(quoted, partition_by))
+
+
+def _check_alike(there: StructField, given: StructField, path: str) -> None:
+    kind, given_kind = there.dataType.simpleString(), given.dataType.simpleString()
+    if kind != given_kind:
+        raise ColumnError(there.name, f"is {kind} in {path}; the job writes {given_kind}")
+    if HASHED_BY not in there.metadata or HASHED_BY not in given.metadata:
+        return
+    # Readers have this of one file, and take it for that of all.
+    for name in (HASHED_BY, KEYED_BY, WEIGHED_BY):
+        was, now = there.metadata.get(name), given.metadata.get(name)
+        if was != now:
+            raise ColumnError(
+                there.name, f"is made by {name}={was} in {path}; the job makes it by {name}={now}"
+            )

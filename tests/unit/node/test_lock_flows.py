@@ -1,0 +1,157 @@
+"""What users ask of locks, step by step: what waits, for how long, and what a cancel leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from hashring.core.ranges import bounds_of
+from hashring.errors import NotHeld, RedisUnavailable, WrongKeyType
+from hashring.node.lock_flows import PIN_POLL, Asking
+from hashring.node.states import NodeState
+from hashring.protocol.flow import Pause, UserFlow
+from hashring.protocol.locks.lease import Lease
+from hashring.store.command import Command
+from tests.unit.node.bookworld import RETRY, Node, World, point
+
+IO_TIMEOUT = 2.0
+
+
+@pytest.fixture
+def world() -> World:
+    return World("a", "b")
+
+
+def asking(world: World, node: Node) -> Asking:
+    config = SimpleNamespace(
+        algorithm=SimpleNamespace(point_of_bytes=point), io_timeout=IO_TIMEOUT, follow=False
+    )
+    machine = SimpleNamespace(config=config, name=node.name, state=NodeState.LIVE, failing=False)
+    bounds = bounds_of(world.ring.node_ranges(node.name))
+    return Asking(
+        machine=cast(Any, machine),
+        book=cast(Any, node.book),
+        window=lambda: (bounds, float("inf"), world.ring),
+        clock=lambda: world.now,
+        poke=lambda: None,
+    )
+
+
+class Hold:
+    """A ``hold`` under way."""
+
+    def __init__(self, world: World, node: Node, key: bytes, timeout: float) -> None:
+        self.world = world
+        self.node = node
+        self.lease: Lease | None = None
+        self.flow: UserFlow[Lease] = asking(world, node).pin(key, timeout, threading.Event)
+        self.step: Command[Any] | Pause | None = next(self.flow)
+
+    def arrive(self) -> None:
+        """Its call is made, and the answer arrives."""
+        assert isinstance(self.step, Command)
+        self._go_on(self.node.run(self.step))
+
+    def fail(self, error: BaseException, *, reached: bool) -> None:
+        """Its call ends with an error."""
+        assert isinstance(self.step, Command)
+        if reached:
+            self.node.run(self.step)
+        self.step = self.flow.throw(error)
+
+    def wait(self) -> None:
+        """It waits, and looks again."""
+        assert isinstance(self.step, Pause)
+        self.world.now += self.step.seconds
+        self._go_on(False)
+
+    def _go_on(self, reply: Any) -> None:
+        try:
+            self.step = self.flow.send(reply)
+        except StopIteration as end:
+            self.step, self.lease = None, end.value
+
+
+def cancelled(world: World, node: Node, key: bytes) -> None:
+    """A ``hold`` whose caller is cancelled after its call was done."""
+    with pytest.raises(asyncio.CancelledError):
+        Hold(world, node, key, 0.0).fail(asyncio.CancelledError(), reached=True)
+
+
+def test_a_hold_of_another_key_does_not_notice_that_one_was_cancelled(world: World) -> None:
+    a = world.node("a")
+    cancelled(world, a, b"a0")
+    other = Hold(world, a, b"a1", 0.0)
+    other.arrive()
+    assert other.lease is not None
+
+
+@pytest.mark.parametrize("timeout", [0.0, 5.0])
+def test_a_hold_waits_while_it_is_found_out_what_came_of_a_cancelled_one_of_its_key(
+    world: World, timeout: float
+) -> None:
+    a = world.node("a")
+    cancelled(world, a, b"a0")
+    again = Hold(world, a, b"a0", timeout)
+    assert again.step == Pause(PIN_POLL)
+    again.wait()
+    assert again.step == Pause(PIN_POLL)
+    assert a.loop() == ["locks_look"]
+    again.wait()
+    assert again.lease is not None
+    assert again.lease.token == world.token(b"a0")
+
+
+def test_a_hold_waits_for_its_timeout_while_redis_does_not_tell_what_came_of_its_call(
+    world: World,
+) -> None:
+    a = world.node("a")
+    hold = Hold(world, a, b"a0", 5.0)
+    hold.fail(RedisUnavailable("lost"), reached=True)
+    assert hold.step == Pause(PIN_POLL)
+    assert a.lose(reached=False) == "locks_look"
+    hold.wait()
+    world.now += RETRY
+    a.loop()
+    hold.wait()
+    assert hold.lease is not None
+
+
+def test_a_hold_whose_call_was_lost_ends_with_its_timeout(world: World) -> None:
+    a = world.node("a")
+    hold = Hold(world, a, b"a0", PIN_POLL)
+    hold.fail(RedisUnavailable("lost"), reached=False)
+    assert a.lose(reached=False) == "locks_look"
+    with pytest.raises(NotHeld, match="Redis did not answer"):
+        hold.wait()
+
+
+def test_a_hold_without_a_timeout_does_not_wait_for_a_redis_that_does_not_answer(
+    world: World,
+) -> None:
+    a = world.node("a")
+    with pytest.raises(NotHeld, match="Redis did not answer"):
+        Hold(world, a, b"a0", 0.0).fail(RedisUnavailable("lost"), reached=False)
+
+
+def test_a_hold_does_not_ask_a_redis_again_and_again_that_refuses_it(world: World) -> None:
+    a = world.node("a")
+    with pytest.raises(NotHeld):
+        Hold(world, a, b"a0", 60.0).fail(WrongKeyType("the counter is a list"), reached=False)
+
+
+class SoftTimeLimit(Exception):
+    """Raised by a signal handler of the application's."""
+
+
+def test_what_a_signal_handler_raises_in_a_hold_is_like_a_cancel(world: World) -> None:
+    a = world.node("a")
+    with pytest.raises(SoftTimeLimit):
+        Hold(world, a, b"a0", 0.0).fail(SoftTimeLimit(), reached=True)
+    assert a.contains(b"a1")
+    assert a.loop() == ["locks_look"]
+    assert a.held == {b"a0", b"a1"}

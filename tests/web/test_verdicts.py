@@ -1,0 +1,177 @@
+"""The verdict on everything is no better than what the service knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from html import unescape
+
+import pytest
+from redis import Redis
+from werkzeug.test import Client, TestResponse
+
+from hashring.store.discovery import Found
+from hashring.store.ring.commands import Scoring
+from hashring.web import Access, Service, create_app, watchers
+from hashring.web import service as service_module
+from hashring.web.several_servers import Site, create_sites
+from tests.conftest import eventually
+from tests.web.conftest import Visitor, put
+from tests.web.test_change_plans import words
+
+pytestmark = pytest.mark.one_server
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as found:
+        yield found
+
+
+def visitor_of(service: Service) -> Visitor:
+    return Visitor(service, create_app(service, redis_shown="redis://test"))
+
+
+def started(service: Service, stack: ExitStack) -> Service:
+    service.start()
+    stack.callback(service.stop)
+    return service
+
+
+def found(client: Redis, ring: str, *, nodes: int = 0) -> None:
+    """Write a ring that a search finds; without nodes it was stopped."""
+    client.set(f"{{{ring}}}:epoch", "1 ab")
+    for point in range(nodes):
+        put(client, f"n{point}", point, ring=ring, told={"ttl": 900})
+
+
+@pytest.fixture
+def three_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that watches three rings and groups, and looks for them often."""
+    monkeypatch.setattr(service_module, "MOST", 3)
+    monkeypatch.setattr(watchers, "_SCAN_INTERVAL", 0.1)
+
+
+def listed(service: Service) -> set[str]:
+    rings, groups = service.listed()
+    return {watcher.name for watcher in (*rings, *groups)}
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_of_a_redis_that_has_never_responded_nothing_is_healthy(
+    stack: ExitStack, asked: bool
+) -> None:
+    service = Service(Redis(host="127.0.0.1", port=1))
+    if asked:
+        started(service, stack)
+        eventually(lambda: service.failure is not None, "it has asked Redis")
+    visitor = visitor_of(service)
+    told = visitor.json("/api/status")
+    assert (told["state"], told["exit_status"]) == ("unknown", 2)
+    assert told["reasons"]
+    assert "nothing is known" in words(visitor.page("/"))
+    several = Client(create_sites([Site("eu", service, "x")], access=Access()), TestResponse)
+    told = several.get("/api/status").json
+    assert (told["state"], told["exit_status"]) == ("unknown", 2)
+    assert told["servers"]["eu"]["state"] == "unknown"
+
+
+def test_a_redis_user_that_may_not_scan_makes_the_verdict_unknown_and_says_so(
+    redis: Redis, stack: ExitStack
+) -> None:
+    put(redis, "a", 0, told={"ttl": 900})
+    redis.acl_setuser(
+        "watcher", enabled=True, nopass=True, keys="*", channels="*", categories=["+@all"],
+        commands=["-scan"],
+    )  # fmt: skip
+    stack.callback(redis.acl_deluser, "watcher")
+    path = redis.connection_pool.connection_kwargs["path"]
+    client = stack.enter_context(Redis(unix_socket_path=path, username="watcher", password="x"))
+    service = started(Service(client, rings=["ring"]), stack)
+    visitor = visitor_of(service)
+    assert visitor.json("/api/ring", ring="ring")["status"]["state"] == "healthy"
+    eventually(lambda: service.search_failure is not None, "it has looked for rings")
+    told = visitor.json("/api/status")
+    assert (told["state"], told["exit_status"]) == ("unknown", 2)
+    assert "rings and groups cannot be looked for" in told["reasons"][0]["text"]
+    ready = visitor.json("/readyz", 503)
+    assert "scan" in ready["fault"].lower()
+    page = words(visitor.page("/"))
+    assert "It is not known whether these are all rings and groups." in page
+    assert "let its Redis user call SCAN" in page
+
+
+@pytest.mark.usefixtures("three_places")
+def test_rings_that_have_no_place_are_counted_and_the_verdict_is_unknown(
+    redis: Redis, stack: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in "abcde":
+        found(redis, name, nodes=1)
+    service = started(Service(redis), stack)
+    visitor = visitor_of(service)
+    eventually(lambda: service.unwatched == 2, "two have no place")
+    eventually(lambda: all(ring.looks for ring in service.listed()[0]), "the others are read")
+    assert listed(service) == {"a", "b", "c"}
+    told = visitor.json("/api/status")
+    assert (told["state"], told["exit_status"]) == ("unknown", 2)
+    assert told["reasons"][0]["text"].startswith("2 rings and groups not watched")
+    assert "2 rings and groups not watched" in visitor.page("/")
+    assert "hashring_redis_unwatched 2.0" in visitor.page("/metrics")
+    assert "2 rings and groups not watched" in caplog.text
+    # It is there, so no answer says that it is not.
+    assert "it is not watched" in visitor.json("/api/ring", 503, ring="e")["error"]
+    assert "is not watched" in unescape(visitor.get("/ring", name="e").text)
+    assert visitor.get("/ring", name="nowhere").status_code == 404
+
+
+@pytest.mark.usefixtures("three_places")
+def test_stopped_rings_and_groups_make_way_until_they_run_again(
+    redis: Redis, stack: ExitStack
+) -> None:
+    for name in "abc":
+        found(redis, name)
+    service = started(Service(redis), stack)
+    eventually(lambda: listed(service) == {"a", "b", "c"}, "three stopped ones are watched")
+    for name in "def":
+        found(redis, name, nodes=1)
+    eventually(lambda: listed(service) == {"d", "e", "f"}, "they make way")
+    assert service.unwatched == 0
+    put(redis, "n", 7, ring="b")
+    eventually(lambda: service.unwatched == 1, "one that runs again has no place")
+    redis.delete("{d}:epoch", "{d}:nodes", "d")
+    eventually(lambda: listed(service) == {"b", "e", "f"}, "it gets the place of one that is gone")
+    eventually(lambda: service.unwatched == 0, "all that run are watched")
+
+
+@pytest.mark.usefixtures("three_places")
+def test_a_stopped_ring_makes_way_for_one_that_is_asked_for(
+    redis: Redis, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchers, "_SCAN_INTERVAL", 1e6)
+    for name in "abc":
+        found(redis, name)
+    service = started(Service(redis), stack)
+    eventually(lambda: listed(service) == {"a", "b", "c"}, "three stopped ones are watched")
+    eventually(lambda: all(ring.view for ring in service.listed()[0]), "and read")
+    found(redis, "new", nodes=1)
+    assert visitor_of(service).json("/api/ring", ring="new")["nodes"] == 1
+
+
+def test_many_groups_leave_place_for_rings() -> None:
+    groups = {Found("group", f"g{number}") for number in range(4)}
+    rings = {Found("ring", "r0"), Found("ring", "r1")}
+    order = [name for _, name in service_module._in_turn(groups | rings)]
+    assert order == ["r0", "g0", "r1", "g1", "g2", "g3"]
+
+
+@pytest.mark.parametrize(("named", "expired"), [(["old"], ["a"]), ([], [])])
+def test_what_scores_mean_holds_for_the_ring_that_is_named_and_without_a_name_for_all(
+    redis: Redis, stack: ExitStack, named: list[str], expired: list[str]
+) -> None:
+    for name in ("old", "new"):
+        # Expired half a minute ago; or, as redis-hashring has it, alive then.
+        put(redis, "a", 0, ring=name, expires_in=-30)
+    scoring = Scoring.last_heartbeat(3600)
+    visitor = visitor_of(started(Service(redis, rings=named, scoring=scoring), stack))
+    assert visitor.json("/api/ring", ring="old")["expired"] == []
+    assert visitor.json("/api/ring", ring="new")["expired"] == expired
