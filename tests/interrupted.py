@@ -1,7 +1,7 @@
 """Interrupts a call of a node's before every line of it, as a signal may.
 
-``python -m tests.interrupted URL RUNNER CALL ACTION``, in a process of its own, since what it
-looks for are calls that never return. For the first line of hashring that the call runs in this
+``python -m tests.interrupted URL RUNNER CALL ACTION [whole]``, in a process of its own, since what
+it looks for are calls that never return. For the first line of hashring that the call runs in this
 thread (in any of its greenlets), then the second, and so on: make a node, call, and there do what
 a signal handler would, which is to call ``stop()`` or to raise. After ``stop()``, ask at every line
 that follows whether the node owns anything. Prints how many times it did so.
@@ -9,13 +9,14 @@ that follows whether the node owns anything. Prints how many times it did so.
 RUNNER  thread, greenlet, greenlet-patched, thread-patched
 CALL    start, stop, poll, heartbeat, select
 ACTION  stop, raise, or raise-own, an exception of the application's own (heartbeat: no stop)
+whole   every line; else a sample, since some calls have thousands (poll: goes on for ever)
 """
 
 from __future__ import annotations
 
 import sys
 
-URL, RUNNER, CALL, ACTION = sys.argv[1:]
+URL, RUNNER, CALL, ACTION, *WHOLE = sys.argv[1:]
 if RUNNER.endswith("-patched"):
     from gevent import monkey
 
@@ -41,8 +42,8 @@ PURE: tuple[str, ...] = (f"{PACKAGE}/core/", f"{PACKAGE}/store/ring/commands.py"
 RING = f"interrupted-{os.getpid()}"
 # A call that goes on until it is stopped is interrupted in so many lines: in every one of the first
 # in a thread, else in every fifth.
-MOST = 450
-EVERY = 200 if RUNNER == "thread" else 0
+MOST = 5000 if WHOLE else 450
+EVERY = MOST if WHOLE else 200 if RUNNER == "thread" else 0
 PATIENCE = 30
 
 if RUNNER == "greenlet":

@@ -125,27 +125,37 @@ class Runner(Loop):
         try:
             self._self = self.backend.current()
             begun = not self._cancelled
-            while begun and not self._abandoned and self._turn():
-                pass
+            if begun:
+                self._turns()
         finally:
             try:
                 if begun and not self._abandoned:
                     self._drop_subscription()
                     self.backend.call(self.store.close)
-                    self.publish()
+                self._set_all(last_word=begun)
             finally:
-                # Whatever else a signal handler raises here, nobody may wait for ever.
-                try:
-                    self._set_all()
-                finally:
-                    # Again: the first time may be what was interrupted.
-                    self._set_all()
+                # Again: whatever a signal handler raises here, nobody may wait for ever.
+                self._set_all(last_word=begun)
             if not self._abandoned:
                 self.backend.close()
 
-    def _set_all(self) -> None:
+    def _set_all(self, *, last_word: bool) -> None:
+        if last_word and not self._abandoned:
+            self.publish()
         self.settled.set()
         self.ended.set()
+
+    def _turns(self) -> None:
+        while not self._abandoned:
+            try:
+                # Between two turns a signal handler may raise as well.
+                while self._turn() and not self._abandoned:
+                    pass
+                return
+            except BaseException as error:
+                # What it raised, in a greenlet that happens to be the loop's.
+                if self._self == self._maker or not self.backend.forward(error):
+                    raise
 
     def _turn(self) -> bool:
         """One step, and all that follows from it; whether there are more."""
@@ -162,11 +172,6 @@ class Runner(Loop):
             # heartbeat as after a failure, and say so.
             logger.exception("%s: unexpected error in the node's loop", self.label)
             return self._pause()
-        except BaseException as error:
-            # What a signal handler raised, in a greenlet that happens to be the loop's.
-            if self._self == self._maker or not self.backend.forward(error):
-                raise
-            return True
         return alive
 
     def _pause(self) -> bool:

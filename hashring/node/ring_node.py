@@ -367,20 +367,24 @@ class RingNode(Node):
         run: Callable[[Command[T]], T] = self._get_store().run
         if runner is None:
             return self._run_by_hand(command)
-        caller = runner.backend.current()
-        self._calling.append(caller)
-        try:
-            return runner.backend.call_for_user(run, command)
-        finally:
-            self._calling.remove(caller)
+        return self._as_caller(
+            runner.backend.current(), partial(runner.backend.call_for_user, run, command)
+        )
 
     def _run_by_hand(self, command: Command[T]) -> T:
-        caller = threading.get_ident()
-        self._calling.append(caller)
+        return self._as_caller(threading.get_ident(), partial(self._get_store().run, command))
+
+    def _as_caller(self, caller: object, run: Callable[[], T]) -> T:
+        call = object()
+        self._calling[call] = caller
         try:
-            return self._get_store().run(command)
+            try:
+                return run()
+            finally:
+                self._calling.pop(call, None)
         finally:
-            self._calling.remove(caller)
+            # Once more: a signal handler may have raised before the line above.
+            self._calling.pop(call, None)
 
     # --- orders -------------------------------------------------------------------------------
 
@@ -527,14 +531,14 @@ class RingNode(Node):
     def _setup(self, name: str) -> None:
         super()._setup(name)
         self._turns = CallerTurns()
-        # Who is in a call to Redis on the node's connections: each its thread, or greenlet.
-        self._calling: list[object] = []
+        # Who is in a call to Redis on the node's connections: of each call its thread, or greenlet.
+        self._calling: dict[object, object] = {}
 
     def _is_interrupted(self, runner: Runner) -> bool:
         """Whether the caller, a signal handler then, interrupted what the loop may wait for."""
         return (
             (self._asking is not None and self._asking.book.entered)
-            or runner.backend.current() in self._calling
+            or runner.backend.current() in list(self._calling.values())
             or is_logging(logger.logger)
         )
 
@@ -638,7 +642,7 @@ class RingNode(Node):
         """Close the connections of a node without a loop; the next call makes new ones."""
         # Whoever has a lock of the client's may never let go of it: a call that a signal handler
         # has interrupted, or a thread that the end of the interpreter has ended.
-        interrupted = threading.get_ident() in self._calling
+        interrupted = threading.get_ident() in list(self._calling.values())
         if self._store is not None and not interrupted and not sys.is_finalizing():
             self._store.close()
 
@@ -765,6 +769,8 @@ def _notify(backend: Backend, changes: Inbox, on_change: OnChange, turns: Caller
             # What a signal handler raised in this greenlet is the main greenlet's.
             if not backend.forward(error):
                 logger.exception("on_change raised")
+    # A signal handler that raised while this was spawned has made the loop spawn one more.
+    changes.put(_END)
 
 
 def _ignore(reply: Any, sent: float, now: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from hashring.protocol.locks.lock_book import LockBook, LockConfig
@@ -22,7 +22,13 @@ def _alone(
     @wraps(method)
     def alone(self: SharedLockBook, *args: P.args, **kwargs: P.kwargs) -> T:
         with self._guard:
-            return method(self, *args, **kwargs)
+            if self._torn:
+                self._mend()
+            try:
+                return method(self, *args, **kwargs)
+            except BaseException:
+                self._torn = True
+                raise
 
     return cast("Callable[Concatenate[SharedLockBook, P], T]", alone)
 
@@ -37,6 +43,8 @@ class SharedLockBook(LockBook):
     def __init__(self, keys: RingKeys, config: LockConfig, retry: float) -> None:
         # Reentrant: a signal handler may run anywhere.
         self._guard = threading.RLock()
+        # Whether a call did not come to its end: a signal handler may raise anywhere, too.
+        self._torn = False
         super().__init__(keys, config, retry)
 
     ask = _alone(LockBook.ask)
@@ -74,13 +82,17 @@ class SharedLockBook(LockBook):
         failed: Callable[[float], None],
     ) -> Run:
         step = super()._run(command, done, failed)
+        return Run(
+            command,
+            lambda reply, sent, now: self._then(partial(step.done, reply, sent, now)),
+            lambda error, now: self._then(partial(step.failed, error, now)),
+        )
 
-        def answered(reply: Any, sent: float, now: float) -> None:
-            with self._guard:
-                step.done(reply, sent, now)
+    @_alone
+    def _then(self, told: Callable[[], None]) -> None:
+        told()
 
-        def unanswered(error: Any, now: float) -> None:
-            with self._guard:
-                step.failed(error, now)
-
-        return Run(command, answered, unanswered)
+    def _mend(self) -> None:
+        self.mend()
+        # At last: a handler may raise once more meanwhile.
+        self._torn = False

@@ -270,6 +270,21 @@ class KeysByState:
             return []
         return [key for key in self.others.values() if key.state in states]
 
+    def index(self) -> None:
+        """Find each key a place by its state, whatever was left half done."""
+        known = (*self.held.values(), *self.others.values())
+        for key in known:
+            home = self._homes[key.state]
+            if home is not None:
+                home[key.key] = key
+            for other in (self.held, self.others):
+                if other is not home:
+                    other.pop(key.key, None)
+        for state in self._counts:
+            self._counts[state] = 0
+        for key in (*self.held.values(), *self.others.values()):
+            self._counts[key.state] += 1
+
     def enter(self, event: KeyEvent, *keys: Key) -> None:
         """Bring each of the keys to the state that follows its own and the event."""
         if len(keys) == 1:

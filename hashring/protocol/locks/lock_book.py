@@ -137,6 +137,19 @@ class Take:
     began: float
 
 
+@dataclass(eq=False)
+class Doubt:
+    """Keys of which the loop asks what came of a call about them.
+
+    Attributes:
+        keys: they are ``doubted``.
+        places: how many places within the limit are kept for them.
+    """
+
+    keys: tuple[Key, ...]
+    places: int
+
+
 class LockBook:
     """See the module's text.
 
@@ -173,7 +186,7 @@ class LockBook:
         self.left = self.stirred = self.outdated = False
         # Calls under way, and those of which nobody knows what came.
         self._takes: list[Take] = []
-        self._doubts: list[Take] = []
+        self._doubts: list[Doubt] = []
         # Whether Redis left one of those calls unanswered, and has answered none about them since.
         self._unanswered = False
         # Whether the loop's last step found out about doubts: then other work goes first.
@@ -184,6 +197,8 @@ class LockBook:
         # The history of the ring that is known, and until when no lock may be taken in it.
         self._history = ""
         self._held_off_until = -NEVER
+        # Whether something may have been missed that a change of the ring asks for.
+        self._mended = False
         self._resolve_at = self._release_at = NEVER
         self._renewal.forget()
         self.limit.forget()
@@ -332,7 +347,7 @@ class LockBook:
         answered = zip(take.keys, answers, strict=True)
         if take not in self._takes:
             # Given up since, and asked about; but perhaps before it was done.
-            self._look_into(take, [(k, a) for k, a in answered if isinstance(a, int)], now)
+            self._look_into([(k, a) for k, a in answered if isinstance(a, int)], now)
             return
         self._takes.remove(take)
         taken, refused = [], []
@@ -374,11 +389,11 @@ class LockBook:
         if take in self._takes:
             self._takes.remove(take)
             self._keys.enter(_E.UNANSWERED, *take.keys)
-            self._doubt(take, now)
+            self._doubt(Doubt(take.keys, take.places), now)
         elif take.session == self._session:
-            self._look_into(take, [(key, None) for key in take.keys], now)
+            self._look_into([(key, None) for key in take.keys], now)
 
-    def _look_into(self, take: Take, late: Sequence[tuple[Key, int | None]], now: float) -> None:
+    def _look_into(self, late: Sequence[tuple[Key, int | None]], now: float) -> None:
         """Locks may have been taken by a call that was given up, under these tokens if known."""
         free: list[Key] = []
         released: list[Key] = []
@@ -396,10 +411,10 @@ class LockBook:
             free = free[: max(0, self.limit.most - self.count)]
         if doubtful := (*released, *free):
             self._keys.enter(_E.ANSWERED_LATE, *doubtful)
-            self._doubt(Take(take.command, doubtful, len(doubtful), take.session, take.began), now)
+            self._doubt(Doubt(doubtful, len(doubtful)), now)
 
-    def _doubt(self, take: Take, now: float) -> None:
-        self._doubts.append(take)
+    def _doubt(self, doubt: Doubt, now: float) -> None:
+        self._doubts.append(doubt)
         self._resolve_at = min(self._resolve_at, now)
         self.stirred = True
 
@@ -471,9 +486,13 @@ class LockBook:
     def count(self) -> int:
         """How many keys count against the limit."""
         count = len(self.held) + self._keys.count(_RELEASING) + self._keys.count(_AWAITED)
-        for take in (*self._takes, *self._doubts):
-            count += take.places
-        return count
+        return count + self._places
+
+    @property
+    def _places(self) -> int:
+        """How many places are kept for calls whose answers are not known."""
+        takes = sum(take.places for take in self._takes)
+        return takes + sum(doubt.places for doubt in self._doubts)
 
     @property
     def error(self) -> StoreError | None:
@@ -489,6 +508,43 @@ class LockBook:
         """In a forked child: the locks, and the leases on them, are the parent's."""
         for held in list(self.held.values()):
             held.deadline = -NEVER
+
+    def mend(self) -> None:
+        """Make whole again what was raised into, between any two lines, by a signal handler.
+
+        The state of each key is taken for true. What may have been missed of it is found out: the
+        loop asks Redis about locks that may have been taken, and looks over the leases.
+        """
+        self._keys.index()
+        self._mend_takes()
+        for key in self._keys.of(_RELEASING) if not self.config.locking else ():
+            self._keys.enter(_E.RELEASED, key)
+        known = (*self.held.values(), *self._keys.others.values())
+        self._leases = {key for key in known if key.lease is not None}
+        for key in known:
+            if key.state is _S.IDLE:
+                self._keys.enter(_E.ASKED, key)
+            if (lease := key.lease) is not None and lease.revoked_at is not None:
+                key.deadline = min(key.deadline, lease.last)
+                lease.revoked.set()
+        self._release_at = self._resolve_at = -NEVER
+        self._mended = self.stirred = True
+
+    def _mend_takes(self) -> None:
+        under_way = {key for take in self._takes for key in take.keys}
+        for key in self._keys.of(_S.TAKING):
+            if not self.config.locking:
+                self._keys.enter(_E.NOT_TAKEN, key)
+            elif key not in under_way:
+                # Its lock is the node's, if it has one, and was not let go.
+                key.token = 0
+                self._keys.enter(_E.UNANSWERED, key)
+        doubted = self._keys.of(_S.DOUBTED)
+        self._doubts = []
+        for first in range(0, len(doubted), LOCKS_A_CALL):
+            some = tuple(doubted[first : first + LOCKS_A_CALL])
+            self._doubts.append(Doubt(some, len(some)))
+        self._unanswered = self._unanswered and bool(doubted)
 
     # --- told by the node's loop --------------------------------------------------------------
 
@@ -563,6 +619,9 @@ class LockBook:
             history: the ring's, in Redis.
             held_off: seconds for which no lock may be taken in it.
         """
+        if self._mended:
+            self._mended = False
+            self.see(self._ring, self._bounds, self._own_bounds, now)
         if self.config.locking:
             self._follow(history, held_off, now)
         idle = now - self.config.idle
@@ -705,22 +764,22 @@ class LockBook:
     def _resolve_step(self) -> Run | None:
         """Find out what came of calls whose answers were lost."""
         self._resolve_at = NEVER
-        takes: list[Take] = []
+        doubts: list[Doubt] = []
         locked: list[bytes] = []
-        for take in self._doubts:
-            if takes and len(locked) + len(take.keys) > LOCKS_A_CALL:
+        for doubt in self._doubts:
+            if doubts and len(locked) + len(doubt.keys) > LOCKS_A_CALL:
                 break
-            takes.append(take)
-            locked += [key.key for key in take.keys]
-        if not takes:
+            doubts.append(doubt)
+            locked += [key.key for key in doubt.keys]
+        if not doubts:
             return None
 
         def done(found: dict[bytes, Lock], sent: float, now: float) -> None:
             self._unanswered = False
-            for take in takes:
-                if take in self._doubts:
-                    self._doubts.remove(take)
-                    self._found_out(take, found, sent, now)
+            for doubt in doubts:
+                if doubt in self._doubts:
+                    self._doubts.remove(doubt)
+                    self._found_out(doubt, found, sent, now)
             self._resolve_at = now if self._doubts else NEVER
 
         def failed(retry_at: float) -> None:
@@ -729,9 +788,9 @@ class LockBook:
 
         return self._run(look(self._store_keys, locked=locked), done, failed)
 
-    def _found_out(self, take: Take, found: dict[bytes, Lock], sent: float, now: float) -> None:
+    def _found_out(self, doubt: Doubt, found: dict[bytes, Lock], sent: float, now: float) -> None:
         most = self.limit.most
-        for key in take.keys:
+        for key in doubt.keys:
             lock = found.get(key.key)
             if lock is None or lock.session != self._session:
                 self._keys.enter(_E.NOT_TAKEN, key)
@@ -909,9 +968,7 @@ class LockBook:
     def _refuse(self, key: bytes, point: int, now: float) -> None:
         if self.limit.most is None or self.left:
             return
-        if self._takes or self._doubts:
-            kept = sum(take.places for take in (*self._takes, *self._doubts))
-            if not self.limit.reached(self.count - kept):
-                return  # Places are only kept, for calls that may need fewer: not full yet.
+        if (kept := self._places) and not self.limit.reached(self.count - kept):
+            return  # Places are only kept, for calls that may need fewer: not full yet.
         self.stirred = self.stirred or not self.limit.full
         self.limit.refuse(key, point, own=self._own(point), now=now)

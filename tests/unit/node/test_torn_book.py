@@ -1,0 +1,194 @@
+"""A lock book that a signal handler has raised into, between any two lines."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from hashring.node.shared_lock_book import SharedLockBook
+from hashring.protocol.locks import key_states, lease, limit, lock_book, renewal
+from hashring.protocol.locks.key_states import HOLDING, KeyState
+from tests.unit.node import bookworld
+from tests.unit.node.bookworld import KEYS, NODES, SPAN, Node, World, keys_of
+
+PLACES = {module.__file__ for module in (key_states, lease, limit, lock_book, renewal)}
+MINE, THEIRS = keys_of("a", 4), keys_of("b", 3)
+TTL = IDLE = MAX_HANDOFF_TIME = 60.0
+
+
+class Interrupt(BaseException):
+    """What the signal handler raises."""
+
+
+class Raiser:
+    """Raises before one line of the book's, counted over all its frames."""
+
+    def __init__(self, line: int) -> None:
+        self.left = line
+        self.where = ""
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename not in PLACES:
+            return None
+        if event == "line" and not self.where:
+            self.left -= 1
+            if self.left == 0:
+                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                sys.settrace(None)
+                raise Interrupt
+        return self
+
+
+def whole(book: SharedLockBook) -> None:
+    """What is true of a book between two calls."""
+    book.ask(b"h0", NODES.index("h") * SPAN, (), 0.0, 0.0)  # Any call mends it.
+    keys = book._keys
+    known = [*book.held.values(), *keys.others.values()]
+    assert all(key.state in HOLDING for key in book.held.values())
+    assert not any(key.state in HOLDING for key in keys.others.values())
+    counts = Counter(key.state for key in known)
+    for state in set(KeyState) - {KeyState.FREE}:
+        assert keys.count(state) == counts[state], state
+    assert sorted(key.key for key in known) == sorted({key.key for key in known})
+    taken = {key for take in book._takes for key in take.keys}
+    assert set(keys.of(KeyState.TAKING)) == taken
+    doubted = [key for doubt in book._doubts for key in doubt.keys]
+    assert sorted(key.key for key in keys.of(KeyState.DOUBTED)) == sorted(k.key for k in doubted)
+    assert {key for key in known if key.lease is not None} == book._leases
+    assert not counts[KeyState.IDLE]
+
+
+def busy(world: World, *, locking: bool, limit: int | None) -> Node:
+    """A node that holds keys of its own and another's, one of them pinned, and waits for more."""
+    world.set_ring("a")
+    a = world.node("a", locking=locking, limit=limit)
+    a.select([*MINE, *THEIRS][:6])
+    a.pin(MINE[0])
+    a.pin(THEIRS[0])
+    return a
+
+
+def moved(world: World, a: Node) -> None:
+    world.set_ring("a", "b")
+    a.loop()
+
+
+def idle(world: World, a: Node) -> None:
+    world.now += IDLE / 2
+    a.contains(MINE[1])
+    world.now += IDLE / 2 + 1
+    a.heartbeat()
+
+
+def refused(world: World, a: Node) -> None:
+    a.book.limit.most = 2
+    a.select([*MINE, *THEIRS, *keys_of("a", 9)])
+    a.announce()
+
+
+def full(world: World, a: Node) -> None:
+    """It keeps keys for an owner that is full, and the owner asks for them."""
+    world.set_ring("a", "b")
+    world.full = {"b"}
+    a.see()
+    a.select(THEIRS)
+    world.full = set()
+    b = world.node("b")
+    b.select(THEIRS)
+    a.loop()
+    a.heartbeat()
+
+
+def given_up(world: World, a: Node) -> None:
+    """A caller is interrupted, and its answer comes late."""
+    take = a.take(*keys_of("a", 8)[4:])
+    a.interrupt(take, reached=True)
+    a.loop()
+
+
+def lost(world: World, a: Node) -> None:
+    for key in MINE:
+        world.server.drop(KEYS.lock(key))
+    a.heartbeat()
+
+
+def leave(world: World, a: Node) -> None:
+    while (step := a.book.leave(world.now)) is not None:
+        step.done(a.run(step.command), world.now, world.now)
+
+
+def ask(world: World, a: Node) -> None:
+    a.select([*MINE, *THEIRS, *keys_of("a", 9)])
+    a.unpin(a.pin(MINE[0]))
+
+
+def goes_on(world: World, a: Node) -> None:
+    """What a node does next: all comes to rest, and it works, leaves and begins anew."""
+    world.set_ring("a", "b")
+    world.full = set()
+    a.book.limit.most = None if a.book.limit.most is None else 7
+    world.now += TTL + 1
+    for _ in range(2):
+        a.heartbeat()
+        a.loop()
+        world.now += 1
+    states = {key.state for key in a.book._keys.others.values()}
+    assert states <= {KeyState.AWAITED, KeyState.ELSEWHERE}, states
+    assert a.book.left or a.select(MINE) == MINE
+    if a.book.config.locking:
+        assert {key for key, holder in world.locks().items() if holder == "a"} == a.held
+    leave(world, a)
+    a.begin()
+    a.see()
+    assert (a.book.count, a.book._leases) == (0, set())
+    world.now += TTL + 1
+    assert a.select(MINE) == MINE
+
+
+DEEDS = [ask, moved, idle, refused, full, given_up, lost, leave]
+
+
+CASES = [
+    pytest.param(deed, *config, id=f"{deed.__name__}-{name}")
+    for deed in DEEDS
+    for name, config in {"locks": (True, None), "both": (True, 7), "limit": (False, 7)}.items()
+    if name != "limit" or deed not in (full, given_up, lost)
+]
+
+
+@pytest.mark.parametrize(("deed", "locking", "limit"), CASES)
+def test_a_book_is_whole_again_after_a_handler_raised_before_any_line(
+    monkeypatch: pytest.MonkeyPatch,
+    deed: Callable[[World, Node], None],
+    locking: bool,
+    limit: int | None,
+) -> None:
+    """And goes on: it asks what it does not know, takes, lets go, and can begin anew."""
+    monkeypatch.setattr(bookworld, "LockBook", SharedLockBook)
+    line = 0
+    while True:
+        line += 1
+        world = World("a", "b")
+        a = busy(world, locking=locking, limit=limit)
+        raiser = Raiser(line)
+        sys.settrace(raiser)
+        try:
+            deed(world, a)
+        except Interrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        if not raiser.where:
+            break
+        try:
+            whole(a.book)
+            goes_on(world, a)
+        except BaseException as error:
+            error.add_note(f"raised before {raiser.where}") if sys.version_info >= (3, 11) else None
+            raise
+    assert line > 20
