@@ -285,6 +285,36 @@ def test_on_change_whose_greenlet_was_killed_is_called_again() -> None:
     node.stop()
 
 
+def test_each_run_calls_on_change_though_a_handler_raised_when_its_greenlet_was_spawned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop has then spawned another, for the same calls; both end with the run."""
+    spawn = GeventBackend.spawn
+    calls: list[tuple[bool, bool]] = []
+    raised: list[str] = []
+
+    def interrupted(self: GeventBackend, target: Callable[[], None], name: str) -> None:
+        spawn(self, target, name)
+        if name.endswith("on_change") and not raised:
+            raised.append(name)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(GeventBackend, "spawn", interrupted)
+    node = RingNode(
+        MemoryStore(),
+        "callbacks",
+        on_change=lambda gained, lost: calls.append((bool(gained), bool(lost))),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        node.gevent_start()
+    node.gevent_start()
+    node.stop()
+    with gevent.Timeout(PATIENCE):
+        while len(calls) < 4:
+            gevent.sleep(0.01)
+    assert calls == [(True, False), (False, True)] * 2
+
+
 def test_a_node_whose_greenlet_was_killed_leaves_when_it_is_stopped(
     redis_server: RedisServer,
 ) -> None:
