@@ -860,6 +860,13 @@ def test_a_step_that_was_left_to_a_member_and_not_taken_is_taken_by_another(
         assert beaten(store, keys, facts("b", B)).due
 
 
+def test_a_report_of_a_shorter_lease_asks_for_no_step(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a", lease=2 * TERMS.ttl), TERMS))
+    step(store, keys)
+    told = beaten(store, keys, facts("a", turn=1, lease=TERMS.ttl))
+    assert (told.due, told.left) == (False, False)
+
+
 def due_to_last(store: Store, keys: GroupKeys, member: str, seconds: float) -> bool:
     """Whether a member that leaves steps to the others for so long is to take the next one."""
     found = store.run(beat(keys, facts(member), TERMS.ttl, others_first=seconds))

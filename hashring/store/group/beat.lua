@@ -30,14 +30,15 @@ redis.call('HDEL', KEYS[1], '')
 local in_order = renew(ARGV[1], tonumber(ARGV[3]), ARGV[4], report)
 -- Whether a report asks for a step. A word that is taken back was heard, or is not true any more.
 -- Which generation a member acts on is asked for when a handoff is overdue, and then a step is due
--- anyway; by itself it changes nothing. Loads are looked at now and then.
+-- anyway; by itself it changes nothing. For how long a member may count on its lease matters when it
+-- gets a seat, and is read then. Loads are looked at now and then.
 local function news(before, after)
   for _, words in ipairs({'"released":', '"drained":'}) do
     if string.find(after, words .. '{}', 1, true) then
       before = string.gsub(before, words .. '%b{}', words .. '{}')
     end
   end
-  for _, quiet in ipairs({'"seen":%d+', '"turn":%d+', '"loads":%b{}'}) do
+  for _, quiet in ipairs({'"seen":%d+', '"turn":%d+', '"lease":[%d.e+-]+', '"loads":%b{}'}) do
     before, after = string.gsub(before, quiet, ''), string.gsub(after, quiet, '')
   end
   return before ~= after

@@ -6,8 +6,9 @@ Redis lost, or somebody took away by hand, since the process last renewed them: 
 at its next heartbeat, and until then only the token protects what it writes.
 
 **Sole.** No two processes believe at one time that they hold one key. That holds over a loss of all
-data, too, which undoes all locks. Excepted are locks that a failover or a person undid, those that
-a failover kept from being put back after such a loss, and those that were taken after it before any
+data, too, which undoes all locks. Excepted are locks that a failover or a person undid, also where
+the holder put one back after a loss, before it had learnt what that person did; those that a
+failover kept from being put back after such a loss; and those that were taken after it before any
 node that knew the ring was back.
 
 **Tokens.** Each lock that is taken has a greater token than any before it on that key, whatever
@@ -116,11 +117,14 @@ class Sole(LockWatch):
         self._rolled_back_at = self._emptied_at = NEVER
         self._history = ""
         self._unaware = False
-        self._taken_unaware: set[tuple[bytes, int]] = set()
+        self._lost_at = NEVER
+        # Locks, by their tokens, that Redis gave or took back without knowing what stood before.
+        self._unfounded: set[tuple[bytes, int]] = set()
 
     def touched(self, world: RingWorld, lost: bool) -> None:
         terms = world.history.locks
         assert terms is not None
+        self._lost_at = world.now if lost else self._lost_at
         locks, now = world.locks(), world.redis_time()
         history = world.server.history(KEYS.ring)
         if not locks and not world.server.tag(KEYS.ring):
@@ -142,11 +146,17 @@ class Sole(LockWatch):
             knew = process.history
             if knew not in ("", reply.history) or world.now > self._emptied_at + terms.ttl:
                 self._unaware = False
-        self._standing = world.locks()
+        before, self._standing = self._standing, world.locks()
         self._history = world.server.history(KEYS.ring)
+        if command.script.name == "locks_renew":
+            self._unfounded |= {
+                (key, lock[0])
+                for key, lock in self._standing.items()
+                if key not in before and self._lost_at <= world.taken_away.get(key, NEVER) + terms.ttl
+            }
         began_since = process.machine.history == self._history
         if self._unaware and began_since and command.script.name == "locks_acquire":
-            self._taken_unaware |= {(key, lock[0]) for key, lock in self._standing.items()}
+            self._unfounded |= {(key, lock[0]) for key, lock in self._standing.items()}
         super().executed(world, process, command, reply)
 
     def look(self, world: RingWorld) -> None:
@@ -158,7 +168,7 @@ class Sole(LockWatch):
             for key, token, deadline in believed(world, process):
                 renewed = process.true(deadline - terms.ttl)
                 undone = max(self._rolled_back_at, world.taken_away.get(key, NEVER))
-                if renewed > undone and (key, token) not in self._taken_unaware:
+                if renewed > undone and (key, token) not in self._unfounded:
                     own.add(key)
             for key in own:
                 if key in holders:
