@@ -6,7 +6,8 @@ command's optional packages are needed by that command alone.
 Exit statuses, the same for every command: 0 it is well; 1 a problem was found
 (docs/reference/cli.rst says what counts, command by command); 2 the command line is
 wrong, or an optional package is missing; 3 Redis cannot be reached, or refuses; 130 Ctrl-C; 141
-the reader of the output went away; 143 SIGTERM, for commands that put things in order first.
+the reader of the output went away; 129 SIGHUP and 143 SIGTERM, for commands that put things in
+order first.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.demo_keys import tail_numbers
 from hashring.cli.output import document, seconds
-from hashring.cli.signals import sigterm_unwinds
+from hashring.cli.signals import TERMINATIONS, termination_unwinds
 from hashring.core.printable import printable
 from hashring.errors import StoreError
 
@@ -35,7 +35,7 @@ _PAUSED: Final = "cedar"
 
 _PATIENCE: Final = 30.0  # seconds for a ring to settle, and then the demonstration has failed
 _GOODBYE: Final = 5.0  # seconds for a node to leave
-_ENDS: Final = (signal.SIGINT, signal.SIGTERM)
+_ENDS: Final = (signal.SIGINT, *TERMINATIONS)
 _EXAMPLES: Final = 3
 _BAR: Final = 32
 
@@ -62,7 +62,7 @@ def command(settings: Settings) -> None:
     keys = tail_numbers()
     if "ring" not in settings.given:
         settings.ring = f"demo-{os.getpid()}"
-    with connected(settings, quiet=True) as connection, sigterm_unwinds():
+    with connected(settings, quiet=True) as connection, termination_unwinds():
         if connection.snapshot().replicas:
             raise click.UsageError(
                 f"ring {printable(settings.ring)!r} has nodes: the demonstration needs a ring "

@@ -101,7 +101,9 @@ def test_it_does_not_play_on_a_ring_that_is_in_use(client: Redis, run: Run) -> N
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=("ctrl-c", "term")
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ids=("ctrl-c", "term", "hangup"),
 )
 @pytest.mark.parametrize("moment", ["birch joins", "birch is killed", "cedar is paused"])
 def test_told_to_end_it_takes_its_processes_along(
@@ -132,6 +134,7 @@ def test_killed_it_leaves_no_node_behind(client: Redis, redis_server: RedisServe
             lambda: not any(Path(f"/proc/{pid}").exists() for pid in children),
             "its nodes have ended",
         )
+        assert "Traceback" not in finished(process)[2]
 
 
 def test_a_node_that_cannot_start_ends_it_with_the_reason(client: Redis, run: Run) -> None:
