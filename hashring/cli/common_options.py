@@ -103,7 +103,7 @@ def _options(*wanted: str, environment: bool = False) -> Callable[[F], F]:
             "--url",
             metavar="URL",
             variable="HASHRING_REDIS_URL",
-            help="Where Redis is: redis://user:password@host:port/db, rediss://… or unix://path. "
+            help="Where Redis is: redis://user:password@host:port/db, rediss://… or unix:///path. "
             "[env: HASHRING_REDIS_URL]",
         ),
         "--ring": option(

@@ -65,9 +65,15 @@ def _check_parts(url: str) -> None:
     try:
         parts = urlsplit(url)
         cut = "@" in parts.fragment
+        host = parts.netloc.rpartition("@")[2]
         if not url.startswith("unix:"):
             cut = cut or "@" in parts.path
             _ = parts.port
+        elif host and "@" not in url:
+            # redis-py would drop the first part of the path.
+            raise ValueError("the path of a socket begins with /")
+        else:
+            cut = cut or bool(host)
     except ValueError as error:
         raise ValueError(_ESCAPES if "@" in url else str(error)) from None
     if cut:

@@ -89,6 +89,8 @@ class TestEveryCommand:
             ("redis://[::1", "Invalid IPv6 URL"),
             ("redis://localhost/accounts", "'accounts' is no number of a database"),
             ("redis://h?socket_timeout=long", "Invalid value for 'socket_timeout'"),
+            ("unix://redis.sock", "the path of a socket begins with /"),
+            ("unix://tmp/redis.sock", "the path of a socket begins with /"),
             ("unix:///tmp/s?colour=blue", "unexpected keyword argument 'colour'"),
             ("unix:///tmp/s?protocol=7", "protocol must be either 2 or 3"),
         ],
@@ -172,9 +174,13 @@ def test_a_password_is_never_shown(run: Run) -> None:
         "redis://:36#s3cret@localhost",
         "redis://:s3cr\u2100et@localhost",
         "unix://me:s3cr#et@/tmp/s",
+        "unix://me:s3/cret@/tmp/s",
+        "unix://:s3/cret@/tmp/s",
+        "unix://:s3?cret@/tmp/s",
     ):
         line = said(run("nodes", url=cut, status=2))
-        assert "s3cr" not in line
+        assert "s3" not in line
+        assert "cret" not in line
         assert "write /, ? and # in a password as %2F, %3F and %23" in line
 
 
