@@ -89,6 +89,8 @@ class TestEveryCommand:
             ("redis://[::1", "Invalid IPv6 URL"),
             ("redis://localhost/accounts", "'accounts' is no number of a database"),
             ("redis://h?socket_timeout=long", "Invalid value for 'socket_timeout'"),
+            ("rediss://h?ssl_ca_certs=/none.pem", "ssl_ca_certs: /none.pem: No such file"),
+            ("rediss://h?ssl_keyfile=/etc", "ssl_keyfile: /etc: Is a directory"),
             ("unix://redis.sock", "the path of a socket begins with /"),
             ("unix://tmp/redis.sock", "the path of a socket begins with /"),
             ("unix:///tmp/s?colour=blue", "unexpected keyword argument 'colour'"),
