@@ -454,3 +454,22 @@ def test_an_author_that_no_history_could_show(command: tuple[str, ...], run: Run
     for by, remedy in (("x" * 101, "give 100 characters at most"), (" ", "give your name")):
         line = said(run(*command, "--by", by, status=2))
         assert remedy in line
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("export",), ("plot",), ("print", "--svg"), ("events", "--archive")],
+    ids=" ".join,
+)
+def test_a_name_to_write_to_that_is_empty(
+    client: Redis,
+    run: Run,
+    command: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    put(client, "n", 5)
+    client.xadd("{ring}:events", {"kind": "unserved"})
+    assert "the name is empty." in run(*command, "", status=2).err
+    assert list(tmp_path.iterdir()) == []
