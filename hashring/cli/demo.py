@@ -63,11 +63,7 @@ def command(settings: Settings) -> None:
     if "ring" not in settings.given:
         settings.ring = f"demo-{os.getpid()}"
     with connected(settings, quiet=True) as connection, termination_unwinds():
-        if connection.snapshot().replicas:
-            raise click.UsageError(
-                f"ring {printable(settings.ring)!r} has nodes: the demonstration needs a ring "
-                "of its own; leave --ring out"
-            )
+        _check_new(settings, connection)
         if not settings.json:
             for text in _opening(settings, connection, keys):
                 click.echo(text)
@@ -87,6 +83,29 @@ def command(settings: Settings) -> None:
             )
         else:
             click.echo("\n".join(_closing(steps)))
+
+
+def _check_new(settings: Settings, connection: Connection) -> None:
+    """Refuse a ring that is somebody's: at the end all of it is deleted.
+
+    One whose nodes are all away has orders for them still, and a history.
+
+    Raises:
+        click.UsageError: it is somebody's.
+    """
+    if connection.snapshot().replicas:
+        what = "nodes"
+    elif "ring" in settings.given and (
+        connection.call("GET", connection.keys.epoch)
+        or connection.call("XLEN", connection.keys.events)
+    ):
+        what = "had nodes"
+    else:
+        return
+    raise click.UsageError(
+        f"ring {printable(settings.ring)!r} has {what}: the demonstration needs a ring "
+        "of its own; leave --ring out, and HASHRING_RING unset"
+    )
 
 
 @dataclass(frozen=True)

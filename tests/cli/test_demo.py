@@ -13,7 +13,7 @@ from hashring.cli import demo
 from hashring.cli.demo_keys import tail_numbers
 from hashring.errors import NoDataError
 from hashring.store.embedded_server import RedisServer
-from tests.cli.conftest import Run, ending, finished, line_with, put, spawn, until
+from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, put, spawn, until
 
 pytestmark = pytest.mark.one_server
 
@@ -98,6 +98,17 @@ def test_it_does_not_play_on_a_ring_that_is_in_use(client: Redis, run: Run) -> N
     err = run("demo", "--ring", "ring", status=2).err
     assert "ring 'ring' has nodes: the demonstration needs a ring of its own" in err
     assert client.zcard("ring") == 1
+
+
+def test_it_does_not_play_on_a_ring_whose_nodes_are_away(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", "birch"):
+        run("drain", "alder")
+    before = {key: client.dump(key) for key in client.keys("*")}
+    assert b"{ring}:orders" in before
+    done = run("demo", "--ring", "ring", status=2)
+    assert "ring 'ring' has had nodes: the demonstration needs a ring of its own" in done.err
+    assert done.err.endswith("leave --ring out, and HASHRING_RING unset\n")
+    assert {key: client.dump(key) for key in client.keys("*")} == before
 
 
 @pytest.mark.parametrize(
