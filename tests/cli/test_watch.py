@@ -193,6 +193,10 @@ class Terminal:
         until(look, f"the screen shows {words}")
         self._seen = len(self.text)
 
+    def types(self, text: str) -> None:
+        """What a person types, with the Enter key."""
+        os.write(self._ours, f"{text}\n".encode())
+
     def ends(self) -> int:
         status = self.process.wait(PATIENCE)
         self.read()
