@@ -56,7 +56,7 @@ def command(settings: Settings, node: str, yes: bool) -> int | None:
             if _is_alive(snapshot, node) and not alive:
                 click.echo(f"{printable(node)} has come back: nothing was changed", err=True)
                 return 1
-        status = connection.run(
+        status = connection.order(
             leave(
                 connection.keys, node=node, replicas=replicas, reason="removed", by=here("remove")
             )
