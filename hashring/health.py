@@ -187,7 +187,7 @@ def _forgotten(ring: str, drains: Mapping[str, DrainOrder], now: float) -> Itera
             State.DEGRADED,
             f"{counted(len(forgotten), 'node')} drained for more than a day: {_listed(forgotten)}",
             "lift the order, or give it an end",
-            _command("undrain", forgotten[0], ring=ring),
+            command_line("undrain", forgotten[0], ring=ring),
         )
 
 
@@ -228,7 +228,7 @@ def _ring_reasons(
             State.DOWN,
             f"every node is drained ({len(live)}): no key has an owner",
             "lift the order, or add nodes",
-            _command("undrain", live[0].name, ring=ring),
+            command_line("undrain", live[0].name, ring=ring),
         )
     if len(algorithms) > 1:
         yield Reason(
@@ -236,7 +236,7 @@ def _ring_reasons(
             f"the nodes hash keys differently ({', '.join(sorted(algorithms))}): keys have two "
             "owners or none",
             "give all nodes the same hash_algorithm",
-            _command("doctor", ring=ring),
+            command_line("doctor", ring=ring),
         )
     unserved = sum(node.unserved for node in live)
     if unserved:
@@ -252,7 +252,7 @@ def _ring_reasons(
             f"{counted(len(expired), 'node')} expired "
             f"{_at_most(expired)}{whole_duration(since)} ago: {_names(expired)}",
             "remove it if it stays" if len(expired) == 1 else "remove those that stay",
-            _command("remove", expired[0].name, ring=ring),
+            command_line("remove", expired[0].name, ring=ring),
         )
     if away := [node for node in live if node.away]:
         first = min(away, key=lambda node: node.expires_in)
@@ -280,7 +280,7 @@ def _ring_reasons(
             State.DEGRADED,
             f"{counted(len(others), 'node')} {verb} another ring than Redis has: {_names(others)}",
             "compare what the nodes see",
-            _command("doctor", ring=ring),
+            command_line("doctor", ring=ring),
         )
     yield from _catching_up(ring, live, changes, now)
 
@@ -301,7 +301,7 @@ def _catching_up(
             f"{counted(len(missed), 'node')} did not confirm the change of {whole_duration(since)} "
             f"ago: {_names(missed)}",
             "see why",
-            _command("doctor", ring=ring),
+            command_line("doctor", ring=ring),
         )
     else:
         # A node that has not reported yet has confirmed nothing.
@@ -319,7 +319,7 @@ def _nobody(expired: list[NodeFacts], last: RingEvent | None, now: float) -> Rea
             State.DOWN,
             f"every node expired ({len(expired)}), the last one "
             f"{whole_duration(min(-node.expires_in for node in expired))} ago: no key has an owner",
-            "start its nodes, or forget the ring",
+            "start its nodes, or forget the ring on its page",
         )
     if last is None:
         return Reason(State.STOPPED, "no node has joined yet")
@@ -328,7 +328,7 @@ def _nobody(expired: list[NodeFacts], last: RingEvent | None, now: float) -> Rea
         return Reason(
             State.DOWN,
             f"the last node expired {ago} ago: no key has an owner",
-            "start its nodes, or forget the ring",
+            "start its nodes, or forget the ring on its page",
         )
     return Reason(State.STOPPED, f"the last node left {ago} ago")
 
@@ -360,7 +360,7 @@ def _group_reasons(
             State.DEGRADED,
             f"{counted(len(status.unowned), 'partition')} without an owner",
             "" if status.phase is not Phase.READY else "see why",
-            "" if status.phase is not Phase.READY else _command("group", "explain", group),
+            "" if status.phase is not Phase.READY else command_line("group show", group),
         )
     stalled = [m.name for m in status.members if m.state is MemberState.STALLED]
     if stalled:
@@ -376,7 +376,7 @@ def _group_reasons(
             f"{counted(len(forgotten), 'member')} drained for more than a day: "
             f"{_listed(forgotten)}",
             "lift the order, or give it an end",
-            _command("group", "undrain", group, forgotten[0]),
+            command_line("group undrain", group, forgotten[0]),
         )
     silent = sorted({w.member or "" for w in status.waits if w.kind is WaitKind.LEASE})
     if silent:
@@ -405,9 +405,18 @@ def _no_member(decisions: Sequence[Decision]) -> Reason:
 # --- words ------------------------------------------------------------------------------------
 
 
-def _command(*words: str, ring: str = "") -> str:
-    given = ("hashring", *words, *(("--ring", ring) if ring else ()))
-    return shlex.join(given)
+def command_line(command: str, *names: str, ring: str = "") -> str:
+    """A command to copy into a shell, whatever is in the names.
+
+    Args:
+        command: ``remove``, or ``group undrain``.
+        names: its arguments, such as a node.
+    """
+    options = ("--ring", ring) if ring else ()
+    words = (*names, *options)
+    if any(name.startswith("-") for name in names):
+        words = (*options, "--", *names)
+    return shlex.join(("hashring", *command.split(), *words))
 
 
 def _names(nodes: Sequence[NodeFacts]) -> str:

@@ -6,7 +6,8 @@ command's optional packages are needed by that command alone.
 Exit statuses, the same for every command: 0 it is well; 1 a problem was found
 (docs/reference/cli.rst says what counts, command by command); 2 the command line is
 wrong, or an optional package is missing; 3 Redis cannot be reached, or refuses; 130 Ctrl-C; 141
-the reader of the output went away; 143 SIGTERM, for commands that put things in order first.
+the reader of the output went away; 129 SIGHUP and 143 SIGTERM, for commands that put things in
+order first.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ NOBODY_READS: Final = 141
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 """The errors of a standard output that takes no more."""
 
+_NOT_TAKEN: Final = _NO_ROOM | {errno.EPIPE}
+
 
 class _Commands(click.Group):
     """Loads commands when they are asked for, and turns what they raise into an exit status."""
@@ -106,7 +109,8 @@ class _Commands(click.Group):
         **extra: Any,
     ) -> NoReturn:
         _replace_closed_streams()
-        _buffer_streams()
+        _buffer_output()
+        _guard_errors()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 # A node's name that the terminal's encoding lacks is no reason to die.
@@ -140,18 +144,41 @@ def _replace_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
-def _buffer_streams() -> None:
-    """Buffer standard streams also with ``PYTHONUNBUFFERED``: commands flush them themselves.
+def _buffer_output() -> None:
+    """Buffer standard output also with ``PYTHONUNBUFFERED``: commands flush it themselves.
 
     Without a buffer, Python takes a write that a full disk or a reader's end cut short for a whole
     one.
     """
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper) and isinstance(stream.buffer, io.RawIOBase):
-            encoding = stream.encoding
-            whole = io.BufferedWriter(stream.detach())
-            setattr(sys, name, io.TextIOWrapper(whole, encoding, write_through=True))
+    stream = sys.stdout
+    if isinstance(stream, io.TextIOWrapper) and isinstance(stream.buffer, io.RawIOBase):
+        encoding = stream.encoding
+        whole = io.BufferedWriter(stream.detach())
+        sys.stdout = io.TextIOWrapper(whole, encoding, write_through=True)
+
+
+class _Errors(io.FileIO):
+    """Standard error. What it does not take is dropped."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in _NOT_TAKEN:
+                raise
+            return len(data)
+
+
+def _guard_errors() -> None:
+    """Let a command do its work, and end with its status, if nobody can be told of it.
+
+    A log on a full disk must not keep anybody from taking a node off the ring.
+    """
+    stream = sys.stderr
+    if stream is sys.__stderr__ and isinstance(stream, io.TextIOWrapper):
+        stream.flush()
+        whole = io.BufferedWriter(_Errors(stream.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(whole, stream.encoding, line_buffering=True)
 
 
 def _discard_output() -> None:

@@ -172,7 +172,7 @@ def _round(
         reason = f"busiest load {_times(made.before)} the mean, {_times(made.after)} then"
         order = weigh(connection.keys, weights=made.weights, by=by, reason=reason)
         # A node that has gone meanwhile leaves the loads as they were: nothing is ordered.
-        ordered = connection.run(order).unknown is None
+        ordered = connection.order(order).unknown is None
     return _Round(seen.now, nodes, silent, waiting, made, plan, ordered, recent and not ordered)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -28,6 +29,21 @@ class NumberRange(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value} is not a number.", param, ctx)
         return number
+
+
+class NewPath(click.Path):
+    """Where to write. An empty text is none: to a shell's unset variable it would be here."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """The path."""
+        if not os.fspath(value):
+            self.fail("the name is empty.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @dataclass
@@ -103,7 +119,7 @@ def _options(*wanted: str, environment: bool = False) -> Callable[[F], F]:
             "--url",
             metavar="URL",
             variable="HASHRING_REDIS_URL",
-            help="Where Redis is: redis://user:password@host:port/db, rediss://… or unix://path. "
+            help="Where Redis is: redis://user:password@host:port/db, rediss://… or unix:///path. "
             "[env: HASHRING_REDIS_URL]",
         ),
         "--ring": option(

@@ -22,6 +22,8 @@ from hashring.store.ring.key_names import RingKeys, ring_keys
 T = TypeVar("T")
 
 _PATIENCE: Final = 5.0  # seconds that Redis may take to answer
+_SENT: Final = ("Timeout reading", "Error while reading", "Connection closed")
+"""How the client's error begins when what was asked may have arrived."""
 _REDIRECTIONS: Final = 5  # servers of a cluster that may name another one in turn
 
 
@@ -98,6 +100,21 @@ class Connection:
             StoreError: it was not done, or nobody knows whether it was.
         """
         return self._ask(lambda: self._store.run(command))
+
+    def order(self, command: Command[T]) -> T:
+        """Run a command that changes something.
+
+        Raises:
+            StoreError: as :meth:`run`; the error says when nobody knows whether it was done.
+        """
+        try:
+            return self.run(command)
+        except RedisUnavailable as error:
+            if not str(error.__cause__).startswith(_SENT):
+                raise
+            raise RedisUnavailable(
+                f"{error}: it may be done all the same, so look before you repeat it"
+            ) from error
 
     def call(self, *arguments: Any) -> Any:
         """A plain command.

@@ -23,7 +23,7 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.demo_keys import tail_numbers
 from hashring.cli.output import document, seconds
-from hashring.cli.signals import sigterm_unwinds
+from hashring.cli.signals import TERMINATIONS, termination_unwinds
 from hashring.core.printable import printable
 from hashring.errors import StoreError
 
@@ -35,7 +35,7 @@ _PAUSED: Final = "cedar"
 
 _PATIENCE: Final = 30.0  # seconds for a ring to settle, and then the demonstration has failed
 _GOODBYE: Final = 5.0  # seconds for a node to leave
-_ENDS: Final = (signal.SIGINT, signal.SIGTERM)
+_ENDS: Final = (signal.SIGINT, *TERMINATIONS)
 _EXAMPLES: Final = 3
 _BAR: Final = 32
 
@@ -62,12 +62,8 @@ def command(settings: Settings) -> None:
     keys = tail_numbers()
     if "ring" not in settings.given:
         settings.ring = f"demo-{os.getpid()}"
-    with connected(settings, quiet=True) as connection, sigterm_unwinds():
-        if connection.snapshot().replicas:
-            raise click.UsageError(
-                f"ring {printable(settings.ring)!r} has nodes: the demonstration needs a ring "
-                "of its own; leave --ring out"
-            )
+    with connected(settings, quiet=True) as connection, termination_unwinds():
+        _check_new(settings, connection)
         if not settings.json:
             for text in _opening(settings, connection, keys):
                 click.echo(text)
@@ -87,6 +83,29 @@ def command(settings: Settings) -> None:
             )
         else:
             click.echo("\n".join(_closing(steps)))
+
+
+def _check_new(settings: Settings, connection: Connection) -> None:
+    """Refuse a ring that is somebody's: at the end all of it is deleted.
+
+    One whose nodes are all away has orders for them still, and a history.
+
+    Raises:
+        click.UsageError: it is somebody's.
+    """
+    if connection.snapshot().replicas:
+        what = "nodes"
+    elif "ring" in settings.given and (
+        connection.call("GET", connection.keys.epoch)
+        or connection.call("XLEN", connection.keys.events)
+    ):
+        what = "had nodes"
+    else:
+        return
+    raise click.UsageError(
+        f"ring {printable(settings.ring)!r} has {what}: the demonstration needs a ring "
+        "of its own; leave --ring out, and HASHRING_RING unset"
+    )
 
 
 @dataclass(frozen=True)

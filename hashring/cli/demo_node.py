@@ -28,7 +28,8 @@ _LOOK: Final = 0.1  # seconds between two looks when nobody says that something 
 
 def main() -> int:
     """Run the node; the exit status."""
-    # Blocked while we were started. SIGINT stays so: it is for the one that plays the story.
+    # Blocked while we were started. SIGINT and SIGHUP stay so: a terminal sends them to all of its
+    # processes, and they are for the one that plays the story.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     told = sys.stdin.buffer.readline()
     if not told:
@@ -68,6 +69,7 @@ def main() -> int:
                         break
                 except Empty:
                     continue
+        _say({"at": time.monotonic(), "keys": [], "fences": fences})
     except HashringError as error:
         print(f"hashring demo: {order['name']}: {error}", file=sys.stderr)
         return 1
@@ -75,7 +77,6 @@ def main() -> int:
         # Nobody listens: the story is over, and the node has left.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    _say({"at": time.monotonic(), "keys": [], "fences": fences})
     return 0
 
 

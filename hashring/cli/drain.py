@@ -72,7 +72,7 @@ def command(
                 note = f"nothing moves: {printable(node)} is not on the ring"
             show_order_plan(settings, ring, after, note)
             return
-        obeyed(connection, settings, node, connection.run(given))
+        obeyed(connection, settings, node, connection.order(given))
         order = connection.snapshot().drains.get(node)
     text = f"{printable(node)} is to drain"
     if order is not None and order.until is not None:

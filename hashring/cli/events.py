@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from hashring.cli.common_options import Settings, ring_options
+from hashring.cli.common_options import NewPath, Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.event_archive import archive as archive_events
 from hashring.cli.event_lines import event_line
@@ -35,7 +35,7 @@ _INTERVAL: Final = 1.0  # seconds between two looks when no message comes
 @click.option("--follow", "-f", is_flag=True, help="Go on with new events, until Ctrl-C.")
 @click.option(
     "--archive",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NewPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Instead: add the events that are not in this directory yet, as JSON for hashring spark "
     "audit --events.",

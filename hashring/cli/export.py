@@ -6,7 +6,7 @@ import json
 
 import click
 
-from hashring.cli.common_options import Settings, ring_options
+from hashring.cli.common_options import NewPath, Settings, ring_options
 from hashring.cli.live_ring import live_ring
 from hashring.core.readable import counted
 from hashring.core.ring_json import RingFile, dump_ring
@@ -14,7 +14,7 @@ from hashring.ring_files import write_ring
 
 
 @click.command("export")
-@click.argument("file", type=click.Path(allow_dash=True))
+@click.argument("file", type=NewPath(allow_dash=True))
 @click.option(
     "--hash-algorithm",
     "algorithm",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hashring.cli.common_options import Settings, ring_options
+from hashring.cli.common_options import NewPath, Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.output import write_text
 from hashring.core.ring import Ring
@@ -17,7 +17,7 @@ from hashring.errors import EmptyRingError
 
 
 @click.command("plot")
-@click.argument("file", default="-")
+@click.argument("file", default="-", type=NewPath(allow_dash=True))
 @ring_options()
 @click.pass_obj
 def command(settings: Settings, file: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from hashring.cli.common_options import Settings, ring_options
+from hashring.cli.common_options import NewPath, Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.output import document, write_text
 from hashring.core.readable import counted
@@ -17,7 +17,13 @@ from hashring.store.ring.printed_tables import replica_rows, ring_tables
 
 
 @click.command("print")
-@click.option("--svg", "picture", metavar="FILE", help="Draw the ring into a file; - for stdout.")
+@click.option(
+    "--svg",
+    "picture",
+    type=NewPath(allow_dash=True),
+    metavar="FILE",
+    help="Draw the ring into a file; - for stdout.",
+)
 @ring_options()
 @click.pass_obj
 def command(settings: Settings, picture: str | None) -> None:

@@ -44,7 +44,7 @@ def command(settings: Settings, key: str, yes: bool) -> int | None:
         click.echo(f"hashring: {_told(lock, shown)}", err=True)
         if not yes and not confirmed("Release", "release", shown):
             return 1
-        released = connection.run(
+        released = connection.order(
             # Only the lock that was shown: somebody else may hold the key by now.
             take_away(connection.keys, key=data, by=here("release"), token=lock.token)
         )

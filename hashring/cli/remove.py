@@ -11,7 +11,7 @@ from hashring.cli.output import confirmed, document
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.errors import UnknownNodeError
-from hashring.store.ring.commands import LeaveStatus, leave
+from hashring.store.ring.commands import LeaveStatus, Snapshot, leave
 
 
 @click.command("remove")
@@ -33,12 +33,10 @@ def command(settings: Settings, node: str, yes: bool) -> int | None:
     with connected(settings) as connection:
         snapshot = connection.snapshot()
         replicas = snapshot.replicas_of(node)
+        had, alive = bool(replicas), _is_alive(snapshot, node)
         if not replicas and node not in snapshot.nodes:
             known = {record.replica.node for record in snapshot.replicas} | set(snapshot.nodes)
             raise UnknownNodeError(node, settings.ring, sorted(known))
-        alive = snapshot.drained.get(node, -1.0) >= 0 or any(
-            not record.expired for record in snapshot.replicas if record.replica.node == node
-        )
         shown = (
             f"{printable(node)} ({counted(len(replicas), 'replica')}) "
             f"of ring {printable(settings.ring)!r}"
@@ -49,17 +47,30 @@ def command(settings: Settings, node: str, yes: bool) -> int | None:
                 "it comes back with its next heartbeat",
                 err=True,
             )
-        if not yes and not confirmed("Remove", "removal", shown):
-            return 1
-        status = connection.run(
+        if not yes:
+            if not confirmed("Remove", "removal", shown):
+                return 1
+            # The answer may come late, and is about the node that was shown.
+            snapshot = connection.snapshot()
+            replicas = snapshot.replicas_of(node)
+            if _is_alive(snapshot, node) and not alive:
+                click.echo(f"{printable(node)} has come back: nothing was changed", err=True)
+                return 1
+        status = connection.order(
             leave(
                 connection.keys, node=node, replicas=replicas, reason="removed", by=here("remove")
             )
         )
     # A node without replicas was no more than an entry about it, which is gone now.
-    removed = status is LeaveStatus.OK or not replicas
+    removed = status is LeaveStatus.OK or not had
     if settings.json:
         document({"ring": settings.ring, "node": node, "removed": removed})
     else:
         click.echo(f"removed {shown}" if removed else f"{shown} was gone already")
     return None
+
+
+def _is_alive(snapshot: Snapshot, node: str) -> bool:
+    return snapshot.drained.get(node, -1.0) >= 0 or any(
+        not record.expired for record in snapshot.replicas if record.replica.node == node
+    )

@@ -4,62 +4,92 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
+
+TERMINATIONS: Final = (signal.SIGTERM, signal.SIGHUP)
+"""SIGHUP says that the terminal is gone."""
 
 
 @contextmanager
-def sigterm_unwinds() -> Iterator[None]:
-    """Within it, SIGTERM ends the command as Ctrl-C would: through what is to be put in order."""
-
-    def leave(*_: Any) -> None:
-        sys.exit(128 + signal.SIGTERM)
-
-    before = signal.signal(signal.SIGTERM, leave)
+def _handled(numbers: tuple[int, ...], handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Within it, these signals call the handler, except those that are ignored, as by nohup."""
+    before = {each: signal.getsignal(each) for each in numbers}
+    mine = {each: old for each, old in before.items() if old is not signal.SIG_IGN}
+    for each in mine:
+        signal.signal(each, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, old in mine.items():
+            signal.signal(each, old)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, for code that puts things in order after Ctrl-C and after no other exception."""
+def _hear_once(number: int) -> None:
+    # Of one end of a terminal both the shell and the kernel tell: no reason to leave half way
+    # what is being put in order.
+    if number == signal.SIGHUP:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """As :func:`sigterm_unwinds`, by a :class:`KeyboardInterrupt` up to its own end.
+def termination_unwinds() -> Iterator[None]:
+    """Within it, SIGTERM and SIGHUP end the command as Ctrl-C would.
+
+    So it passes through what is to be put in order.
+    """
+
+    def leave(number: int, _: Any) -> None:
+        _hear_once(number)
+        sys.exit(128 + number)
+
+    with _handled(TERMINATIONS, leave):
+        yield
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP, for code that puts things in order after Ctrl-C and nothing else.
+
+    Attributes:
+        number: the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+@contextmanager
+def termination_interrupts() -> Iterator[None]:
+    """As :func:`termination_unwinds`, by a :class:`KeyboardInterrupt` up to its own end.
 
     After any other exception Py4J keeps the connection on which Java still computes the answer,
     and each further question, such as to cancel the job, waits for that answer.
     """
 
-    def interrupt(*_: Any) -> None:
-        raise Terminated
+    def interrupt(number: int, _: Any) -> None:
+        _hear_once(number)
+        raise Terminated(number)
 
-    before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield
-    except Terminated:
-        sys.exit(128 + signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        with _handled(TERMINATIONS, interrupt):
+            yield
+    except Terminated as ended:
+        sys.exit(128 + ended.number)
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Within it, Ctrl-C and SIGTERM wait; they take effect at its end."""
+    """Within it, Ctrl-C, SIGTERM and SIGHUP wait; they take effect at its end."""
     came: list[int] = []
 
     def note(number: int, _: Any) -> None:
         came.append(number)
 
-    before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        with _handled((signal.SIGINT, *TERMINATIONS), note):
+            yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
         for number in came[:1]:
             signal.raise_signal(number)

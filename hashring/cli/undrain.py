@@ -54,7 +54,7 @@ def command(settings: Settings, node: str, *, by: str | None, planned: bool) -> 
             show_order_plan(settings, ring, after, note, exact=exact)
             return
         order = undrain(connection.keys, node=node, by=by or here("undrain"))
-        lifted = obeyed(connection, settings, node, connection.run(order))
+        lifted = obeyed(connection, settings, node, connection.order(order))
     name = printable(node)
     text = f"{name} is to be on the ring again" if lifted else f"{name} was not drained"
     show_drain(settings, node, None, text)

@@ -14,7 +14,7 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.event_lines import event_line
 from hashring.cli.output import can_redraw, json_line, local_time, percent
-from hashring.cli.signals import held_back, sigterm_unwinds
+from hashring.cli.signals import held_back, termination_unwinds
 from hashring.cli.ticks import Ticks
 from hashring.core.printable import printable
 from hashring.core.readable import counted
@@ -52,7 +52,7 @@ def command(settings: Settings) -> None:
         raise MissingDependencyError(
             "hashring watch on a terminal (not: hashring watch | cat)", "rich", "rich"
         )
-    with connected(settings, quiet=True) as connection, sigterm_unwinds():
+    with connected(settings, quiet=True) as connection, termination_unwinds():
         if on_screen:
             _watch_screen(settings, connection)
         else:

@@ -54,7 +54,7 @@ def command(settings: Settings, node: str, weight: str, *, by: str | None, plann
             note = "" if node in ring else f"nothing moves: {printable(node)} is not on the ring"
             show_order_plan(settings, ring, after, note)
             return
-        reply = connection.run(
+        reply = connection.order(
             weigh(connection.keys, weights={node: value}, by=by or here("weight"))
         )
         seen = connection.snapshot()

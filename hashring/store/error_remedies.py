@@ -24,6 +24,11 @@ _NO_PASSWORD: Final = "give the password in the URL: redis://user:password@host"
 _PRIMARY: Final = "connect to the primary (or through Sentinel)"
 _MASTER_DOWN: Final = "the replica lost its primary: wait, or look at it"
 _ADDRESS: Final = "check host, port and that Redis runs"
+_DATABASE: Final = "name a database that the server has: 0, if it is one of a Redis Cluster"
+_CERTIFICATE: Final = (
+    "name the file of the authority (ssl_ca_certs), and a host that the certificate is for"
+)
+_NO_REDIS: Final = "check host and port: no Redis or Valkey server answers there"
 _CLUSTER: Final = (
     "this server is one of a Redis Cluster, and the ring is on another: use a client of the "
     "cluster (RedisCluster)"
@@ -68,6 +73,9 @@ _PHRASES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("ACL failure in script", PermissionDenied, _ALLOW),
     ("Unknown Redis command called from", RedisRefused, _RENAMED),
     ("Unknown command called from", RedisRefused, _RENAMED),
+    ("DB index is out of range", RedisRefused, _DATABASE),
+    ("SELECT is not allowed in cluster mode", RedisRefused, _DATABASE),
+    ("CERTIFICATE_VERIFY_FAILED", RedisUnavailable, _CERTIFICATE),
     ("max number of clients reached", RedisUnavailable, "raise maxclients, or use fewer clients"),
 )
 
@@ -76,6 +84,7 @@ _CLASSES: Final[dict[str, tuple[type[StoreError], str]]] = {
     "AuthorizationError": (PermissionDenied, _PASSWORD),
     "TimeoutError": (RedisUnavailable, "Redis did not answer in time"),
     "ConnectionError": (RedisUnavailable, _ADDRESS),
+    "InvalidResponse": (RedisRefused, _NO_REDIS),
     "ClusterError": (RedisUnavailable, "look at the cluster's nodes"),
     "RedisClusterException": (RedisUnavailable, "look at the cluster's nodes"),
     "OSError": (RedisUnavailable, _ADDRESS),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -12,6 +14,7 @@ _ESCAPES: Final = "it cannot be read; write /, ? and # in a password as %2F, %3F
 
 # Before the last @: a scheme, a user, and behind the first colon the password.
 _LOGIN: Final = re.compile(r"(\s*[a-z][a-z0-9+.-]*:/+)?([^:]*)(:.*)?", re.IGNORECASE | re.DOTALL)
+_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _PARAMETER: Final = re.compile(r"([?&][^?&=]*pass[^?&=]*=)[^&]*", re.IGNORECASE)
 
 
@@ -46,7 +49,9 @@ def client_of(url: str) -> Any:
             # redis-py would take database 0.
             raise ValueError(f"{database!r} is no number of a database")
         # A parameter in the URL that the client does not know shows only here.
-        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+        settings = client.connection_pool.connection_kwargs
+        client.connection_pool.connection_class(**settings)
+        _check_files(settings)
     except (ValueError, TypeError, redis.RedisError) as error:
         raise ConfigError(
             "url",
@@ -54,6 +59,21 @@ def client_of(url: str) -> Any:
             f"{error}; give redis://user:password@host:port/db, rediss://… or unix:///path",
         ) from None
     return client
+
+
+def _check_files(settings: Mapping[str, Any]) -> None:
+    """Refuse a file for TLS that is not there: the client's error would not name it.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    for name in _FILES:
+        file = settings.get(name)
+        try:
+            if file:
+                Path(file).open("rb").close()
+        except OSError as error:
+            raise ValueError(f"{name}: {file}: {error.strerror}") from None
 
 
 def _check_parts(url: str) -> None:
@@ -65,9 +85,15 @@ def _check_parts(url: str) -> None:
     try:
         parts = urlsplit(url)
         cut = "@" in parts.fragment
+        host = parts.netloc.rpartition("@")[2]
         if not url.startswith("unix:"):
             cut = cut or "@" in parts.path
             _ = parts.port
+        elif host and "@" not in url:
+            # redis-py would drop the first part of the path.
+            raise ValueError("the path of a socket begins with /")
+        else:
+            cut = cut or bool(host)
     except ValueError as error:
         raise ValueError(_ESCAPES if "@" in url else str(error)) from None
     if cut:

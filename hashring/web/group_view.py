@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hashring.core.groups import group_status
-from hashring.core.groups.group_status import GroupStatus, GroupWait, WaitKind
+from hashring.core.groups.group_status import GroupStatus, Waits
 from hashring.core.groups.state import GroupState
 from hashring.health import Health, group_health
 from hashring.metrics.fleet_collector import GroupReading
@@ -29,24 +29,6 @@ class Cell:
     owner: str | None
     doing: str
     to: str | None
-
-
-@dataclass(frozen=True)
-class Waits:
-    """What a group waits for one member to do, in as many partitions as it is.
-
-    Attributes:
-        kind: what.
-        member: whom it waits for; ``None`` where it is for nobody in particular.
-        partitions: which, rising.
-        until: Redis time by which the last of the waits ends; ``None`` when only the member can
-            end them.
-    """
-
-    kind: WaitKind
-    member: str | None
-    partitions: tuple[int, ...]
-    until: float | None
 
 
 class GroupView:
@@ -81,18 +63,7 @@ class GroupView:
     @cached_property
     def waits(self) -> tuple[Waits, ...]:
         """What it waits for, that of one member together; in order of the first partition."""
-        found: dict[tuple[WaitKind, str | None], list[GroupWait]] = {}
-        for wait in self.status.waits:
-            found.setdefault((wait.kind, wait.member), []).append(wait)
-        return tuple(
-            Waits(
-                kind,
-                member,
-                tuple(sorted(w.partition for w in waits if w.partition is not None)),
-                max((w.until for w in waits if w.until is not None), default=None),
-            )
-            for (kind, member), waits in found.items()
-        )
+        return self.status.waits_together
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:

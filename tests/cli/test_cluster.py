@@ -35,7 +35,7 @@ def client(cluster: list[RedisServer]) -> Iterator[RedisCluster]:
     with ExitStack() as stack:
         stack.callback(connected.close)
         yield connected
-        for name in connected.keys(f"*{RING}*"):
+        for name in connected.keys(f"*{RING}*", target_nodes=RedisCluster.PRIMARIES):
             connected.delete(name)
 
 

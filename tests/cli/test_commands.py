@@ -699,6 +699,51 @@ def test_standard_streams_that_are_closed_or_full(
     assert done.stderr == (full if "full" in command else done.stderr)
 
 
+FULL_OR_UNREAD = pytest.mark.parametrize("errors", ["/dev/full", "a pipe that nobody reads"])
+
+
+def _says_to(errors: str, *command: str, url: str) -> tuple[int, str]:
+    if errors == "/dev/full":
+        write = os.open(errors, os.O_WRONLY)
+    else:
+        read, write = os.pipe()
+        os.close(read)
+    process = spawn("hashring", *command, url=url, stderr=write)
+    os.close(write)
+    return finished(process)[:2]
+
+
+@FULL_OR_UNREAD
+@UNBUFFERED
+def test_an_error_that_cannot_be_told_keeps_its_status(
+    client: Redis,
+    redis_server: RedisServer,
+    errors: str,
+    unbuffered: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    put(client, "only", 5)
+    for command, status in (
+        (("nodes", "--bogus"), 2),
+        (("drain", "nobody"), 1),
+        (("nodes", "--url", "redis://127.0.0.1:1"), 3),
+    ):
+        assert _says_to(errors, *command, url=redis_server.url) == (status, "")
+
+
+@FULL_OR_UNREAD
+def test_a_notice_that_cannot_be_told_keeps_nobody_from_acting(
+    client: Redis, redis_server: RedisServer, errors: str
+) -> None:
+    put(client, "only", 5)
+    assert _says_to(errors, "remove", "only", "--yes", url=redis_server.url) == (
+        0,
+        "removed only (1 replica) of ring 'ring'\n",
+    )
+    assert not client.exists("ring")
+
+
 def test_help_that_nobody_reads_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)

@@ -13,7 +13,7 @@ from hashring.cli import demo
 from hashring.cli.demo_keys import tail_numbers
 from hashring.errors import NoDataError
 from hashring.store.embedded_server import RedisServer
-from tests.cli.conftest import Run, ending, finished, line_with, put, spawn, until
+from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, put, spawn, until
 
 pytestmark = pytest.mark.one_server
 
@@ -100,8 +100,21 @@ def test_it_does_not_play_on_a_ring_that_is_in_use(client: Redis, run: Run) -> N
     assert client.zcard("ring") == 1
 
 
+def test_it_does_not_play_on_a_ring_whose_nodes_are_away(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", "birch"):
+        run("drain", "alder")
+    before = {key: client.dump(key) for key in client.keys("*")}
+    assert b"{ring}:orders" in before
+    done = run("demo", "--ring", "ring", status=2)
+    assert "ring 'ring' has had nodes: the demonstration needs a ring of its own" in done.err
+    assert done.err.endswith("leave --ring out, and HASHRING_RING unset\n")
+    assert {key: client.dump(key) for key in client.keys("*")} == before
+
+
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=("ctrl-c", "term")
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ids=("ctrl-c", "term", "hangup"),
 )
 @pytest.mark.parametrize("moment", ["birch joins", "birch is killed", "cedar is paused"])
 def test_told_to_end_it_takes_its_processes_along(
@@ -132,6 +145,7 @@ def test_killed_it_leaves_no_node_behind(client: Redis, redis_server: RedisServe
             lambda: not any(Path(f"/proc/{pid}").exists() for pid in children),
             "its nodes have ended",
         )
+        assert "Traceback" not in finished(process)[2]
 
 
 def test_a_node_that_cannot_start_ends_it_with_the_reason(client: Redis, run: Run) -> None:

@@ -528,14 +528,16 @@ def test_a_drain_that_was_forgotten_is_a_problem(hours: int, found: tuple[str, s
 def test_a_drain_of_a_member_that_was_forgotten_is_a_problem_with_the_command_that_lifts_it() -> (
     None
 ):
-    found = member_drains({"calm": [], "orders": ["a", "b"]})
+    found = member_drains({"calm": [], "orders": ["a", "b"], "my group": ["$c", "-d"]})
     assert (found.level, found.text) == (
         Level.PROBLEM,
-        "2 members drained for more than a day, without an end",
+        "4 members drained for more than a day, without an end",
     )
     assert found.details == (
         "hashring group undrain orders a",
         "hashring group undrain orders b",
+        "hashring group undrain 'my group' '$c'",
+        "hashring group undrain -- 'my group' -d",
     )
     assert member_drains({"calm": []}).level is Level.OK
 

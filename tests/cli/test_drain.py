@@ -8,8 +8,14 @@ import pytest
 from redis import Redis
 
 from hashring import RingNode
+from hashring.cli.common_options import Settings
+from hashring.cli.connection import connected
+from hashring.errors import RedisUnavailable
 from hashring.node.states import NodeState
+from hashring.store.embedded_server import RedisServer
+from hashring.store.ring.node_orders import drain
 from tests.cli.conftest import Run, nodes_on, put, until
+from tests.proxy import Proxy
 
 pytestmark = pytest.mark.one_server
 
@@ -147,3 +153,23 @@ def test_the_plan_of_an_undrain_does_not_take_a_node_that_has_not_obeyed_for_one
     )
     client.zrem("ring", "0:slow:0")
     assert run("undrain", "slow", "--plan").out == "nothing moves: slow does not run\n"
+
+
+def test_an_order_that_nobody_answers_may_stand_and_the_error_says_so(
+    client: Redis, redis_server: RedisServer, run: Run
+) -> None:
+    with nodes_on(client, "alder", "birch"):
+        for command in ("drain", "undrain"):
+            run(command, "birch")  # after it Redis knows the script
+        with (
+            Proxy(redis_server.socket) as proxy,
+            connected(Settings(url=proxy.url)) as connection,
+        ):
+            order = drain(connection.keys, node="alder", by="ada", lag=0.0)
+            connection.call("PING")
+            proxy.deafen()
+            with pytest.raises(RedisUnavailable, match="may be done all the same, so look before"):
+                connection.order(order)
+        until(lambda: "alder" in run("nodes", "--json").json["drains"], "the order stands")
+    refused = run("drain", "alder", url="redis://127.0.0.1:1", status=3).err
+    assert refused.endswith("check host, port and that Redis runs\n")

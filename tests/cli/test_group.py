@@ -14,6 +14,7 @@ from redis import Redis
 from hashring import PartitionGroup, Situation
 from hashring.cli import main
 from hashring.cli.group import group_group
+from hashring.core.readable import spans
 from hashring.errors import ConfigError, UnknownMemberError
 from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Run
@@ -110,6 +111,16 @@ def test_show_says_what_is_waited_for(ask: Ask, pair: Pair) -> None:
     pair[0].resize(7)
     output = ask("show", "orders").output
     assert "to drain partition 7, which was removed" in output
+
+
+def test_show_says_in_a_line_what_one_member_is_waited_for(ask: Ask, pair: Pair) -> None:
+    having = {member.member: [p for p in sorted(member.held) if p >= 2] for member in pair}
+    pair[0].resize(2)
+    lines = [line for line in ask("show", "orders").output.splitlines() if " to drain " in line]
+    assert sorted(lines) == [
+        f"waits for {name} to drain partitions {spans(partitions)}, which were removed"
+        for name, partitions in sorted(having.items())
+    ]
 
 
 def test_plan_says_what_would_move(ask: Ask, pair: Pair) -> None:

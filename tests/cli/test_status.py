@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
+import click
 import pytest
 from redis import Redis
 
 from hashring import PartitionGroup, RingNode
+from hashring.cli import main
 from tests.cli.conftest import Run, until
+from tests.conftest import ROOT
 from tests.web.conftest import put
 
 
@@ -121,3 +125,19 @@ def test_a_group_of_another_type_hides_no_drain_of_other_groups_from_doctor(
     *_, unknown, drains = [each["text"] for each in found]
     assert unknown.startswith("group a: ")
     assert drains == "no drain of a member was forgotten (1 group)"
+
+
+def test_every_command_that_a_remedy_names_is_there() -> None:
+    sources = (ROOT / "hashring" / "health.py", *(ROOT / "hashring" / "cli").glob("doctor/*.py"))
+    found = {
+        name
+        for source in sources
+        for name in re.findall(r'command_line\(\s*"([^"]+)"', source.read_text())
+    }
+    assert "group undrain" in found
+    for name in found:
+        command: click.Command | None = main
+        for word in name.split():
+            assert isinstance(command, click.Group)
+            command = command.get_command(click.Context(command), word)
+        assert command is not None, name

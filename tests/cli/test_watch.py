@@ -193,6 +193,10 @@ class Terminal:
         until(look, f"the screen shows {words}")
         self._seen = len(self.text)
 
+    def types(self, text: str) -> None:
+        """What a person types, with the Enter key."""
+        os.write(self._ours, f"{text}\n".encode())
+
     def ends(self) -> int:
         status = self.process.wait(PATIENCE)
         self.read()
@@ -243,7 +247,9 @@ def test_an_expired_node_is_marked(client: Redis, redis_server: RedisServer) -> 
 
 
 @pytest.mark.parametrize("seen", ["nobody", ""], ids=["shown", "at its start"])
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_the_terminal_is_left_as_it_was(
     client: Redis, redis_server: RedisServer, number: signal.Signals, status: int, seen: str
 ) -> None:
@@ -254,6 +260,24 @@ def test_the_terminal_is_left_as_it_was(
         end = screen.text[screen.text.rindex(LEAVE) :]
         assert SHOW_CURSOR in screen.text
         assert "Traceback" not in end
+
+
+def test_with_nohup_it_goes_on_when_the_terminal_is_gone(
+    client: Redis, redis_server: RedisServer
+) -> None:
+    put(client, "alder", 5, told={})
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = spawn("hashring", "watch", url=redis_server.url)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with ending(process):
+        line_with(process, "100.00% alder")
+        process.send_signal(signal.SIGHUP)
+        put(client, "birch", 6, told={})
+        line_with(process, "birch")
+        process.send_signal(signal.SIGINT)
+        assert finished(process)[0] == 130
 
 
 def test_a_ring_too_large_for_the_screen_says_how_much_is_not_shown(

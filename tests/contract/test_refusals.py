@@ -6,6 +6,7 @@ Each is provoked for real: servers word their refusals differently, and inside s
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -103,6 +104,42 @@ def test_a_key_of_another_type(start: Start) -> None:
         (write, "fenced write to 'fence'"),
     ):
         assert refused(WrongKeyType, work, port=server.port) == f"{doing}: {wrong}"
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ((), "DB index is out of range"),
+        (("cluster-enabled yes",), "SELECT is not allowed in cluster mode"),
+    ],
+    ids=["too many", "cluster"],
+)
+def test_a_database_that_is_not_there(start: Start, config: tuple[str, ...], why: str) -> None:
+    remedy = "name a database that the server has: 0, if it is one of a Redis Cluster"
+    text = refused(RedisRefused, node, port=start(*config).port, db=99)
+    assert text.endswith(f": {why}; {remedy}")
+
+
+def test_a_server_that_is_no_redis() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as web:
+
+        def answer() -> None:
+            for _ in range(2):
+                connection, _ = web.accept()
+                with connection:
+                    connection.recv(1)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    # What it sent must not be lost with what it did not read.
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(4096):
+                        continue
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        text = refused(RedisRefused, node, port=web.getsockname()[1])
+        thread.join()
+    assert "Protocol Error" in text
+    assert text.endswith("; check host and port: no Redis or Valkey server answers there")
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def java_of(process):
     [
         (signal.SIGINT, 130, ""),
         (signal.SIGTERM, 143, ""),
+        (signal.SIGHUP, 129, ""),
         (signal.SIGKILL, 2, "hashring: Spark failed: "),
     ],
 )

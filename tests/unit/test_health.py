@@ -92,6 +92,10 @@ def test_what_is_wrong_with_a_node_degrades_its_ring(node: dict[str, Any], expec
             {"name": "b c", "expired": True, "expires_in": -65.0},
             "hashring remove 'b c' --ring ring",
         ),
+        (
+            {"name": "-b", "expired": True, "expires_in": -65.0},
+            "hashring remove --ring ring -- -b",
+        ),
     ],
 )
 def test_a_remedy_comes_with_the_whole_command(node: dict[str, Any], expected: str) -> None:
@@ -182,6 +186,11 @@ def test_a_group_is_as_its_status_says(status: dict[str, Any], state: State, exp
     health = group_health(group(**status), (), group="orders", now=NOW)
     assert health.state is state
     assert expected in text(health)
+
+
+def test_a_group_at_rest_with_a_partition_that_nobody_has_is_to_be_looked_at() -> None:
+    [reason] = group_health(group(unowned=(1,)), (), group="my orders", now=NOW).reasons
+    assert (reason.remedy, reason.command) == ("see why", "hashring group show 'my orders'")
 
 
 def test_a_group_whose_last_member_expired_is_down() -> None:

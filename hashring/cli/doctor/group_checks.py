@@ -8,6 +8,7 @@ from typing import Final
 from hashring.cli.doctor.findings import Finding, ok, problem
 from hashring.core.printable import printable
 from hashring.core.readable import counted
+from hashring.health import command_line
 
 _SHOWN: Final = 8
 
@@ -23,7 +24,7 @@ def member_drains(forgotten: Mapping[str, Sequence[str]]) -> Finding:
         looked = counted(len(forgotten), "group")
         return ok("member drains", f"no drain of a member was forgotten ({looked})")
     details = tuple(
-        printable(f"hashring group undrain {group} {member}") for group, member in found[:_SHOWN]
+        printable(command_line("group undrain", group, member)) for group, member in found[:_SHOWN]
     )
     if len(found) > _SHOWN:
         details += (f"... and {len(found) - _SHOWN} more",)

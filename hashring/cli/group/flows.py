@@ -56,4 +56,4 @@ def decide(
 ) -> GroupState:
     """Commit a decision, unless it decides nothing; what stands then."""
     flow = change(group, group_keys(group), "hashring group", decision)
-    return run_flow(connection.run, flow)
+    return run_flow(connection.order, flow)

@@ -13,7 +13,7 @@ from hashring.cli.connection import connected
 from hashring.cli.group.flows import standing
 from hashring.cli.output import columns, document, local_time, seconds
 from hashring.core.groups import group_status
-from hashring.core.groups.group_status import GroupStatus, GroupWait, WaitKind
+from hashring.core.groups.group_status import GroupStatus, WaitKind, Waits
 from hashring.core.groups.state import EXCLUSIVE, GroupState, MemberOrder
 from hashring.core.printable import printable
 from hashring.core.readable import counted, spans
@@ -21,14 +21,15 @@ from hashring.core.readable import counted, spans
 _HOT_SHOWN: Final = 10
 
 
-def _wait_line(wait: GroupWait, now: float) -> str:
+def _wait_line(wait: Waits, now: float) -> str:
     who = printable(wait.member) if wait.member else "nobody"
+    one = len(wait.partitions) == 1
+    which = f"{'partition' if one else 'partitions'} {spans(wait.partitions)}"
     text = {
-        WaitKind.RELEASE: f"for {who} to let go of partition {wait.partition}",
-        WaitKind.LEASE: f"for {who}, which does not answer, to let go of partition "
-        f"{wait.partition}",
-        WaitKind.WARMUP: f"for {who} to warm up for partition {wait.partition}",
-        WaitKind.DRAIN: f"for {who} to drain partition {wait.partition}, which was removed",
+        WaitKind.RELEASE: f"for {who} to let go of {which}",
+        WaitKind.LEASE: f"for {who}, which does not answer, to let go of {which}",
+        WaitKind.WARMUP: f"for {who} to warm up for {which}",
+        WaitKind.DRAIN: f"for {who} to drain {which}, which {'was' if one else 'were'} removed",
         WaitKind.CHANGES: "for the members to come to rest",
         WaitKind.RETURN: "for members to say what they hold, since Redis has lost it",
     }[wait.kind]
@@ -58,7 +59,7 @@ def state_lines(name: str, state: GroupState, status: GroupStatus, now: float) -
         f"{terms.max_handoff_time:g} s, {counted(terms.handoffs, 'handoff')} at once, "
         f"ttl {terms.ttl:g} s"
     )
-    for wait in status.waits:
+    for wait in status.waits_together:
         yield _wait_line(wait, now)
     if status.until is not None and status.latest is not None:
         yield (

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hashring.cli.signals import sigterm_interrupts
+from hashring.cli.signals import termination_interrupts
 from hashring.cli.spark import (
     assign,
     audit,
@@ -26,7 +26,7 @@ class _SparkGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with sigterm_interrupts():
+            with termination_interrupts():
                 return super().invoke(ctx)
         except Exception as error:
             if not _is_sparks(error):

@@ -62,6 +62,24 @@ class GroupWait:
 
 
 @dataclass(frozen=True)
+class Waits:
+    """What a group waits for one member to do, in as many partitions as it is.
+
+    Attributes:
+        kind: what.
+        member: whom it waits for; ``None`` where it is for nobody in particular.
+        partitions: which, rising.
+        until: Redis time by which the last of the waits ends; ``None`` when only the member can
+            end them.
+    """
+
+    kind: WaitKind
+    member: str | None
+    partitions: tuple[int, ...]
+    until: float | None
+
+
+@dataclass(frozen=True)
 class MemberStatus:
     """A member, for people.
 
@@ -123,6 +141,22 @@ class GroupStatus:
     def blocking(self) -> tuple[str, ...]:
         """The members that others wait for."""
         return tuple(sorted({wait.member for wait in self.waits if wait.member is not None}))
+
+    @property
+    def waits_together(self) -> tuple[Waits, ...]:
+        """What it waits for, that of one member together; in order of the first partition."""
+        found: dict[tuple[WaitKind, str | None], list[GroupWait]] = {}
+        for wait in self.waits:
+            found.setdefault((wait.kind, wait.member), []).append(wait)
+        return tuple(
+            Waits(
+                kind,
+                member,
+                tuple(sorted(w.partition for w in waits if w.partition is not None)),
+                max((w.until for w in waits if w.until is not None), default=None),
+            )
+            for (kind, member), waits in found.items()
+        )
 
 
 _ENDING = (WaitKind.CHANGES, WaitKind.RETURN, WaitKind.RELEASE, WaitKind.LEASE)
