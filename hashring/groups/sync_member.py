@@ -97,14 +97,14 @@ class SyncMember(BaseMember):
         turns = self._turns
         stay = _SyncStay(
             put,
-            backend.threadsafe(entered.set),
-            backend.threadsafe(ended.set),
+            entered.set,
+            ended.set,
             wait,
             backend=backend,
             end=ended,
             called=called,
             come=come,
-            turn=CallerTurn(backend.threadsafe(come.set), backend.gone),
+            turn=CallerTurn(come.set, backend.gone),
         )
 
         def line_up() -> None:
@@ -250,8 +250,7 @@ class SyncMember(BaseMember):
 def _mailbox(backend: Backend) -> tuple[Inbox, Callable[[PartitionChange | None], None]]:
     """An inbox of the backend's, and what any thread may put into it with."""
     inbox = backend.inbox()
-    put = backend.threadsafe(inbox.put)
-    return inbox, lambda change: put(END if change is None else change)
+    return inbox, lambda change: inbox.put(END if change is None else change)
 
 
 def _wait(latch: Latch) -> None:

@@ -225,6 +225,34 @@ def test_a_start_may_be_interrupted_at_any_line(redis_server: RedisServer, act: 
         assert process.communicate(timeout=2 * PATIENCE) == ("True\n", "")
 
 
+@pytest.mark.one_server
+@pytest.mark.parametrize(
+    ("runner", "call", "action"),
+    [
+        ("thread", "stop", "raise"),
+        ("thread", "changes", "raise"),
+        ("thread", "release", "raise"),
+        ("greenlet", "start", "raise"),
+        ("greenlet", "stop", "raise"),
+    ],
+)
+def test_a_call_may_be_interrupted_before_any_line(
+    redis_server: RedisServer, runner: str, call: str, action: str
+) -> None:
+    """The member leaves, nothing goes on running, and it can be started again."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.interrupted_member", redis_server.url, runner, call, action],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=3 * PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    # Otherwise it interrupted something else than that call.
+    assert int(done.stdout) > 20
+
+
 # The child goes on as if it were the parent: it has nothing to be told of.
 FORKS = """
 import os
