@@ -232,6 +232,7 @@ def test_a_start_may_be_interrupted_at_any_line(redis_server: RedisServer, act: 
         ("thread", "stop", "raise"),
         ("thread", "changes", "raise"),
         ("thread", "release", "raise"),
+        ("thread", "status", "stop"),
         ("greenlet", "start", "raise"),
         ("greenlet", "stop", "raise"),
     ],
