@@ -89,7 +89,7 @@ class Backend(Protocol):
         """In a forked child: end what was spawned and lives on here, before it does anything."""
 
     def gone(self) -> bool:
-        """Whether the thread of the greenlets has ended: what was spawned will never go on."""
+        """Whether the thread or the hub of the greenlets has ended: they will never go on."""
 
     def close(self) -> None:
         """The loop has ended: let go what it ran on."""
@@ -357,7 +357,9 @@ class _Home:
         return bool(self._thread_ident() != self._thread)
 
     def is_gone(self) -> bool:
-        """Whether the thread is known to have ended."""
+        """Whether the hub was destroyed, or the thread is known to have ended."""
+        if not self._loop.ptr:
+            return True
         # Patched, it is a greenlet's, which ends before the hub.
         return not threads_are_greenlets() and not self._owner.is_alive()
 
@@ -367,6 +369,9 @@ class _Home:
         Args:
             function: one of gevent's own, which are compiled. A signal handler may raise at any
                 line of Python in the hub, and gevent runs nothing twice.
+
+        Raises:
+            ValueError: the hub was destroyed.
         """
         self._loop.run_callback_threadsafe(function, *arguments)
 

@@ -254,6 +254,42 @@ def test_a_call_may_be_interrupted_before_any_line(
     assert int(done.stdout) > 20
 
 
+# Its heartbeat is short: it finds with its next renewal that nobody is left.
+ENDS_ITS_THREAD = """
+import threading
+import gevent
+
+group = PartitionGroup(
+    Redis.from_url(sys.argv[1]), "orders", 4, ttl=3, rebalance_delay=0, on_assigned=lambda *_: None
+)
+
+def work():
+    group.gevent_start()
+    while len(group.held) < 4:
+        gevent.sleep(0.01)
+    {end}
+
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+while group.running:
+    time.sleep(0.01)
+print("left", group.held)
+group.stop()
+"""
+
+
+@pytest.mark.parametrize(
+    "end", ["pass", "gevent.get_hub().destroy(destroy_loop=True)"], ids=["ended", "destroyed"]
+)
+def test_a_member_leaves_when_the_thread_of_its_greenlets_is_over(
+    redis_server: RedisServer, end: str
+) -> None:
+    """Nobody is left who could work, and be told to end."""
+    with running(HEAD + ENDS_ITS_THREAD.format(end=end) + WAITS, redis_server) as process:
+        assert process.communicate(timeout=2 * PATIENCE) == ("left {}\nheld\n", "")
+
+
 # The child goes on as if it were the parent: it has nothing to be told of.
 FORKS = """
 import os
