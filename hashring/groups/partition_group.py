@@ -157,17 +157,21 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
         self._ask(self._weigh(weight))
 
     def _ask(self, flow: Flow[T]) -> T:
-        if self._asking is None:
-            self._asking = self._new_store(self._io_timeout())
-        run = self._asking.run
+        # Another thread, or a signal handler, may close it at any line.
+        asking = self._asking
+        if asking is None:
+            asking = self._asking = self._new_store(self._io_timeout())
         backend = self._backend if self._running else None
         try:
             if backend is None:
-                return run_flow(run, flow)
-            return run_flow(partial(backend.call_for_user, run), flow)
+                return run_flow(asking.run, flow)
+            return run_flow(partial(backend.call_for_user, asking.run), flow)
         finally:
             if backend is None:
                 self._close_asking()
+            if self._asking is not asking:
+                # It was closed meanwhile, but for the connection that was in use.
+                asking.close()
 
     def _close_asking(self) -> None:
         store, self._asking = self._asking, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -97,14 +98,14 @@ class SyncMember(BaseMember):
         turns = self._turns
         stay = _SyncStay(
             put,
-            backend.threadsafe(entered.set),
-            backend.threadsafe(ended.set),
+            _if_there(entered.set),
+            _if_there(ended.set),
             wait,
             backend=backend,
             end=ended,
             called=called,
             come=come,
-            turn=CallerTurn(backend.threadsafe(come.set), backend.gone),
+            turn=CallerTurn(come.set, backend.gone),
         )
 
         def line_up() -> None:
@@ -208,6 +209,13 @@ class SyncMember(BaseMember):
         """What runs the caller; ``None`` before the first start."""
         return self._stay.backend if isinstance(self._stay, _SyncStay) else None
 
+    def _show(self, stay: Stay) -> None:
+        assert isinstance(stay, _SyncStay)
+        if not stay.deaf and stay.backend.gone():
+            # There is no greenlet left to work on anything.
+            stay.abandon()
+        super()._show(stay)
+
     def _call(self, stay: _SyncStay, calls: Inbox) -> None:
         backend, forks, turns, calling = stay.backend, self._forks, self._turns, self._calling
         stay.caller = backend.current()
@@ -250,8 +258,19 @@ class SyncMember(BaseMember):
 def _mailbox(backend: Backend) -> tuple[Inbox, Callable[[PartitionChange | None], None]]:
     """An inbox of the backend's, and what any thread may put into it with."""
     inbox = backend.inbox()
-    put = backend.threadsafe(inbox.put)
+    put = _if_there(inbox.put)
     return inbox, lambda change: put(END if change is None else change)
+
+
+def _if_there(do: Callable[..., None]) -> Callable[..., None]:
+    """What any thread may call, also once the hub of those who wait has been destroyed."""
+
+    def tell(*arguments: object) -> None:
+        # A destroyed hub waits for nothing; waits in other threads are over before it is told.
+        with contextlib.suppress(ValueError):
+            do(*arguments)
+
+    return tell
 
 
 def _wait(latch: Latch) -> None:

@@ -742,7 +742,7 @@ def _serve(
             finally:
                 turns.leave(turn)
 
-    turn = CallerTurn(backend.threadsafe(come.set), backend.gone)
+    turn = CallerTurn(come.set, backend.gone)
     try:
         if not backend.greenlets():
             turns.join(turn)

@@ -16,7 +16,6 @@ import queue
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from hashring.errors import MissingDependencyError
@@ -33,14 +32,14 @@ class Inbox(Protocol):
     """The inbox of a loop. ``put`` never blocks, and is safe in a signal handler."""
 
     def put(self, item: Any) -> None:
-        """Add an item."""
+        """Add an item; any thread may."""
 
     def get(self, timeout: float) -> Any:
         """The next item; ``None`` when none came within ``timeout`` seconds."""
 
 
 class Latch(Protocol):
-    """Set once, waited for by any number, also from a signal handler."""
+    """Set once, by any thread; waited for by any number, also from a signal handler."""
 
     def set(self) -> None:
         """Let all who wait, and all who come later, go on."""
@@ -70,9 +69,6 @@ class Backend(Protocol):
     def event(self) -> Any:
         """A new event, of the kind that the user's own code waits for."""
 
-    def threadsafe(self, function: Callable[..., object]) -> Callable[..., None]:
-        """The function in a form that any thread may call; it runs when it gets to it."""
-
     def greenlets(self) -> bool:
         """Whether what is spawned are greenlets of the caller's thread."""
 
@@ -93,7 +89,7 @@ class Backend(Protocol):
         """In a forked child: end what was spawned and lives on here, before it does anything."""
 
     def gone(self) -> bool:
-        """Whether the thread of the greenlets has ended: what was spawned will never go on."""
+        """Whether the thread or the hub of the greenlets has ended: they will never go on."""
 
     def close(self) -> None:
         """The loop has ended: let go what it ran on."""
@@ -175,13 +171,6 @@ class ThreadBackend:
 
     def event(self) -> Any:
         return threading.Event()
-
-    def threadsafe(self, function: Callable[..., object]) -> Callable[..., None]:
-
-        def run(*arguments: object) -> None:
-            function(*arguments)
-
-        return run
 
     def greenlets(self) -> bool:
         return threads_are_greenlets()
@@ -311,9 +300,6 @@ class GeventBackend:
     def event(self) -> Any:
         return self._gevent.event.Event()
 
-    def threadsafe(self, function: Callable[..., object]) -> Callable[..., None]:
-        return partial(self._home.run, function)
-
     def greenlets(self) -> bool:
         return True
 
@@ -371,12 +357,22 @@ class _Home:
         return bool(self._thread_ident() != self._thread)
 
     def is_gone(self) -> bool:
-        """Whether the thread is known to have ended."""
+        """Whether the hub was destroyed, or the thread is known to have ended."""
+        if not self._loop.ptr:
+            return True
         # Patched, it is a greenlet's, which ends before the hub.
         return not threads_are_greenlets() and not self._owner.is_alive()
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Run it in the hub: nothing of gevent's but this may be called from other threads."""
+        """Run it in the hub: nothing of gevent's but this may be called from other threads.
+
+        Args:
+            function: one of gevent's own, which are compiled. A signal handler may raise at any
+                line of Python in the hub, and gevent runs nothing twice.
+
+        Raises:
+            ValueError: the hub was destroyed.
+        """
         self._loop.run_callback_threadsafe(function, *arguments)
 
 
@@ -397,7 +393,10 @@ class _GeventLatch:
 
     def set(self) -> None:
         self._elsewhere.set()
-        self._event.set()
+        if self._home.is_elsewhere():
+            self._home.run(self._event.set)
+        else:
+            self._event.set()
 
     def wait(self, timeout: float | None = None) -> bool:
         latch = self._elsewhere if self._home.is_elsewhere() else self._event

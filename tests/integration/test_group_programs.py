@@ -225,6 +225,71 @@ def test_a_start_may_be_interrupted_at_any_line(redis_server: RedisServer, act: 
         assert process.communicate(timeout=2 * PATIENCE) == ("True\n", "")
 
 
+@pytest.mark.one_server
+@pytest.mark.parametrize(
+    ("runner", "call", "action"),
+    [
+        ("thread", "stop", "raise"),
+        ("thread", "changes", "raise"),
+        ("thread", "release", "raise"),
+        ("thread", "status", "stop"),
+        ("greenlet", "start", "raise"),
+        ("greenlet", "stop", "raise"),
+    ],
+)
+def test_a_call_may_be_interrupted_before_any_line(
+    redis_server: RedisServer, runner: str, call: str, action: str
+) -> None:
+    """The member leaves, nothing goes on running, and it can be started again."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.interrupted_member", redis_server.url, runner, call, action],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=3 * PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    # Otherwise it interrupted something else than that call.
+    assert int(done.stdout) > 20
+
+
+# Its heartbeat is short: it finds with its next renewal that nobody is left.
+ENDS_ITS_THREAD = """
+import threading
+import gevent
+
+group = PartitionGroup(
+    Redis.from_url(sys.argv[1]), "orders", 4, ttl=3, rebalance_delay=0, on_assigned=lambda *_: None
+)
+
+def work():
+    group.gevent_start()
+    while len(group.held) < 4:
+        gevent.sleep(0.01)
+    {end}
+
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+while group.running:
+    time.sleep(0.01)
+print("left", group.held)
+group.stop()
+"""
+
+
+@pytest.mark.parametrize(
+    "end", ["pass", "gevent.get_hub().destroy(destroy_loop=True)"], ids=["ended", "destroyed"]
+)
+def test_a_member_leaves_when_the_thread_of_its_greenlets_is_over(
+    redis_server: RedisServer, end: str
+) -> None:
+    """Nobody is left who could work, and be told to end."""
+    with running(HEAD + ENDS_ITS_THREAD.format(end=end) + WAITS, redis_server) as process:
+        assert process.communicate(timeout=2 * PATIENCE) == ("left {}\nheld\n", "")
+
+
 # The child goes on as if it were the parent: it has nothing to be told of.
 FORKS = """
 import os
