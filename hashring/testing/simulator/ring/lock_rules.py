@@ -152,7 +152,8 @@ class Sole(LockWatch):
             self._unfounded |= {
                 (key, lock[0])
                 for key, lock in self._standing.items()
-                if key not in before and self._lost_at <= world.taken_away.get(key, NEVER) + terms.ttl
+                if key not in before
+                and self._lost_at <= world.taken_away.get(key, NEVER) + terms.ttl
             }
         began_since = process.machine.history == self._history
         if self._unaware and began_since and command.script.name == "locks_acquire":
