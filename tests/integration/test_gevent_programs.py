@@ -115,3 +115,59 @@ def test_threads_and_greenlets_ask_one_node(
         check=False,
     )
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+AT_ONCE = """
+from gevent import monkey
+monkey.patch_all(**{patched})
+import gevent, sys
+from hashring import RingNode
+from hashring.fencing import Fence
+from redis import Redis
+
+sys.setswitchinterval(1e-5)
+node = RingNode(Redis.from_url(sys.argv[1]), "accounts", lock=True, ttl=120, heartbeat_interval=50)
+node.{start}()
+keys = ["k%d" % number for number in range(50)]
+assert node.select(keys) == keys
+fence = Fence()
+pool = gevent.get_hub().threadpool
+
+def ask():
+    for turn in range(40):
+        for key in keys:
+            assert node.contains(key)
+            assert node.select([key]) == [key]
+
+def admit():
+    for turn in range(2000):
+        fence.admit("k", 1)
+
+others = [pool.spawn(each) for each in (ask, ask, ask, admit, admit)]
+for turn in range(40):
+    assert node.select(keys) == keys
+    gevent.sleep(0)
+for other in others:
+    other.get()
+node.heartbeat()
+assert node.status.failures == 0, node.status
+node.stop()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("start", ["start", "gevent_start"])
+@pytest.mark.parametrize("patched", [{}, {"queue": False}, {"socket": False}], ids=str)
+def test_threads_and_greenlets_ask_one_node_at_once(
+    redis_server: RedisServer, patched: dict[str, bool], start: str
+) -> None:
+    program = AT_ONCE.format(patched=patched, start=start)
+    done = subprocess.run(
+        [sys.executable, "-c", program, redis_server.url],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
