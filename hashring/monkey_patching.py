@@ -18,14 +18,6 @@ def threads_are_greenlets() -> bool:
     return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
-def greenlets_block() -> bool:
-    """Whether threads are greenlets, and some wait of theirs would still stop the whole thread."""
-    if not threads_are_greenlets():
-        return False
-    is_patched = sys.modules["gevent.monkey"].is_module_patched
-    return not (is_patched("socket") and is_patched("queue"))
-
-
 def socket_hub() -> Any:
     """The hub of the caller's thread, which alone may use the sockets that are made here.
 

@@ -142,23 +142,9 @@ class _QueueLatch:
 
 
 class ThreadBackend:
-    """Daemon threads. Under monkey-patching they are greenlets, like everybody's."""
-
-    def __init__(self) -> None:
-        self._greenlets: list[Any] = []
+    """Daemon threads. Where gevent has put greenlets in their place, :class:`GeventBackend` is."""
 
     def spawn(self, target: Callable[[], None], name: str) -> None:
-        if threads_are_greenlets():
-            body = target
-
-            def remembered() -> None:
-                self._greenlets = [each for each in self._greenlets if not each.dead]
-                self._greenlets.append(sys.modules["gevent"].getcurrent())
-                body()
-
-            def target() -> None:
-                _forwarding(self, remembered)
-
         threading.Thread(target=target, name=name, daemon=True).start()
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -184,21 +170,19 @@ class ThreadBackend:
         return run
 
     def greenlets(self) -> bool:
-        return threads_are_greenlets()
+        return False
 
     def current(self) -> object:
         return threading.get_ident()
 
     def may_wait(self) -> bool:
-        return not threads_are_greenlets() or _outside_hub(sys.modules["gevent"])
+        return True
 
     def forward(self, error: BaseException) -> bool:
-        return threads_are_greenlets() and _forward(sys.modules["gevent"], error)
+        return False
 
     def abandon(self) -> None:
-        # Threads do not live on in a child; greenlets do.
-        for greenlet in self._greenlets:
-            sys.modules["gevent"].kill(greenlet)
+        """Threads do not live on in a child."""
 
     def gone(self) -> bool:
         return False

@@ -143,15 +143,18 @@ def admit():
     for turn in range(2000):
         fence.admit("k", 1)
 
-others = [pool.spawn(each) for each in (ask, ask, ask, admit, admit)]
+def beat():
+    for turn in range(50):
+        node.heartbeat()
+
+others = [pool.spawn(each) for each in (ask, ask, ask, admit, admit, beat, beat)]
 for turn in range(40):
     assert node.select(keys) == keys
     gevent.sleep(0)
 for other in others:
     other.get()
-node.heartbeat()
 assert node.status.failures == 0, node.status
-node.stop()
+pool.apply(node.stop)
 print("done")
 """
 
