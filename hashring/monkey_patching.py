@@ -29,6 +29,16 @@ def socket_hub() -> Any:
     return sys.modules["gevent"].get_hub()
 
 
+def connections_home() -> Any:
+    """What alone may use the connections that a client makes here; ``None``: any thread may.
+
+    That is the hub of gevent's sockets. With other sockets, and gevent's locks in the client, it is
+    the caller's thread.
+    """
+    hub = socket_hub()
+    return threads_are_greenlets() or None if hub is None else hub
+
+
 def original(module: str, name: str) -> Any:
     """What stands in a module when nobody has patched it."""
     monkey = sys.modules.get("gevent.monkey")

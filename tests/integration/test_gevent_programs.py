@@ -174,3 +174,41 @@ def test_threads_and_greenlets_ask_one_node_at_once(
         check=False,
     )
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+MANY_ASK = """
+from gevent import monkey
+monkey.patch_all(**{patched})
+import gevent, sys
+from hashring import RingNode
+from redis import Redis
+
+sys.setswitchinterval(1e-5)
+node = RingNode(Redis.from_url(sys.argv[1]), "accounts", lock=True, ttl=120, heartbeat_interval=50)
+node.gevent_start()
+
+def ask(user):
+    for number in range(300):
+        assert node.contains("%d-%d" % (user, number))
+
+gevent.joinall([gevent.spawn(ask, user) for user in range(8)], raise_error=True)
+assert node.status.held == 2400
+assert node.status.failures == 0, node.status
+node.stop()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("patched", [{}, {"socket": False}, {"thread": False}], ids=str)
+def test_many_greenlets_take_locks_at_once(
+    redis_server: RedisServer, patched: dict[str, bool]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MANY_ASK.format(patched=patched), redis_server.url],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
