@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from hashring.errors import MissingDependencyError
 from hashring.monkey_patching import original, threads_are_greenlets
+from hashring.running.loop_log import log_home, write_logs_in
 
 T = TypeVar("T")
 
@@ -443,9 +444,11 @@ def start_native_thread(target: Callable[[], None], name: str) -> Latch:
     """
     ended = native_latch()
     patched = threads_are_greenlets()
+    home = log_home()
 
     def run() -> None:
         try:
+            write_logs_in(home)
             target()
         finally:
             if patched:

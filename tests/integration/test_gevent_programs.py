@@ -212,3 +212,59 @@ def test_many_greenlets_take_locks_at_once(
         check=False,
     )
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+LOGGING = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, logging, os, sys
+from hashring.running.loop_log import LoopLog
+from hashring.running.threads_and_greenlets import start_native_thread
+
+class Written(logging.Handler):
+    def emit(self, record):
+        text = self.format(record)
+        os.write(null, b"x")
+        if "thread" in text:
+            assert "ValueError" in text, text
+            written.append(text)
+
+sys.setswitchinterval(1e-5)
+written, ended = [], []
+null = os.open(os.devnull, os.O_WRONLY)
+logging.getLogger().addHandler(Written())
+log = LoopLog("hashring")
+
+def inner():
+    for number in range(1000):
+        try:
+            raise ValueError
+        except ValueError:
+            log.exception("of a thread")
+
+def outer():
+    # As a loop of a member's starts its listener.
+    ended.append(start_native_thread(inner, "inner"))
+    inner()
+
+ended.append(start_native_thread(outer, "outer"))
+while len(written) < 2000:
+    logging.warning("of a greenlet")
+    gevent.sleep(0)
+assert len(ended) == 2 and all(each.wait(30) for each in ended)
+print("done")
+"""
+
+
+@pytest.mark.one_server
+def test_native_threads_and_greenlets_log_at_once() -> None:
+    """A member's loop, which goes on whatever the application does, waits for no log handler."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOGGING],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
