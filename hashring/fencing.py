@@ -21,13 +21,13 @@ The method is described by M. Kleppmann, "How to do distributed locking" (2016).
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from hashring.core.hashing import key_bytes
 from hashring.core.value_checks import is_whole
 from hashring.errors import ConfigError, StaleToken
+from hashring.monkey_patching import native_mutex
 from hashring.store.asyncio_cancellation import over
 from hashring.store.client_errors import is_of_call, translate
 from hashring.store.client_kind import is_async
@@ -51,7 +51,7 @@ class Fence:
 
     def __init__(self) -> None:
         self._newest: dict[Hashable, int] = {}
-        self._lock = threading.Lock()
+        self._lock = native_mutex()
 
     def admit(self, resource: Hashable, token: int) -> None:
         """Let a write pass, or refuse it.

@@ -18,14 +18,6 @@ def threads_are_greenlets() -> bool:
     return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
-def greenlets_block() -> bool:
-    """Whether threads are greenlets, and some wait of theirs would still stop the whole thread."""
-    if not threads_are_greenlets():
-        return False
-    is_patched = sys.modules["gevent.monkey"].is_module_patched
-    return not (is_patched("socket") and is_patched("queue"))
-
-
 def socket_hub() -> Any:
     """The hub of the caller's thread, which alone may use the sockets that are made here.
 
@@ -35,6 +27,16 @@ def socket_hub() -> Any:
     if monkey is None or not monkey.is_module_patched("socket"):
         return None
     return sys.modules["gevent"].get_hub()
+
+
+def connections_home() -> Any:
+    """What alone may use the connections that a client makes here; ``None``: any thread may.
+
+    That is the hub of gevent's sockets. With other sockets, and gevent's locks in the client, it is
+    the caller's thread.
+    """
+    hub = socket_hub()
+    return threads_are_greenlets() or None if hub is None else hub
 
 
 def original(module: str, name: str) -> Any:

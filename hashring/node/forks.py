@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import weakref
 from typing import Final, Protocol
+
+from hashring.monkey_patching import native_mutex
 
 
 class Forking(Protocol):
@@ -21,7 +22,7 @@ _nodes: Final[weakref.WeakValueDictionary[int, Forking]] = weakref.WeakValueDict
 _names: Final[weakref.WeakValueDictionary[tuple[bytes, str], Forking]] = (
     weakref.WeakValueDictionary()
 )
-_names_lock = threading.Lock()
+_names_lock = native_mutex()
 
 
 def own_name(ring: bytes, node: Forking) -> str:
@@ -48,7 +49,7 @@ def remembered() -> list[Forking]:
 
 def _after_fork_in_child() -> None:
     global _names_lock  # noqa: PLW0603 - another thread may have held it when the process forked
-    _names_lock = threading.Lock()
+    _names_lock = native_mutex()
     for node in remembered():
         node._abandon()
 

@@ -417,9 +417,10 @@ class NodeMachine:
                 bounds = known.bounds
             if own_bounds == bounds:
                 own_bounds = bounds  # Nothing is inherited, which the book sees by identity.
+            # What says that it was shown comes last: a signal handler may raise in between.
+            self._show_book(self.ring, bounds, own_bounds, now)
             self._view = View(bounds, deadline, ranges, self.ring, self.ring.node_count)
             self._viewed_full, self._viewed_state = self.full_nodes, self.state
-            self._show_book(self.ring, bounds, own_bounds, now)
         elif known.deadline != deadline:
             self._view = replace(known, deadline=deadline)
         return self._view

@@ -92,9 +92,10 @@ class OwnRangesMachine(NodeMachine):
             if own_bounds == bounds:
                 own_bounds = bounds  # Nothing is inherited, which the book sees by identity.
             ranges = near.ranges if owns else ()
+            # See NodeMachine.view.
+            self._show_book(near, bounds, own_bounds, now)
             self._view = View(bounds, deadline, ranges, self.ring, self._node_count)
             self._viewed, self._viewed_state = near, self.state
-            self._show_book(near, bounds, own_bounds, now)
         elif known.deadline != deadline or known.node_count != self._node_count:
             self._view = replace(known, deadline=deadline, node_count=self._node_count)
         return self._view

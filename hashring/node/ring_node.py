@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError, NodeStateError, StoreError
-from hashring.monkey_patching import greenlets_block
+from hashring.monkey_patching import threads_are_greenlets
 from hashring.node.base_node import Node
 from hashring.node.forks import remembered
 from hashring.node.key_answers import listed, monotonic
@@ -705,8 +705,9 @@ class RingNode(Node):
 
 def _backend_of_threads() -> Backend:
     """What a loop runs on in a program of threads, which gevent may have patched."""
-    # Patched in part, a greenlet that waits for the rest would stop all others for ever.
-    return GeventBackend() if greenlets_block() else ThreadBackend()
+    # Other threads may put into the inboxes of greenlets, and wait for their latches; into the
+    # queues that gevent has put in the place of the standard library's they may not.
+    return GeventBackend() if threads_are_greenlets() else ThreadBackend()
 
 
 _END = object()

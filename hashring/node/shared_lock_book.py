@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+from hashring.monkey_patching import native_lock
 from hashring.protocol.locks.lock_book import LockBook, LockConfig
 from hashring.protocol.machine import Run
 from hashring.store.command import Command
@@ -41,8 +41,9 @@ class SharedLockBook(LockBook):
     """
 
     def __init__(self, keys: RingKeys, config: LockConfig, retry: float) -> None:
-        # Reentrant: a signal handler may run anywhere.
-        self._guard = threading.RLock()
+        # Reentrant: a signal handler may run anywhere. Threads of the operating system's may ask as
+        # well as greenlets, which have nothing to wait for inside.
+        self._guard = native_lock()
         # Whether a call did not come to its end: a signal handler may raise anywhere, too.
         self._torn = False
         super().__init__(keys, config, retry)

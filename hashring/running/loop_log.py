@@ -1,16 +1,40 @@
-"""A log whose handlers cannot end the loop that writes to it."""
+"""A log whose handlers cannot end the loop that writes to it, nor keep it from its work."""
 
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from hashring.monkey_patching import original, threads_are_greenlets
 
 if TYPE_CHECKING:
     _Adapter = logging.LoggerAdapter[logging.Logger]
 else:
     _Adapter = logging.LoggerAdapter
+
+
+# Of a thread of the operating system's in a patched program: the hub that its records go to.
+_of_thread: Final = original("_thread", "_local")()
+
+
+def log_home() -> Any:
+    """The hub whose greenlets write what the caller's thread logs; ``None``: it writes itself.
+
+    Log handlers have locks, and patched ones are gevent's: two threads that wait for one may both
+    wait for ever.
+    """
+    if not threads_are_greenlets():
+        return None
+    return getattr(_of_thread, "hub", None) or sys.modules["gevent"].get_hub()
+
+
+def write_logs_in(home: Any) -> None:
+    """Have what the caller's thread logs written in that hub; see :func:`log_home`."""
+    _of_thread.hub = home
 
 
 class LoopLog(_Adapter):
@@ -28,8 +52,20 @@ class LoopLog(_Adapter):
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Log a message; print what a handler raises, as ``logging`` does."""
+        home = getattr(_of_thread, "hub", None)
+        if home is None:
+            self._write(level, msg, *args, **{"stacklevel": 3, **kwargs})
+            return
+        if kwargs.get("exc_info") is True:
+            kwargs["exc_info"] = sys.exc_info()
+        write = partial(self._write, level, msg, *args, **kwargs)
+        # Of a program that ends the hub may be gone.
+        with suppress(Exception):
+            home.loop.run_callback_threadsafe(sys.modules["gevent"].spawn, write)
+
+    def _write(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         try:
-            super().log(level, msg, *args, **{"stacklevel": 2, **kwargs})
+            super().log(level, msg, *args, **kwargs)
         except Exception:  # noqa: BLE001 - whatever the application's code raises
             if logging.raiseExceptions:
                 with suppress(Exception):

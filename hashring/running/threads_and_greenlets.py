@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from hashring.errors import MissingDependencyError
 from hashring.monkey_patching import original, threads_are_greenlets
+from hashring.running.loop_log import log_home, write_logs_in
 
 T = TypeVar("T")
 
@@ -138,23 +139,9 @@ class _QueueLatch:
 
 
 class ThreadBackend:
-    """Daemon threads. Under monkey-patching they are greenlets, like everybody's."""
-
-    def __init__(self) -> None:
-        self._greenlets: list[Any] = []
+    """Daemon threads. Where gevent has put greenlets in their place, :class:`GeventBackend` is."""
 
     def spawn(self, target: Callable[[], None], name: str) -> None:
-        if threads_are_greenlets():
-            body = target
-
-            def remembered() -> None:
-                self._greenlets = [each for each in self._greenlets if not each.dead]
-                self._greenlets.append(sys.modules["gevent"].getcurrent())
-                body()
-
-            def target() -> None:
-                _forwarding(self, remembered)
-
         threading.Thread(target=target, name=name, daemon=True).start()
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -173,21 +160,19 @@ class ThreadBackend:
         return threading.Event()
 
     def greenlets(self) -> bool:
-        return threads_are_greenlets()
+        return False
 
     def current(self) -> object:
         return threading.get_ident()
 
     def may_wait(self) -> bool:
-        return not threads_are_greenlets() or _outside_hub(sys.modules["gevent"])
+        return True
 
     def forward(self, error: BaseException) -> bool:
-        return threads_are_greenlets() and _forward(sys.modules["gevent"], error)
+        return False
 
     def abandon(self) -> None:
-        # Threads do not live on in a child; greenlets do.
-        for greenlet in self._greenlets:
-            sys.modules["gevent"].kill(greenlet)
+        """Threads do not live on in a child."""
 
     def gone(self) -> bool:
         return False
@@ -458,9 +443,11 @@ def start_native_thread(target: Callable[[], None], name: str) -> Latch:
     """
     ended = native_latch()
     patched = threads_are_greenlets()
+    home = log_home()
 
     def run() -> None:
         try:
+            write_logs_in(home)
             target()
         finally:
             if patched:

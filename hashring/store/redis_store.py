@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from hashring.errors import ReadOnlyReplica
-from hashring.monkey_patching import original, socket_hub
+from hashring.monkey_patching import (
+    connections_home,
+    original,
+    socket_hub,
+    threads_are_greenlets,
+)
 from hashring.store.client_errors import is_of_call, translate
 from hashring.store.command import Command
 from hashring.store.interface import Notice, Subscription
@@ -58,11 +65,11 @@ class _RedisSubscription:
         if self._closed:
             return  # The client would connect anew, to unsubscribe.
         try:
-            if _is_of_another_hub(self._socket):
+            if (shutdown := _below_gevent(self._socket)) is not None:
                 # Of what gevent has patched, nothing may be shared with another thread: the client
                 # has a lock inside, and whom that lets go on is said to a hub that may never run.
                 # So the connection is ended below gevent; its thread finds the end of the stream.
-                self._socket._sock.shutdown(socket.SHUT_RDWR)
+                shutdown(socket.SHUT_RDWR)
             else:
                 self._pubsub.unsubscribe()
         except Exception:  # noqa: BLE001
@@ -78,10 +85,15 @@ class _RedisSubscription:
             return
 
 
-def _is_of_another_hub(connected: Any) -> bool:
-    """Whether a socket is one of gevent's, and was made in another thread."""
+def _below_gevent(connected: Any) -> Callable[[int], None] | None:
+    """What shuts down a connection that another thread reads; ``None`` if the client may end it."""
     hub = getattr(connected, "hub", None)
-    return hub is not None and hub is not socket_hub()
+    if hub is not None:
+        return None if hub is socket_hub() else connected._sock.shutdown
+    if connected is None or not threads_are_greenlets():
+        return None
+    # Not that of TLS itself, under which the thread reads on.
+    return partial(original("_socket", "socket").shutdown, connected)
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,7 @@ class RedisStore:
         self._given = client
         self._timeout = timeout
         self._derived: _Derived | None = None
-        # With gevent's sockets: each thread's own, and the hub that they were made in.
+        # With gevent's sockets or locks: each thread's own, and the hub that they were made in.
         self._of_thread = original("_thread", "_local")()
         # Reentrant: a signal handler may stop the node in the middle of its first call.
         self._deriving = threading.RLock()
@@ -119,20 +131,20 @@ class RedisStore:
     @property
     def _known(self) -> _Derived | None:
         """The caller's connections; ``None`` before its first call."""
-        hub = socket_hub()
-        if hub is None:
+        home = connections_home()
+        if home is None:
             return self._derived
         made_in, derived = getattr(self._of_thread, "known", (None, None))
-        return derived if made_in is hub else None
+        return derived if made_in is home else None
 
     @property
     def _client(self) -> Any:
         # Made at the first call and not before: the client of a cluster asks for its nodes.
-        hub = socket_hub()
-        if hub is not None:
+        home = connections_home()
+        if home is not None:
             if (known := self._known) is None:
                 known = self._derive()
-                self._of_thread.known = hub, known
+                self._of_thread.known = home, known
             return known.client
         with self._deriving:
             if self._derived is None:

@@ -21,6 +21,7 @@ from hashring.store.locks.commands import (
     LOCKS_A_CALL,
     MAX_LOCKED_KEY_BYTES,
     Answer,
+    HeldBefore,
     HeldByOther,
     HeldOff,
     Lock,
@@ -170,6 +171,7 @@ def test_a_free_lock_is_taken_and_seen_with_holder_token_and_ttl(place: Place) -
         "",
     )
     assert TTL / 2 < lock.expires_in <= TTL
+    assert 0 <= lock.age < TTL / 2
 
 
 def test_another_session_is_told_the_holder_and_how_long(place: Place) -> None:
@@ -188,7 +190,7 @@ def test_the_same_name_in_another_session_is_another_holder(place: Place) -> Non
 
 def test_asking_again_for_an_own_lock_answers_its_token_and_lengthens_it(place: Place) -> None:
     first = token(place, A, b"k", ttl=TTL / 10)
-    assert take(place, A, b"k") == [first]
+    assert take(place, A, b"k") == [HeldBefore(first)]
     assert seen(place, b"k")[b"k"].expires_in > TTL / 2
 
 

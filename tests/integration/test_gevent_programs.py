@@ -115,3 +115,156 @@ def test_threads_and_greenlets_ask_one_node(
         check=False,
     )
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+AT_ONCE = """
+from gevent import monkey
+monkey.patch_all(**{patched})
+import gevent, sys
+from hashring import RingNode
+from hashring.fencing import Fence
+from redis import Redis
+
+sys.setswitchinterval(1e-5)
+node = RingNode(Redis.from_url(sys.argv[1]), "accounts", lock=True, ttl=120, heartbeat_interval=50)
+node.{start}()
+keys = ["k%d" % number for number in range(50)]
+assert node.select(keys) == keys
+fence = Fence()
+pool = gevent.get_hub().threadpool
+
+def ask():
+    for turn in range(40):
+        for key in keys:
+            assert node.contains(key)
+            assert node.select([key]) == [key]
+
+def admit():
+    for turn in range(2000):
+        fence.admit("k", 1)
+
+def beat():
+    for turn in range(50):
+        node.heartbeat()
+
+others = [pool.spawn(each) for each in (ask, ask, ask, admit, admit, beat, beat)]
+for turn in range(40):
+    assert node.select(keys) == keys
+    gevent.sleep(0)
+for other in others:
+    other.get()
+assert node.status.failures == 0, node.status
+pool.apply(node.stop)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("start", ["start", "gevent_start"])
+@pytest.mark.parametrize("patched", [{}, {"queue": False}, {"socket": False}], ids=str)
+def test_threads_and_greenlets_ask_one_node_at_once(
+    redis_server: RedisServer, patched: dict[str, bool], start: str
+) -> None:
+    program = AT_ONCE.format(patched=patched, start=start)
+    done = subprocess.run(
+        [sys.executable, "-c", program, redis_server.url],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+MANY_ASK = """
+from gevent import monkey
+monkey.patch_all(**{patched})
+import gevent, sys
+from hashring import RingNode
+from redis import Redis
+
+sys.setswitchinterval(1e-5)
+node = RingNode(Redis.from_url(sys.argv[1]), "accounts", lock=True, ttl=120, heartbeat_interval=50)
+node.gevent_start()
+
+def ask(user):
+    for number in range(300):
+        assert node.contains("%d-%d" % (user, number))
+
+gevent.joinall([gevent.spawn(ask, user) for user in range(8)], raise_error=True)
+assert node.status.held == 2400
+assert node.status.failures == 0, node.status
+node.stop()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("patched", [{}, {"socket": False}, {"thread": False}], ids=str)
+def test_many_greenlets_take_locks_at_once(
+    redis_server: RedisServer, patched: dict[str, bool]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MANY_ASK.format(patched=patched), redis_server.url],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+LOGGING = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, logging, os, sys
+from hashring.running.loop_log import LoopLog
+from hashring.running.threads_and_greenlets import start_native_thread
+
+class Written(logging.Handler):
+    def emit(self, record):
+        text = self.format(record)
+        os.write(null, b"x")
+        if "thread" in text:
+            assert "ValueError" in text, text
+            written.append(text)
+
+sys.setswitchinterval(1e-5)
+written, ended = [], []
+null = os.open(os.devnull, os.O_WRONLY)
+logging.getLogger().addHandler(Written())
+log = LoopLog("hashring")
+
+def inner():
+    for number in range(1000):
+        try:
+            raise ValueError
+        except ValueError:
+            log.exception("of a thread")
+
+def outer():
+    # As a loop of a member's starts its listener.
+    ended.append(start_native_thread(inner, "inner"))
+    inner()
+
+ended.append(start_native_thread(outer, "outer"))
+while len(written) < 2000:
+    logging.warning("of a greenlet")
+    gevent.sleep(0)
+assert len(ended) == 2 and all(each.wait(30) for each in ended)
+print("done")
+"""
+
+
+@pytest.mark.one_server
+def test_native_threads_and_greenlets_log_at_once() -> None:
+    """A member's loop, which goes on whatever the application does, waits for no log handler."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOGGING],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")

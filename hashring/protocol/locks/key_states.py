@@ -9,6 +9,7 @@ state          meaning                                 event -> next state
 \\                                                      taken for its owner -> kept
 \\                                                      another has it -> elsewhere
 \\                                                      another has it, and will tell -> awaited
+\\                                                      not let go of yet -> releasing
 \\                                                      not taken -> free
 \\                                                      no answer -> doubted
 \\                                                      forgotten -> free
@@ -142,6 +143,7 @@ LIFE: Final = StateTable(
             _E.TAKEN_FOR_OWNER: _S.KEPT,
             _E.OF_OTHER: _S.ELSEWHERE,
             _E.WAITED_FOR: _S.AWAITED,
+            _E.STILL_OURS: _S.RELEASING,
             _E.NOT_TAKEN: _S.FREE,
             _E.UNANSWERED: _S.DOUBTED,
             _E.FORGOTTEN: _S.FREE,

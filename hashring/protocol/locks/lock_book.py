@@ -52,6 +52,7 @@ from hashring.store.command import Command
 from hashring.store.locks.commands import (
     LOCKS_A_CALL,
     Answer,
+    HeldBefore,
     HeldByOther,
     HeldOff,
     Lock,
@@ -144,10 +145,12 @@ class Doubt:
     Attributes:
         keys: they are ``doubted``.
         places: how many places within the limit are kept for them.
+        began: when the call began, in monotonic seconds.
     """
 
     keys: tuple[Key, ...]
     places: int
+    began: float = -NEVER
 
 
 class LockBook:
@@ -347,7 +350,7 @@ class LockBook:
         answered = zip(take.keys, answers, strict=True)
         if take not in self._takes:
             # Given up since, and asked about; but perhaps before it was done.
-            self._look_into([(k, a) for k, a in answered if isinstance(a, int)], now)
+            self._look_into(take, [(k, t) for k, a in answered if (t := _token(a))], now)
             return
         self._takes.remove(take)
         taken, refused = [], []
@@ -355,6 +358,8 @@ class LockBook:
             if isinstance(answer, int):
                 key.hold(answer, sent + self.config.ttl, now)
                 taken.append(key)
+            elif isinstance(answer, HeldBefore):
+                self._take_anew(key, answer.token, now)
             elif isinstance(answer, HeldByOther) and (answer.awaited or not self._own(key.point)):
                 self._leave_to_other(key, answer, now)
             else:
@@ -389,11 +394,11 @@ class LockBook:
         if take in self._takes:
             self._takes.remove(take)
             self._keys.enter(_E.UNANSWERED, *take.keys)
-            self._doubt(Doubt(take.keys, take.places), now)
+            self._doubt(Doubt(take.keys, take.places, take.began), now)
         elif take.session == self._session:
-            self._look_into([(key, None) for key in take.keys], now)
+            self._look_into(take, [(key, None) for key in take.keys], now)
 
-    def _look_into(self, late: Sequence[tuple[Key, int | None]], now: float) -> None:
+    def _look_into(self, take: Take, late: Sequence[tuple[Key, int | None]], now: float) -> None:
         """Locks may have been taken by a call that was given up, under these tokens if known."""
         free: list[Key] = []
         released: list[Key] = []
@@ -411,7 +416,7 @@ class LockBook:
             free = free[: max(0, self.limit.most - self.count)]
         if doubtful := (*released, *free):
             self._keys.enter(_E.ANSWERED_LATE, *doubtful)
-            self._doubt(Doubt(doubtful, len(doubtful)), now)
+            self._doubt(Doubt(doubtful, len(doubtful), take.began), now)
 
     def _doubt(self, doubt: Doubt, now: float) -> None:
         self._doubts.append(doubt)
@@ -799,6 +804,8 @@ class LockBook:
                 self._release_soon(now)
             elif most is not None and self.count >= most:
                 self._keys.enter(_E.NOT_TAKEN, key)
+            elif lock.age > now - doubt.began:
+                self._take_anew(key, lock.token, now)
             else:
                 # Redis rounds to milliseconds.
                 key.hold(lock.token, sent + lock.expires_in - 0.001, now)
@@ -898,6 +905,16 @@ class LockBook:
         for key in keys if self.left else ():
             self._let_go(key, now)
 
+    def _take_anew(self, key: Key, token: int, now: float) -> None:
+        """The lock is the node's, and not by the call that asked for it: let go of it first.
+
+        A failover may have brought it back. Then another node may have had the key meanwhile, and
+        what is written under this token is refused.
+        """
+        key.token, key.other = token, ""
+        self._keys.enter(_E.STILL_OURS, key)
+        self._release_soon(now)
+
     def _leave_to_other(self, key: Key, answer: HeldByOther, now: float) -> None:
         key.other = answer.holder
         lasts = answer.expires_in + 0.001
@@ -972,3 +989,10 @@ class LockBook:
             return  # Places are only kept, for calls that may need fewer: not full yet.
         self.stirred = self.stirred or not self.limit.full
         self.limit.refuse(key, point, own=self._own(point), now=now)
+
+
+def _token(answer: Answer) -> int | None:
+    """The token of a lock that is the node's, by the answer of a call that was to take it."""
+    if isinstance(answer, HeldBefore):
+        return answer.token
+    return answer if isinstance(answer, int) else None

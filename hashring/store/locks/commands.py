@@ -59,6 +59,20 @@ class HeldByOther:
 
 
 @dataclass(frozen=True)
+class HeldBefore:
+    """The lock was this session's before the call.
+
+    An earlier call took it, and its answer was lost; or a failover brought back a lock that was let
+    go of, and others may have had greater tokens since.
+
+    Attributes:
+        token: its fencing token, which need not be the greatest.
+    """
+
+    token: int
+
+
+@dataclass(frozen=True)
 class HeldOff:
     """The lock is free, and may not be taken now: Redis lost the locks of the ring.
 
@@ -70,10 +84,10 @@ class HeldOff:
     seconds: float | None
 
 
-Answer = int | HeldByOther | HeldOff | None
-"""The fencing token of a lock that is this session's now; who else has it; that nobody may take it
-now; or ``None`` when as many as allowed had been taken, and it is free, or this session's since an
-earlier call."""
+Answer = int | HeldBefore | HeldByOther | HeldOff | None
+"""The fencing token of a lock that is this session's now; that it was so before; who else has it;
+that nobody may take it now; or ``None`` when as many as allowed had been taken, and it is free, or
+this session's since an earlier call."""
 
 
 def _head(keys: RingKeys) -> tuple[Argument, Argument]:
@@ -126,7 +140,7 @@ def _answer(letter: int, new: Iterator[int], details: Iterator[Any], held_off: H
         case "n":
             return next(new)
         case "a":
-            return int(next(details))
+            return HeldBefore(int(next(details)))
         case "o" | "w" as which:
             return HeldByOther(text(next(details)), max(0, next(details)) / 1000, which == "w")
         case "h":
@@ -246,6 +260,7 @@ class Lock:
         session, node: who holds it.
         waiter: the node that waits for it; empty when none does.
         expires_in: seconds until it expires unless renewed; 0 also for what never does.
+        age: seconds since it was taken, by Redis' clock.
     """
 
     key: bytes
@@ -254,6 +269,7 @@ class Lock:
     node: str
     waiter: str
     expires_in: float
+    age: float = 0.0
 
     @property
     def taken_at(self) -> float:
@@ -273,6 +289,7 @@ def look(keys: RingKeys, *, locked: Sequence[bytes]) -> Command[dict[bytes, Lock
                 text(answer[2]),
                 text(answer[3]),
                 max(0, int(answer[4])) / 1000,
+                int(answer[5]) / 1000,
             )
             for key, answer in zip(locked, raw, strict=True)
             if answer

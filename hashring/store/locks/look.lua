@@ -1,9 +1,14 @@
 -- Who holds these locks. Writes nothing.
 --
--- Answer  for each lock {token, session, node, waiter, milliseconds left}, or {} when it is free.
-local answers = {}
+-- Answer  for each lock {token, session, node, waiter, milliseconds left, milliseconds since it was
+--         taken, which tokens tell}, or {} when it is free.
+local time, answers = redis.call('TIME'), {}
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 for i = 3, #KEYS do
   local token, session, node, waiter = read(KEYS[i])
-  answers[i - 2] = token and {token, session, node, waiter, redis.call('PTTL', KEYS[i])} or {}
+  answers[i - 2] = token and {
+    token, session, node, waiter, redis.call('PTTL', KEYS[i]),
+    math.max(0, math.floor((now - tonumber(token)) / 1000)),
+  } or {}
 end
 return answers

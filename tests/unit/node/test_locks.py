@@ -502,6 +502,63 @@ def test_the_deadline_counts_from_before_the_call(world: World) -> None:
     assert a.book.held[b"a0"].deadline == sent + 60.0
 
 
+# --- a failover that brings back what was let go of -----------------------------------------------
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_lock_that_a_failover_brought_back_is_taken_anew_under_a_greater_token(
+    world: World, answered: bool
+) -> None:
+    world.set_ring("a")
+    a, b = world.node("a", limit=3), world.node("b")
+    assert a.contains(b"b0")
+    before = world.server.copy()
+    world.now += 1
+    world.set_ring("a", "b")
+    assert not a.contains(b"b0")
+    a.loop()
+    assert b.contains(b"b0")
+    of_other = world.token(b"b0")
+    world.set_ring("a")
+    assert not b.contains(b"b0")
+    b.loop()
+    world.now += 1
+    world.server.restore(before)
+    assert world.token(b"b0") < of_other
+    if answered:
+        assert not a.contains(b"b0")
+        assert a.book.busy(b"b0")  # `hold` waits for it.
+        assert a.loop() == ["locks_release"]
+    else:
+        a.interrupt(a.take(b"b0"), reached=True)
+        assert a.loop() == ["locks_look", "locks_release"]
+    assert a.contains(b"b0")
+    assert a.book.held[b"b0"].token == world.token(b"b0") > of_other
+    assert a.book.count == 1
+
+
+def test_what_waits_for_a_lock_that_a_failover_brought_back_is_told_that_it_is_free(
+    world: World,
+) -> None:
+    world.set_ring("a")
+    a = world.node("a")
+    assert a.contains(b"b0")
+    before = world.server.copy()
+    world.set_ring("a", "b")
+    assert not a.contains(b"b0")
+    a.loop()
+    world.now += 1
+    world.server.restore(before)
+    b = world.node("b")
+    assert not b.contains(b"b0")
+    world.set_ring("a", tell="a")
+    assert not a.contains(b"b0")
+    a.loop()
+    b.loop()
+    assert b.contains(b"b0")
+    assert not a.contains(b"b0")
+
+
 # --- answers that are lost ----------------------------------------------------------------------
 
 
