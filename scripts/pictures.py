@@ -413,6 +413,7 @@ HANDOFF_BESIDE = (
     "protocol/machine.py",
     "protocol/silent_subscription.py",
     "running/callback_turns.py",
+    "running/loop_log.py",
     "running/threads_and_greenlets.py",
 )
 
