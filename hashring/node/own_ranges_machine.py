@@ -223,7 +223,12 @@ class OwnRangesMachine(NodeMachine):
         if self.sight is SightState.DEAF:
             self._see(SightEvent.HEARD)
         mine, stamp = self.stamp, news.change.stamp
-        if mine is None or (stamp.at <= mine.at and stamp.epoch <= mine.epoch):
+        if mine is None:
+            return
+        # Each change has a greater number, and Redis' clock may be set back; where Redis has lost
+        # the ring, the numbers begin anew.
+        lost_since = stamp.at < int(self.history or 0)
+        if stamp.at <= mine.at and (stamp.epoch <= mine.epoch or lost_since):
             return  # From before the newest statement.
         self.stamp = stamp
         self.near = self.near.after(news)

@@ -42,7 +42,12 @@ class Simulator(ABC, Generic[H, W]):
         recovery, rest = self.patience(history)  # type: ignore[arg-type]
         world.run(history.faults_end)
         world.heal()
-        self.recover(world, max(history.faults_end, world.late_until) + recovery)
+        until = max(history.faults_end, world.late_until) + recovery
+        self.recover(world, until)
+        while world.late_until + recovery > until:
+            # One that was paused when it was to leave has come back later.
+            until = world.late_until + recovery
+            self.recover(world, until)
         for rule in world.rules:
             rule.healed(world)
         world.run(world.now + rest)

@@ -286,6 +286,16 @@ def test_a_message_from_after_a_failover_to_a_slower_clock_counts() -> None:
     assert hand.own_length() == 700
 
 
+def test_a_message_from_before_redis_lost_the_ring_is_dropped_whatever_its_number() -> None:
+    hand = NearHand()
+    hand.live()
+    lost = hand.next_stamp()
+    hand.answer(hand.beat_due(), history=str(lost.at))
+    hand.length = 700
+    hand.tell_near(ChangeKind.JOIN, replace(lost, epoch=lost.epoch + 9, at=lost.at - 1))
+    assert hand.own_length() == 1000
+
+
 def test_a_message_shows_that_the_subscription_is_alive() -> None:
     hand = NearHand()
     hand.live()

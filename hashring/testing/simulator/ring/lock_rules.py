@@ -45,6 +45,9 @@ from hashring.testing.simulator.virtual_time import NEVER
 
 GONE: Final = (0, "", 0.0)
 
+KNOWN_HISTORY: Final = 9
+"""Which argument of a heartbeat is the history of the ring that the node knows."""
+
 SETTLED: Final = RECOVERY + 2 * TTL
 """Seconds from the end of all faults until every key is held at the latest.
 
@@ -143,7 +146,8 @@ class Sole(LockWatch):
         terms = world.history.locks
         assert terms is not None
         if isinstance(reply, BeatReply) and reply.status in (BeatStatus.OK, BeatStatus.DRAINED):
-            knew = process.history
+            # What its node knew when it sent this, which may be long ago.
+            knew = command.arguments[KNOWN_HISTORY]
             if knew not in ("", reply.history) or world.now > self._emptied_at + terms.ttl:
                 self._unaware = False
         before, self._standing = self._standing, world.locks()
