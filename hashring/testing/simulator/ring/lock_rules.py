@@ -45,9 +45,6 @@ from hashring.testing.simulator.virtual_time import NEVER
 
 GONE: Final = (0, "", 0.0)
 
-KNOWN_HISTORY: Final = 9
-"""Which argument of a heartbeat is the history of the ring that the node knows."""
-
 SETTLED: Final = RECOVERY + 2 * TTL
 """Seconds from the end of all faults until every key is held at the latest.
 
@@ -146,8 +143,8 @@ class Sole(LockWatch):
         terms = world.history.locks
         assert terms is not None
         if isinstance(reply, BeatReply) and reply.status in (BeatStatus.OK, BeatStatus.DRAINED):
-            # What its node knew when it sent this, which may be long ago.
-            knew = command.arguments[KNOWN_HISTORY]
+            # It may have been sent before its node knew that.
+            knew = process.history if world.sent_at >= process.history_at else ""
             if knew not in ("", reply.history) or world.now > self._emptied_at + terms.ttl:
                 self._unaware = False
         before, self._standing = self._standing, world.locks()

@@ -111,6 +111,9 @@ sweeps it within a quarter of a heartbeat of that.
 REST: Final = 2 * HEARTBEAT
 """For how long nothing must change after that."""
 
+EXPECTED_TAG: Final = 6
+"""Which argument of a heartbeat is the tag of the ring at which alone it joins, after a ``=``."""
+
 _ACCEPTED: Final = (BeatStatus.OK, BeatStatus.DRAINED)
 
 # Scores have microseconds, and Redis time in seconds is a float.
@@ -484,7 +487,9 @@ class Placement(RingRule):
             and process.alive
             and "j" in str(command.arguments[2])
             and not reply.stayed
+            # One that was sent before the last look names the ring of an earlier one.
             and reply.before != self._looked[label]
+            and command.arguments[EXPECTED_TAG] != f"={reply.before}"
         ):
             raise self.broken(
                 world,

@@ -49,6 +49,8 @@ class RingProcess(Process):
         """Whether it has been stopped, and started again."""
         self.history = ""
         """The history of the ring that its node was told of last, be it before a stop."""
+        self.history_at = NEVER
+        """True time at which it was told of another one."""
         terms = world.history.locks
         self.user = None if terms is None else User(self, terms)
 
@@ -124,8 +126,9 @@ class RingProcess(Process):
         machine = self.machine
         if isinstance(outcome, BeatReply) and outcome.status in (BeatStatus.OK, BeatStatus.DRAINED):
             here = machine.state in (NodeState.JOINING, NodeState.FENCED, *RENEWING)
-            if here and call.command.arguments[1] == machine.session:
-                self.history = outcome.history
+            of_this = here and call.command.arguments[1] == machine.session
+            if of_this and outcome.history != self.history:
+                self.history, self.history_at = outcome.history, self.world.now
         if isinstance(outcome, BeatReply) and outcome.status is BeatStatus.OK:
             if call.sent >= self.renewed_sent:
                 self.renewed = members_of(call.command, outcome)
