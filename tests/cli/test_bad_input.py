@@ -317,6 +317,7 @@ def test_an_argument_that_is_not_utf_8(redis_server: RedisServer) -> None:
         assert done.returncode == 2
         assert "cannot be encoded as UTF-8" in done.stderr
         assert "Traceback" not in done.stderr
+        assert "as bytes" not in done.stderr
 
 
 @pytest.mark.parametrize(
