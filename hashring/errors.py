@@ -379,17 +379,26 @@ class MemberForked(NodeStateError):
 
 
 class UnknownMemberError(HashringError, LookupError):
-    """A member that is not in the group."""
+    """A member that is not in the group.
 
-    def __init__(self, member: str, members: Iterable[str] = ()) -> None:
+    Args:
+        member: its name.
+        members: those that are there, of which those with names near it are suggested.
+        listed_by: what else lists them.
+    """
+
+    def __init__(
+        self, member: str, members: Iterable[str] = (), *, listed_by: str = "its status"
+    ) -> None:
         self.member = member
-        near = get_close_matches(member, members)
+        self.members = tuple(members)
+        near = get_close_matches(member, self.members)
         super().__init__(
             f"{member!r} is not a member of the group; "
             + (
                 f"did you mean {' or '.join(map(repr, near))}?"
                 if near
-                else "its status lists the members, and mind that names are case-sensitive"
+                else f"{listed_by} lists the members, and mind that names are case-sensitive"
             )
         )
 

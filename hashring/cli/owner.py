@@ -16,7 +16,7 @@ from hashring.cli.key_file import BadLines, read_keys
 from hashring.core.hashing import key_bytes
 from hashring.core.printable import printable
 from hashring.core.ring import Ring
-from hashring.errors import EmptyRingError
+from hashring.errors import EmptyRingError, KeyValueError
 from hashring.store.ring.node_reports import node_facts, ring_algorithm, told_zones
 
 _BATCH: Final = 1000  # keys whose answers are written in one call
@@ -58,7 +58,7 @@ def command(
     from_stdin = keys == ("-",)
     if not from_stdin:
         for key in keys:
-            key_bytes(key)
+            _check(key)
     with connected(settings) as connection:
         snapshot = connection.snapshot()
     ring = snapshot.ring(ring_algorithm(snapshot, algorithm, settings.wire))
@@ -74,6 +74,24 @@ def command(
         click.echo("\n".join(batch))
     bad.finish()
     return 1 if bad.count else None
+
+
+def _check(key: str) -> None:
+    """Refuse an argument that is no key, with a remedy for whoever types it.
+
+    Raises:
+        KeyValueError: it is empty, or not UTF-8.
+    """
+    try:
+        key_bytes(key)
+    except KeyValueError as error:
+        if not key:
+            raise
+        raise KeyValueError(
+            key,
+            "cannot be encoded as UTF-8: this command takes UTF-8 text only (in Python, owner() of "
+            "a node takes any bytes)",
+        ) from error
 
 
 def _as_text(

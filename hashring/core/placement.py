@@ -132,21 +132,16 @@ def balanced_cuts(
             ``count`` points less than it should own then.
         uneven: cut ranges of different lengths: the first is twice as long as the last.
     """
-    # Largest first, by size and start.
-    largest = {
-        name: [(-length, start) for start, length in spans]
-        for name, spans in owned.items()
-        if spans
-    }
-    for sizes in largest.values():
-        heapq.heapify(sizes)
+    # Largest first, by size and start; of those that are cut only, since most are not.
+    largest: dict[str, list[tuple[int, int]]] = {}
 
     # Furthest above its target first; ties by name and start, so that the same ring gives the
     # same points.
     total = points + count
     busiest = [
-        (RING_SIZE * len(sizes) / total + sum(negative for negative, _ in sizes), name)
-        for name, sizes in largest.items()
+        (RING_SIZE * len(spans) / total - sum([length for _, length in spans]), name)
+        for name, spans in owned.items()
+        if spans
     ]
     heapq.heapify(busiest)
 
@@ -158,6 +153,9 @@ def balanced_cuts(
         # As long as the joiner lacks something, somebody has more than the fair share, and so a
         # range of more than RING_SIZE / total points: there is always something to cut.
         below, name = busiest[0]
+        if name not in largest:
+            largest[name] = [(-length, start) for start, length in owned[name]]
+            heapq.heapify(largest[name])
         negative, start = largest[name][0]
         size = -negative
         cut = min(int(missing * part / left), size - 1)

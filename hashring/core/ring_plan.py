@@ -20,6 +20,7 @@ from hashring.core.placement import (
     random_points,
 )
 from hashring.core.replica_ranges import replica_lengths
+from hashring.core.resizing import Resizing
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import Balance, balance
 from hashring.core.value_checks import check_node_name
@@ -180,14 +181,15 @@ def reweighed_ring(
     Raises:
         ConfigError: there are not that many free points.
     """
-    for node, weight in weights.items():
-        if node in ring:
-            shape = shapes[node]
-            count = points_of_weight(
-                shape.n_replicas, shape.own_weight if weight is None else weight
-            )
-            ring = resized_ring(ring, node, count, rng_for(node), shape.placement)
-    return ring
+    weighed = {node: weight for node, weight in weights.items() if node in ring}
+    if not weighed:
+        return ring
+    resizing = Resizing(ring)
+    for node, weight in weighed.items():
+        shape = shapes[node]
+        count = points_of_weight(shape.n_replicas, shape.own_weight if weight is None else weight)
+        resizing.resize(node, count, rng_for(node), shape.placement)
+    return resizing.ring()
 
 
 def resized_ring(ring: Ring, node: str, count: int, rng: Random, placement: str = "random") -> Ring:

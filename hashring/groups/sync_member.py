@@ -258,8 +258,7 @@ class SyncMember(BaseMember):
 def _mailbox(backend: Backend) -> tuple[Inbox, Callable[[PartitionChange | None], None]]:
     """An inbox of the backend's, and what any thread may put into it with."""
     inbox = backend.inbox()
-    put = _if_there(inbox.put)
-    return inbox, lambda change: put(END if change is None else change)
+    return inbox, lambda change: inbox.put(END if change is None else change)
 
 
 def _if_there(do: Callable[..., None]) -> Callable[..., None]:

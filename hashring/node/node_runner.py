@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from hashring.errors import HashringError, StoreError
 from hashring.node.node_log import NodeLog
@@ -19,6 +19,9 @@ from hashring.store.client_errors import is_of_libraries
 from hashring.store.interface import Store, Subscription
 
 logger = LoopLog("hashring")
+
+_LOOK: Final = 1.0
+"""Seconds between two looks of one who waits whether the loop can still end."""
 
 
 @dataclass
@@ -106,6 +109,26 @@ class Runner(Loop):
             # Nobody can tell a greenlet that is about to begin the loop from any other.
             return not self.backend.greenlets() and current != self._maker
         return current != self._self and self.backend.may_wait()
+
+    def gone(self) -> bool:
+        """Whether the loop will never go on, nor end: its greenlet's thread or hub is no more."""
+        return self.backend.gone() and not self.ended.wait(0)
+
+    def wait(self) -> None:
+        """Wait until the loop has ended, or will never go on."""
+        while not self.gone() and not self.ended.wait(_LOOK):
+            pass
+
+    def bury(self) -> None:
+        """In place of a loop that will never go on: end its subscription, and let go who waits."""
+        self._listening = 0
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.end()
+        for latch in (self.settled, self.ended):
+            # A destroyed hub waits for nothing; waits in other threads are over before it is told.
+            with suppress(AttributeError, ValueError):
+                latch.set()
 
     def cancel(self) -> bool:
         """Keep the loop from beginning; false when it has begun."""

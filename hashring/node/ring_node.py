@@ -132,7 +132,9 @@ class RingNode(Node):
 
         Works monkey-patched or not. Not patched, calls to Redis are made in threads of gevent's
         pool, and the hub is never blocked by them. The hub must run until :meth:`stop` has
-        returned: a thread that stops the node of another thread's hub waits for that hub.
+        returned: a thread that stops the node of another thread's hub waits for that hub. When
+        that thread has ended, or the hub was destroyed, the node no longer renews its points, and
+        expires; ``stop()`` and the next start then make its calls to Redis in their own thread.
 
         Raises:
             RedisUnavailable, RedisRefused, NodeStateError, NodeForked: see :meth:`start`.
@@ -196,11 +198,14 @@ class RingNode(Node):
             # What ran the loop is gone, and with it who could say that the node has left.
             return
         runner.stop(stay=stay)
-        if runner.may_wait() and not self._is_interrupted(runner):
-            runner.ended.wait()
-            if self._forget_runner(runner) and self._machine.state not in ENDED:
-                # Its greenlet was killed before it had left.
-                self._stop_by_hand(stay=stay)
+        waits = runner.may_wait() and not self._is_interrupted(runner)
+        if waits:
+            runner.wait()
+        if runner.gone():
+            self._stop_by_hand(stay=stay, gone=runner)
+        elif waits and self._forget_runner(runner) and self._machine.state not in ENDED:
+            # Its greenlet was killed before it had left.
+            self._stop_by_hand(stay=stay)
 
     gevent_stop = stop
 
@@ -549,6 +554,8 @@ class RingNode(Node):
             stops: how often stop() had been called when the start began. A signal handler may
                 have called it since, when there was no runner to tell.
         """
+        if (last := self._runner) is not None and last.gone():
+            backend.call(partial(self._stop_by_hand, gone=last))
         with self._driving:
             if self._runner is not None and not self._runner.ended.wait(0):
                 raise NodeStateError(
@@ -616,10 +623,19 @@ class RingNode(Node):
                 self._store.close()
             return True
 
-    def _stop_by_hand(self, *, stay: bool = False) -> None:
-        """Leave the ring when no loop runs: after heartbeats by hand, or not at all."""
+    def _stop_by_hand(self, *, stay: bool = False, gone: Runner | None = None) -> None:
+        """Leave the ring when no loop runs: after heartbeats by hand, or not at all.
+
+        Args:
+            gone: what ran the node, and will never go on.
+        """
         failures: list[StoreError] = []
-        self._by_hand(lambda: self._leave_by_hand(failures, stay=stay))
+        # In one: another thread must not start the node before it has left.
+        with self._driving:
+            if gone is None or self._forget_runner(gone):
+                self._by_hand(lambda: self._leave_by_hand(failures, stay=stay))
+        if gone is not None:
+            gone.bury()
         # Later: a signal handler may have interrupted a log handler, and wait for its turn.
         for error in failures:
             logger.warning("hashring %s: %s; it expires by itself", self.name, error)
@@ -658,6 +674,11 @@ class RingNode(Node):
         while not request.latch.wait(1.0):
             if runner.ended.wait(0.001) or sys.is_finalizing():
                 raise NodeStateError(f"node {self.name!r} has stopped")
+            if runner.gone():
+                raise NodeStateError(
+                    f"node {self.name!r} runs no more: the thread of its greenlets has ended, or "
+                    "their hub was destroyed. Call stop(), or start it again"
+                )
         if request.error is not None:
             raise request.error
 
@@ -790,9 +811,16 @@ def _leave_at_exit() -> None:
         if isinstance(node, RingNode) and (runner := node._part()) is not None
     ]
     deadline = monotonic() + _PATIENCE_AT_EXIT
+    gone = []
     for node, runner in leaving:
-        if runner.may_wait() and runner.ended.wait(max(0.0, deadline - monotonic())):
+        if runner.gone():
+            gone.append((node, runner))
+        elif runner.may_wait() and runner.ended.wait(max(0.0, deadline - monotonic())):
             node._forget_runner(runner)
+    for number, (node, runner) in enumerate(gone):
+        # Where Redis does not answer, the first finds out for all.
+        if number == 0 or monotonic() < deadline:
+            node._stop_by_hand(gone=runner)
 
 
 atexit.register(_leave_at_exit)

@@ -33,7 +33,7 @@ class Inbox(Protocol):
     """The inbox of a loop. ``put`` never blocks, and is safe in a signal handler."""
 
     def put(self, item: Any) -> None:
-        """Add an item; any thread may."""
+        """Add an item; any thread may. Nobody gets it where a hub was destroyed."""
 
     def get(self, timeout: float) -> Any:
         """The next item; ``None`` when none came within ``timeout`` seconds."""
@@ -298,6 +298,9 @@ class GeventBackend:
         return _forward(self._gevent, error)
 
     def abandon(self) -> None:
+        # They do not live on where their thread or hub was over before, and cannot be killed.
+        if self.gone():
+            return
         for greenlet in self._spawned:
             self._gevent.kill(greenlet)
 
@@ -346,7 +349,10 @@ class _Home:
         if not self._loop.ptr:
             return True
         # Patched, it is a greenlet's, which ends before the hub.
-        return not threads_are_greenlets() and not self._owner.is_alive()
+        if threads_are_greenlets() or self._owner.is_alive():
+            return False
+        # The main thread counts as ended when the program does, and its hub still runs then.
+        return threading.current_thread() is not self._owner
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Run it in the hub: nothing of gevent's but this may be called from other threads.
@@ -395,10 +401,16 @@ class _GeventInbox:
         self._empty = gevent.queue.Empty
 
     def put(self, item: Any) -> None:
-        if self._home.is_elsewhere():
-            self._home.run(self._queue.put_nowait, item)
-        else:
-            self._queue.put_nowait(item)
+        try:
+            if self._home.is_elsewhere():
+                self._home.run(self._queue.put_nowait, item)
+            else:
+                self._queue.put_nowait(item)
+        except (AttributeError, ValueError):
+            # The hub may be destroyed at any moment, also after a look at it. Where it was the
+            # caller's own, gevent finds that it has no loop.
+            if not self._home.is_gone():
+                raise
 
     def get(self, timeout: float) -> Any:
         try:

@@ -28,6 +28,10 @@ _DATABASE: Final = "name a database that the server has: 0, if it is one of a Re
 _CERTIFICATE: Final = (
     "name the file of the authority (ssl_ca_certs), and a host that the certificate is for"
 )
+_OWN_CERTIFICATE: Final = (
+    "the server asks its clients for a certificate: name the files of yours (ssl_certfile, "
+    "ssl_keyfile)"
+)
 _NO_REDIS: Final = "check host and port: no Redis or Valkey server answers there"
 _CLUSTER: Final = (
     "this server is one of a Redis Cluster, and the ring is on another: use a client of the "
@@ -76,6 +80,7 @@ _PHRASES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("DB index is out of range", RedisRefused, _DATABASE),
     ("SELECT is not allowed in cluster mode", RedisRefused, _DATABASE),
     ("CERTIFICATE_VERIFY_FAILED", RedisUnavailable, _CERTIFICATE),
+    ("CERTIFICATE_REQUIRED", RedisUnavailable, _OWN_CERTIFICATE),
     ("max number of clients reached", RedisUnavailable, "raise maxclients, or use fewer clients"),
 )
 

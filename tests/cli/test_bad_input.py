@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 from redis import Redis
 
 from hashring import PartitionGroup, RingNode
 from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Done, Run, ending, finished, line_with, put, spawn, until
 from tests.conftest import ROOT
+from tests.tls import tls_in_front_of
 
 COMMANDS = (
     ("print",),
@@ -53,6 +56,49 @@ def said(done: Done) -> str:
 def tcp() -> Iterator[RedisServer]:
     with RedisServer(port=0) as server:
         yield server
+
+
+@pytest.fixture
+def tls() -> tuple[trustme.CA, ssl.SSLContext]:
+    """An authority, and what a server of its own speaks TLS with."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return authority, context
+
+
+def test_a_port_without_tls_that_tls_is_spoken_to(run: Run, tcp: RedisServer) -> None:
+    """The server says nothing: it waits for the end of what it takes for a command."""
+    url = tcp.url.replace("redis:", "rediss:") + "?socket_connect_timeout=0.2"
+    assert said(run("nodes", url=url, status=3)).endswith(
+        "did not answer in time; if the port is one without TLS, give redis:// in the URL"
+    )
+
+
+def test_a_port_with_tls_that_none_is_spoken_to(
+    run: Run, redis_server: RedisServer, tls: tuple[trustme.CA, ssl.SSLContext]
+) -> None:
+    with tls_in_front_of(redis_server.socket, tls[1]) as port:
+        line = said(run("nodes", url=f"redis://127.0.0.1:{port}", status=3))
+    assert line.endswith(
+        "check host, port and that Redis runs; "
+        "if the port is one with TLS, give rediss:// in the URL"
+    )
+
+
+def test_a_server_that_asks_for_a_certificate(
+    run: Run, redis_server: RedisServer, tls: tuple[trustme.CA, ssl.SSLContext], tmp_path: Path
+) -> None:
+    authority, context = tls
+    trusted = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(trusted))
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with tls_in_front_of(redis_server.socket, context) as port:
+        url = f"rediss://127.0.0.1:{port}?ssl_ca_certs={trusted}"
+        assert "certificate" in (line := said(run("nodes", url=url, status=3)))
+    assert "ssl_certfile" in line
+    assert "without TLS" not in line
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
@@ -271,6 +317,7 @@ def test_an_argument_that_is_not_utf_8(redis_server: RedisServer) -> None:
         assert done.returncode == 2
         assert "cannot be encoded as UTF-8" in done.stderr
         assert "Traceback" not in done.stderr
+        assert "as bytes" not in done.stderr
 
 
 @pytest.mark.parametrize(

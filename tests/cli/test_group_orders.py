@@ -94,7 +94,13 @@ def test_a_member_drains_and_weighs_itself(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("drain", "orders", "c"), "'c' is not a member of the group"),
+        (
+            ("drain", "orders", "c"),
+            "'c' is not a member of the group; hashring group show orders lists",
+        ),
+        (("undrain", "orders", "c"), "hashring group show orders lists the members, and mind"),
+        (("weight", "orders", "c", "2"), "hashring group show orders lists the members, and mind"),
+        (("drain", "orders", "c", "--plan"), "hashring group show orders lists the members, and"),
         (("drain", "orders", "a", "--for", "soon"), "for='soon': give a time such as 90s, 30m"),
         (("drain", "orders", "a", "--for", "0"), "for=0.0: give a positive number of seconds"),
         (("weight", "orders", "a", "much"), "weight='much': give a number above 0, or own"),

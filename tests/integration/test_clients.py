@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +44,7 @@ from hashring.store.loop_store import LoopStore
 from hashring.store.own_connections import derive
 from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, eventually, know_their_ranges
+from tests.tls import tls_in_front_of
 
 KEYS = [f"key-{number}" for number in range(2000)]
 FAST = {"ttl": 2.0, "heartbeat_interval": 0.4}
@@ -134,52 +134,6 @@ def test_asyncio_clients(redis_server: RedisServer, package: Any) -> None:
 
 
 # --- TLS --------------------------------------------------------------------------------------
-
-
-@contextmanager
-def tls_in_front_of(path: Path, context: ssl.SSLContext) -> Iterator[int]:
-    """A port where TLS ends, and what is in it goes on to the unix socket."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    sockets: list[socket.socket] = [listener]
-    threads: list[threading.Thread] = []
-
-    def pump(source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                target.sendall(data)
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def serve() -> None:
-        while True:
-            try:
-                raw, _ = listener.accept()
-            except OSError:
-                return
-            try:
-                outside = context.wrap_socket(raw, server_side=True)
-            except OSError:
-                raw.close()
-                continue
-            inside = socket.socket(socket.AF_UNIX)
-            inside.connect(str(path))
-            sockets.extend((outside, inside))
-            for pair in ((outside, inside), (inside, outside)):
-                threads.append(threading.Thread(target=pump, args=pair))
-                threads[-1].start()
-
-    threads.append(threading.Thread(target=serve))
-    threads[0].start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        for each in sockets:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-        for thread in threads:
-            thread.join()
 
 
 def test_a_tls_url(redis_server: RedisServer, tmp_path: Path) -> None:

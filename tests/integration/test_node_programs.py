@@ -128,3 +128,211 @@ def test_a_program_ends_though_redis_does_not_answer(
             process.kill()
     assert process.returncode == 0
     assert "Traceback" not in error
+
+
+OUTLIVES_ITS_HUB = """
+import threading
+import gevent
+
+def work():
+    node.gevent_start()
+    while not node.contains("key"):
+        gevent.sleep(0.01)
+    {end}
+
+{run}
+{act}
+print(node.state.value, client.zcard("ends"), client.keys("*:lock:*"))
+"""
+
+THREAD = "thread = threading.Thread(target=work)\nthread.start()\nthread.join()"
+
+# A patched thread is a greenlet of the main thread's hub; this one has a hub of its own.
+NATIVE_THREAD = """
+over = monkey.get_original("_thread", "allocate_lock")()
+over.acquire()
+
+def work_natively():
+    try:
+        work()
+    finally:
+        over.release()
+
+monkey.get_original("_thread", "start_new_thread")(work_natively, ())
+over.acquire()
+"""
+
+DESTROY = "gevent.get_hub().destroy(destroy_loop=True)"
+
+HUBS = {
+    "ended": ("", THREAD, "pass"),
+    "destroyed": ("", THREAD, DESTROY),
+    "destroyed-here": ("", "work()", DESTROY),
+    "destroyed-patched": (PATCHED, NATIVE_THREAD, DESTROY),
+}
+
+
+def outlived(hub: str, act: str, server: RedisServer) -> tuple[str, str]:
+    """What a program prints whose node has lost its hub, and what it says that is wrong."""
+    head, run, end = HUBS[hub]
+    program = head + HEAD + OUTLIVES_ITS_HUB.format(run=run, end=end, act=act)
+    with begun(program, server) as process:
+        try:
+            out, error = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert process.returncode == 0, error
+    # gevent itself says so of the call that waited in a thread of its pool.
+    said = [line for line in error.splitlines() if "Error" in line and "worker thread" not in line]
+    return out, "\n".join(said)
+
+
+@pytest.mark.parametrize("hub", HUBS)
+def test_stop_leaves_in_place_of_greenlets_whose_hub_is_gone(
+    redis_server: RedisServer, client: Redis, hub: str
+) -> None:
+    """Nobody is left who could be told to."""
+    assert outlived(hub, "node.stop()\nnode.stop()", redis_server) == ("stopped 0 []\n", "")
+    assert client.pubsub_channels("*ends*") == []
+
+
+@pytest.mark.parametrize("start", ["start", "gevent_start", "heartbeat"])
+@pytest.mark.parametrize("hub", HUBS)
+def test_a_node_whose_hub_is_gone_may_be_started_again(
+    redis_server: RedisServer, client: Redis, hub: str, start: str
+) -> None:
+    begin = "node.stop()\nnode.heartbeat()" if start == "heartbeat" else f"node.{start}()"
+    act = f"{begin}\nassert node.contains('key')\nnode.stop()"
+    assert outlived(hub, act, redis_server) == ("stopped 0 []\n", "")
+
+
+@pytest.mark.parametrize("hub", HUBS)
+def test_a_node_whose_hub_is_gone_leaves_when_its_program_ends(
+    redis_server: RedisServer, client: Redis, hub: str
+) -> None:
+    out, said = outlived(hub, "", redis_server)
+    assert (out.split()[:2], said) == (["live", "16"], "")
+    assert client.zcard("ends") == 0
+    assert client.keys("*:lock:*") == []
+
+
+@pytest.mark.parametrize("hub", HUBS)
+def test_what_asks_a_loop_whose_hub_is_gone_says_so(redis_server: RedisServer, hub: str) -> None:
+    act = """
+node.weight = 2
+try:
+    node.heartbeat()
+except Exception as error:
+    print(error)
+node.stop()
+"""
+    out, said = outlived(hub, act, redis_server)
+    assert "runs no more: the thread of its greenlets has ended, or their hub was destroyed" in out
+    assert (out.splitlines()[-1], said) == ("stopped 0 []", "")
+
+
+@pytest.mark.parametrize("hub", HUBS)
+def test_a_child_inherits_nothing_of_a_node_whose_hub_is_gone(
+    redis_server: RedisServer, hub: str
+) -> None:
+    act = """
+import os
+if (child := os.fork()) == 0:
+    os.write(1, b"inherited" if node.inherited else b"not inherited")
+    os._exit(0)
+os.waitpid(child, 0)
+node.stop()
+print()
+"""
+    expected = ("inherited\nstopped 0 []\n", "")
+    assert outlived(hub, act, redis_server) == expected
+
+
+ENDS_MEANWHILE = """
+import threading, time
+import gevent
+
+begun = threading.Event()
+
+def work():
+    node.gevent_start()
+    assert node.contains("key")
+    begun.set()
+    # The hub does not run any more: nobody hears of the stop.
+    while node.contains("key"):
+        time.sleep(0.01)
+    {end}
+
+threading.Thread(target=work).start()
+begun.wait()
+node.stop()
+print(node.state.value, client.zcard("ends"), client.keys("*:lock:*"))
+"""
+
+
+@pytest.mark.parametrize("end", ["pass", DESTROY], ids=["ended", "destroyed"])
+def test_stop_does_not_wait_for_a_hub_that_goes_meanwhile(
+    redis_server: RedisServer, end: str
+) -> None:
+    with begun(HEAD + ENDS_MEANWHILE.format(end=end), redis_server) as process:
+        try:
+            out, error = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert (out, process.returncode) == ("stopped 0 []\n", 0), error
+
+
+STARTS_IN_TURN = """
+import threading
+import gevent
+
+def work():
+    node.gevent_start()
+    while not node.contains("key"):
+        gevent.sleep(0.01)
+
+# The system gives a thread the number of one that has ended.
+for each in (work, work, node.stop):
+    thread = threading.Thread(target=each)
+    thread.start()
+    thread.join()
+print(node.state.value, client.zcard("ends"), client.keys("*:lock:*"))
+"""
+
+
+def test_one_thread_after_the_other_may_start_a_node_with_greenlets_of_its_own(
+    redis_server: RedisServer,
+) -> None:
+    with begun(HEAD + STARTS_IN_TURN, redis_server) as process:
+        try:
+            out = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert out == ("stopped 0 []\n", "")
+
+
+ASKS_AT_ITS_END = """
+import atexit
+
+def ask():
+    # Its greenlets still run, since the program lets them.
+    assert node.contains("another key")
+    node.heartbeat()
+    node.stop()
+    print(node.state.value, flush=True)
+
+# Before the node's own.
+atexit.register(ask)
+node.gevent_start()
+"""
+
+
+def test_greenlets_of_the_main_thread_are_there_until_the_program_has_ended(
+    redis_server: RedisServer,
+) -> None:
+    with begun(HEAD + ASKS_AT_ITS_END, redis_server) as process:
+        try:
+            out = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert out == ("stopped\n", "")

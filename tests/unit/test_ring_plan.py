@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hashring import Ring
+from hashring.core.placement import PLACEMENTS, points_of_weight
 from hashring.core.ring_plan import (
     NodeShape,
     planned_counts,
     planned_ring,
+    resized_ring,
     reweighed_ring,
     ring_plan,
     usual_replicas,
@@ -72,6 +79,78 @@ def test_a_plan_of_another_weight_is_what_an_order_of_it_does(weight: float) -> 
     shapes = {"a": NodeShape(3, placement="balanced"), "b": NodeShape(2)}
     planned = planned_ring(ring, weights={"a": weight}, shapes=shapes, rng_for=random.Random)
     assert planned == reweighed_ring(ring, {"a": weight}, shapes, random.Random)
+
+
+class Crowding(random.Random):
+    """Often draws points where others are."""
+
+    def randrange(self, *arguments: Any) -> int:
+        drawn = super().randrange(*arguments)
+        return drawn % 32 if self.random() < 0.5 else drawn
+
+
+NAMES = ("a", "b", "c", "\uffee", "\U0001f600")
+POINTS = st.one_of(
+    st.integers(0, 31), st.integers(0, 2**32 - 1), st.integers(2**32 - 32, 2**32 - 1)
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(NAMES), st.sets(POINTS, min_size=1, max_size=8), min_size=1),
+    st.permutations(NAMES),
+    st.lists(
+        st.tuples(
+            st.one_of(st.none(), st.floats(0.1, 4.0)),
+            st.integers(1, 8),
+            st.sampled_from(PLACEMENTS),
+        ),
+        max_size=len(NAMES),
+    ),
+)
+def test_orders_about_many_nodes_do_what_one_after_the_other_does(
+    points: Mapping[str, set[int]],
+    names: list[str],
+    ordered: list[tuple[float | None, int, str]],
+) -> None:
+    ring = after = Ring(points)
+    weights = {name: weight for name, (weight, _, _) in zip(names, ordered, strict=False)}
+    shapes = {
+        name: NodeShape(n_replicas, 1.5, placement)
+        for name, (_, n_replicas, placement) in zip(names, ordered, strict=False)
+    }
+    for name, weight in weights.items():
+        if name in ring:
+            count = points_of_weight(shapes[name].n_replicas, 1.5 if weight is None else weight)
+            after = resized_ring(after, name, count, Crowding(name), shapes[name].placement)
+    found = reweighed_ring(ring, weights, shapes, Crowding)
+    assert found == after
+    assert list(found.replicas()) == list(after.replicas())
+    assert found.fingerprint == after.fingerprint
+
+
+def calls_to_reweigh(nodes: int) -> int:
+    """How many calls of Python functions it takes to reweigh all of so many nodes."""
+    draw = random.Random(nodes)
+    ring = Ring({f"n{number}": draw.sample(range(2**32), 16) for number in range(nodes)})
+    weights = {node: draw.choice([0.5, 1.5]) for node in ring.nodes}
+    shapes = dict.fromkeys(ring.nodes, NodeShape(16))
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        reweighed_ring(ring, weights, shapes, random.Random)
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_orders_about_twice_as_many_nodes_are_about_twice_as_much_work() -> None:
+    assert calls_to_reweigh(80) < 2.5 * calls_to_reweigh(40)
 
 
 def test_a_plan_refuses_for_a_node_that_stays_a_weight_that_no_order_may_give() -> None:

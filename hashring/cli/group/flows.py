@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from hashring.cli.connection import Connection
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
-from hashring.errors import ConfigError, GroupFormatError, WrongKeyType
+from hashring.errors import ConfigError, GroupFormatError, UnknownMemberError, WrongKeyType
+from hashring.health import command_line
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_changes import change
 from hashring.store.discovery import discover
@@ -49,6 +51,16 @@ def every_standing(
             else:
                 if state is not None:  # else it went away since
                     yield name, (state, reading)
+
+
+@contextmanager
+def members_listed(group: str) -> Iterator[None]:
+    """The error about an unknown member names the command that lists those of the group."""
+    try:
+        yield
+    except UnknownMemberError as error:
+        command = command_line("group show", group)
+        raise UnknownMemberError(error.member, error.members, listed_by=command) from None
 
 
 def decide(

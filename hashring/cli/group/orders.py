@@ -9,7 +9,7 @@ import click
 
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import Connection, connected
-from hashring.cli.group.flows import decide, standing
+from hashring.cli.group.flows import decide, members_listed, standing
 from hashring.cli.group.plan import plan_lines
 from hashring.cli.orders import WITH_A_WEIGHT, by_option, here, lasting_option, plan_option, span
 from hashring.cli.output import document, local_time
@@ -152,7 +152,7 @@ def _give(
         changed = outcome.state is not state
         return outcome
 
-    with connected(settings) as connection:
+    with connected(settings) as connection, members_listed(group):
         if planned:
             _show_plan(settings, connection, group, order)
             return

@@ -10,7 +10,7 @@ import click
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import connected
 from hashring.cli.group.assignor_import import imported_assignor
-from hashring.cli.group.flows import standing
+from hashring.cli.group.flows import members_listed, standing
 from hashring.cli.output import columns, document
 from hashring.core.assignors import Member, assignor_named
 from hashring.core.groups import group_plan
@@ -82,15 +82,16 @@ def command(
         state, reading = standing(connection, group)
     if own is not None and own.name != state.terms.assignor:
         raise GroupMismatch(group, "assignor", own.name, state.terms.assignor)
-    found = group_plan.foresee(
-        state,
-        reading.facts,
-        own or assignor_named(state.terms.assignor),
-        join=[_joiner(text) for text in joins],
-        leave=leaves,
-        partitions=partitions,
-        access=access,
-    )
+    with members_listed(group):
+        found = group_plan.foresee(
+            state,
+            reading.facts,
+            own or assignor_named(state.terms.assignor),
+            join=[_joiner(text) for text in joins],
+            leave=leaves,
+            partitions=partitions,
+            access=access,
+        )
     if settings.json:
         document({"group": group, **asdict(found)})
         return

@@ -32,7 +32,7 @@ from hashring.core.groups.state import (
     Phase,
     check_partitions,
 )
-from hashring.core.readable import counted
+from hashring.core.readable import counted, duration
 from hashring.core.value_checks import check_node_name
 from hashring.errors import ConfigError, UnknownMemberError
 
@@ -121,7 +121,7 @@ class Foresight:
         rounds = "1 round" if self.rounds == 1 else f"{self.rounds} rounds"
         found.append(
             f"{moves} in {rounds}, {handoffs} handed off by a live owner; the first begins after "
-            f"{self.delay:g} s, and owners have {self.longest:g} s at most"
+            f"{duration(self.delay)}, and owners have {self.longest:g} s at most"
         )
         return tuple(found)
 

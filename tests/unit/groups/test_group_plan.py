@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -36,9 +37,11 @@ def test_a_join_says_what_moves_from_whom_to_whom_and_why() -> None:
     assert found.before == {"a": 3, "b": 2, "c": 2, "d": 0}
     assert found.after == {"a": 2, "b": 2, "c": 2, "d": 1}
     assert found.lines()[-1] == (
-        "1 move in 1 round, 1 handed off by a live owner; the first begins after 5 s, and "
+        "1 move in 1 round, 1 handed off by a live owner; the first begins after 5.0 s, and "
         "owners have 3 s at most"
     )
+    # What is left of a holddown that has begun.
+    assert "the first begins after 4.1 s, and" in replace(found, delay=4.08675).lines()[-1]
 
 
 def test_a_leave_says_who_takes_over() -> None:
