@@ -273,6 +273,8 @@ def read_stream(
     if name in ("csv", "json"):
         wanted = StructType([*wanted.fields, StructField(CORRUPT, StringType())])
     reader = spark.readStream.format(name).schema(wanted).options(**_OPTIONS)
+    # Else Spark passes over files that are a week older than the newest, as after `mv` or `cp -p`.
+    reader = reader.option("maxFileAge", "36500d")
     if name == "csv":
         reader = reader.options(**_CSV)
     return reader.load(paths[0])

@@ -79,7 +79,12 @@ def point(key: Column | str, algorithm: str = "crc-32") -> Column:
     """
     text = F.col(quoted(key)) if isinstance(key, str) else key
     # Of a string, too, this is the number of bytes.
-    return _hashed(F.when(F.octet_length(text) > 0, text), algorithm)
+    held = F.octet_length(text) > 0
+    if not is_native(algorithm):
+        # Spark refuses a CRC-32 of other types. Without ANSI it would cast an integer to its bytes,
+        # which are another key than its digits.
+        held &= F.crc32(text) >= 0
+    return _hashed(F.when(held, text), algorithm)
 
 
 def _hashed(text: Column, algorithm: str) -> Column:

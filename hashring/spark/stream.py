@@ -32,7 +32,7 @@ from hashring.spark.compaction import newest_batch
 from hashring.spark.datasource import live_ring
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import CORRUPT, exactly, is_bad, local_path
-from hashring.spark.key_column import key_text
+from hashring.spark.key_column import check_kept, key_text
 from hashring.spark.output import CSV_OPTIONS, FILE_FORMATS
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.row_counts import Counts
@@ -172,7 +172,8 @@ def tag_stream(
         on with that batch.
 
     Raises:
-        ColumnError: the key's column is missing or of no type of a key, or ``point``, ``owner`` or
+        ColumnError: the key's column is missing or of no type of a key, or binary while the format
+            is of text, or ``point``, ``owner`` or
             ``ring`` is there already.
         OutputExists: there is an output without its checkpoint: what is in it cannot be told
             from what is to come.
@@ -182,6 +183,7 @@ def tag_stream(
     """
     known = counts or StreamCounts()
     key_text(rows, key)
+    check_kept(rows, key, format)
     check_free(rows, "point", "owner", "ring", "batch")
     spark = rows.sparkSession
     by_batch = format in FILE_FORMATS

@@ -586,3 +586,12 @@ def test_a_node_reads_its_keys_alone(spark, tmp_path):
     assert sorted(r.id for r in own.collect()) == [
         i for i in range(300) if ring.owner(str(i)) == "n2"
     ]
+
+
+def test_an_integer_is_no_key_of_a_slow_hash_without_ansi_either(spark):
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(AnalysisException):
+            spark.range(1).select(point("id", "crc-32c"))
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")

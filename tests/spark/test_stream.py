@@ -18,6 +18,7 @@ from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, ConfigError, InputDamaged, OutputExists, OutputRefused
 from hashring.ring_files import write_ring
 from hashring.spark.datasource import live_ring
+from hashring.spark.input import read_stream
 from hashring.spark.stream import StreamCounts, fixed_ring, followed_ring, tag_stream
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.spark.test_jobs import run
@@ -317,3 +318,30 @@ def test_counts_of_a_stream_tell_of_changes_of_the_ring(spark, tmp_path):
     ).awaitTermination()  # fmt: skip
     ring = random_ring(4, 8, seed=2).fingerprint
     assert counts == StreamCounts(batches=3, rows=60, ring_changes=1, ring=ring)
+
+
+def test_binary_keys_are_not_streamed_to_a_format_that_holds_other_keys(spark, tmp_path):
+    files(spark, tmp_path, 0)
+    rows = stream(spark, tmp_path).selectExpr("binary(key) AS key")
+    with pytest.raises(ColumnError, match="is binary"):
+        tag_stream(
+            rows,
+            fixed_ring(random_ring(2, 2)),
+            str(tmp_path / "out"),
+            str(tmp_path / "cp"),
+            format="json",
+        )
+
+
+def test_a_file_that_is_far_older_than_those_read_is_read(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    for name, age in (("a", 0), ("b", 30 * 86400)):
+        file = tmp_path / "in" / f"{name}.json"
+        file.write_text(f'{{"key": "{name}"}}\n', encoding="ascii")
+        at = file.stat().st_mtime - age
+        os.utime(file, (at, at))
+        rows = read_stream(spark, [str(tmp_path / "in")], "json", "key string")
+        ring = fixed_ring(random_ring(2, 2))
+        tag_stream(rows, ring, str(tmp_path / "out"), str(tmp_path / "cp")).awaitTermination()
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted(row.key for row in found) == ["a", "b"]
