@@ -34,7 +34,15 @@ CORRUPT: Final = "_corrupt_record"
 _FILE: Final = "__hashring_file"
 _SHOWN: Final = 60
 _OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-_CSV: Final = {"header": True, "enforceSchema": False, "columnPruning": False}
+QUOTES_DOUBLED: Final = {"escape": '"'}
+"""A quote within a field of a CSV is two, as RFC 4180 has it and others write it. Spark would take
+them for part of the key, and a backslash for what comes before a quote."""
+_CSV: Final[dict[str, bool | str]] = {
+    "header": True,
+    "enforceSchema": False,
+    "columnPruning": False,
+    **QUOTES_DOUBLED,
+}
 """A schema names columns as the header does: else a column would be taken for another. And a record
 of too few or too many fields shows only where all of them are looked at."""
 _TYPED: Final = ("parquet", "orc", "avro")

@@ -20,7 +20,7 @@ from hashring.spark.appended import check_form, files_there, fitted
 from hashring.spark.column_checks import check_distinct, quoted
 from hashring.spark.directory_lock import alone
 from hashring.spark.directory_swap import put_back, swap
-from hashring.spark.input import FORMATS, exactly, format_of, local_path
+from hashring.spark.input import FORMATS, QUOTES_DOUBLED, exactly, format_of, local_path
 from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 MODES: Final = ("error", "append", "overwrite")
 FILE_FORMATS: Final = (*FORMATS, "orc", "avro", "text", "xml")
 """Spark deletes what files of these formats held before it writes the new ones."""
-CSV_OPTIONS: Final = {"ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False}
+CSV_OPTIONS: Final[dict[str, bool | str]] = {
+    "ignoreLeadingWhiteSpace": False,
+    "ignoreTrailingWhiteSpace": False,
+    **QUOTES_DOUBLED,
+}
 """Spark would cut off the blanks at both ends of a key, which are part of it."""
 _ENDING: Final = 10.0  # seconds
 _SPARK_CATALOG: Final = "spark_catalog"

@@ -1,5 +1,6 @@
 """The jobs: whole outputs, counted losses, and a word instead of a traceback."""
 
+import csv
 import gzip
 import io
 import json
@@ -324,6 +325,18 @@ def test_a_csv_keeps_the_blanks_of_its_keys(spark, ring_file, tmp_path):
     ring = read_ring(ring_file).ring
     found = read_frame(spark, [str(tmp_path / "out.csv")]).frame
     assert {r.key: r.owner for r in found.collect()} == {key: ring.owner(key) for key in keys}
+
+
+def test_a_csv_of_others_has_its_quotes_doubled(spark, ring_file, tmp_path):
+    keys = ['a"b', '"q"', '\\"', "C:\\d,ir\\", "\\", '""', "a,b", "c\\"]
+    with (tmp_path / "in.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["key"], *([key] for key in keys)])
+    run("assign", "--input", tmp_path / "in.csv", "--ring-file", ring_file,
+        "--output", tmp_path / "out.csv")  # fmt: skip
+    ring = read_ring(ring_file).ring
+    with next((tmp_path / "out.csv").glob("*.csv")).open(newline="") as file:
+        found = {row["key"]: row["owner"] for row in csv.DictReader(file)}
+    assert found == {key: ring.owner(key) for key in keys}
 
 
 def test_a_column_of_a_csv_may_have_no_name(spark, tmp_path):
