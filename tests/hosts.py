@@ -103,9 +103,10 @@ class Host:
 
     def kill(self) -> None:
         """SIGKILL: a crash."""
-        self._control.close()
+        # Before its control is closed: that ends it in order, and its nodes leave.
         self._process.kill()
         self._process.wait()
+        self._control.close()
 
     def __enter__(self) -> Host:
         return self

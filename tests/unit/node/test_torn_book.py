@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
@@ -127,6 +128,22 @@ def ask(world: World, a: Node) -> None:
     a.unpin(a.pin(MINE[0]))
 
 
+def catches_up(world: World, a: Node) -> None:
+    """The loop finds out at once what is not known; a heartbeat, what may have been missed."""
+    a.loop()
+    states = {key.state for key in a.book._keys.others.values()}
+    assert not states & {KeyState.DOUBTED, KeyState.RELEASING}, states
+    assert not a.book._unanswered
+    a.heartbeat()
+    for key in a.book._leases:
+        assert key.lease is not None
+        revoked = key.lease.revoked_at is not None
+        assert key.lease.revoked.is_set() == revoked
+        assert not revoked or key.deadline <= key.lease.last
+        moved = key.state is KeyState.HELD and bisect_right(a.book._bounds, key.point) & 1 == 0
+        assert revoked or not moved, key.key
+
+
 def goes_on(world: World, a: Node) -> None:
     """What a node does next: all comes to rest, and it works, leaves and begins anew."""
     world.set_ring("a", "b")
@@ -187,6 +204,7 @@ def test_a_book_is_whole_again_after_a_handler_raised_before_any_line(
             break
         try:
             whole(a.book)
+            catches_up(world, a)
             goes_on(world, a)
         except BaseException as error:
             error.add_note(f"raised before {raiser.where}") if sys.version_info >= (3, 11) else None
