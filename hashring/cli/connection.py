@@ -116,7 +116,7 @@ class Connection:
             if not str(error.__cause__).startswith(_SENT):
                 raise
             raise RedisUnavailable(
-                f"{error}: it may be done all the same, so look before you repeat it"
+                f"{error}: it may have been done: check before you repeat it"
             ) from error
 
     def call(self, *arguments: Any) -> Any:

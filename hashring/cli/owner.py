@@ -77,7 +77,7 @@ def command(
 
 
 def _check(key: str) -> None:
-    """Refuse an argument that is no key, with a remedy for whoever types it.
+    """Refuse an argument that is no key, with a remedy for a shell.
 
     Raises:
         KeyValueError: it is empty, or not UTF-8.

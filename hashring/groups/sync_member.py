@@ -265,7 +265,7 @@ def _if_there(do: Callable[..., None]) -> Callable[..., None]:
     """What any thread may call, also once the hub of those who wait has been destroyed."""
 
     def tell(*arguments: object) -> None:
-        # A destroyed hub waits for nothing; waits in other threads are over before it is told.
+        # Nothing waits in a destroyed hub, and waits in other threads have ended by now.
         with contextlib.suppress(ValueError):
             do(*arguments)
 

@@ -126,7 +126,7 @@ class Runner(Loop):
         if subscription is not None:
             subscription.end()
         for latch in (self.settled, self.ended):
-            # A destroyed hub waits for nothing; waits in other threads are over before it is told.
+            # Nothing waits in a destroyed hub, and waits in other threads have ended by now.
             with suppress(AttributeError, ValueError):
                 latch.set()
 

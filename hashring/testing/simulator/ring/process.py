@@ -50,7 +50,7 @@ class RingProcess(Process):
         self.history = ""
         """The history of the ring that its node was told of last, be it before a stop."""
         self.history_at = NEVER
-        """True time at which it was told of another one."""
+        """True time at which its node learnt that history."""
         terms = world.history.locks
         self.user = None if terms is None else User(self, terms)
 
