@@ -169,7 +169,7 @@ def attempt(line: int, redis: Redis) -> bool:
     # And it is as good as new.
     told.clear()
     start(group)
-    eventually(lambda: sorted(told) == [0, 1], f"{what}: then it is told of {told}")
+    eventually(lambda: sorted(told) == [0, 1], f"{what}: callbacks after a new start: {told}")
     group.stop()
     assert not redis.exists(f"{{{group.name}}}:group:members"), what
     told.clear()

@@ -46,6 +46,18 @@ print("done")
 """
 
 
+def ran(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program that has ended."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize("patch", ["", "monkey.patch_all()"], ids=["plain", "patched"])
 @pytest.mark.parametrize(
     "error",
@@ -56,14 +68,7 @@ def test_a_hold_that_is_given_up_at_any_moment_refuses_nobody_else(
     redis_server: RedisServer, patch: str, error: str
 ) -> None:
     program = TIMEOUTS.format(patch=patch, error=error)
-    done = subprocess.run(
-        [sys.executable, "-c", program, redis_server.url],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = ran(program, redis_server.url)
     assert done.stdout == "done\n", done.stderr
 
 
@@ -106,14 +111,7 @@ def test_threads_and_greenlets_ask_one_node(
     redis_server: RedisServer, patched: dict[str, bool], start: str
 ) -> None:
     program = PROGRAM.format(patched=patched, start=start)
-    done = subprocess.run(
-        [sys.executable, "-c", program, redis_server.url],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = ran(program, redis_server.url)
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
@@ -165,14 +163,7 @@ def test_threads_and_greenlets_ask_one_node_at_once(
     redis_server: RedisServer, patched: dict[str, bool], start: str
 ) -> None:
     program = AT_ONCE.format(patched=patched, start=start)
-    done = subprocess.run(
-        [sys.executable, "-c", program, redis_server.url],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = ran(program, redis_server.url)
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
@@ -203,14 +194,7 @@ print("done")
 def test_many_greenlets_take_locks_at_once(
     redis_server: RedisServer, patched: dict[str, bool]
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", MANY_ASK.format(patched=patched), redis_server.url],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = ran(MANY_ASK.format(patched=patched), redis_server.url)
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
@@ -259,12 +243,5 @@ print("done")
 @pytest.mark.one_server
 def test_native_threads_and_greenlets_log_at_once() -> None:
     """A member's loop, which goes on whatever the application does, waits for no log handler."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOGGING],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = ran(LOGGING)
     assert (done.stdout, done.stderr) == ("done\n", "")

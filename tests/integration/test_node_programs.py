@@ -258,7 +258,7 @@ def work():
     node.gevent_start()
     assert node.contains("key")
     begun.set()
-    # The hub does not run any more: nobody hears of the stop.
+    # The hub no longer runs, so the loop does not learn of the stop.
     while node.contains("key"):
         time.sleep(0.01)
     {end}

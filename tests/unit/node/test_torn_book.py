@@ -6,8 +6,8 @@ import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
+from functools import partial
+from types import CodeType
 
 import pytest
 
@@ -16,33 +16,15 @@ from hashring.protocol.locks import key_states, lease, limit, lock_book, renewal
 from hashring.protocol.locks.key_states import HOLDING, KeyState
 from tests.unit.node import bookworld
 from tests.unit.node.bookworld import KEYS, NODES, SPAN, Node, World, keys_of
+from tests.unit.node.raised_into import raised_into
 
 PLACES = {module.__file__ for module in (key_states, lease, limit, lock_book, renewal)}
 MINE, THEIRS = keys_of("a", 4), keys_of("b", 3)
 TTL = IDLE = MAX_HANDOFF_TIME = 60.0
 
 
-class Interrupt(BaseException):
-    """What the signal handler raises."""
-
-
-class Raiser:
-    """Raises before one line of the book's, counted over all its frames."""
-
-    def __init__(self, line: int) -> None:
-        self.left = line
-        self.where = ""
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if frame.f_code.co_filename not in PLACES:
-            return None
-        if event == "line" and not self.where:
-            self.left -= 1
-            if self.left == 0:
-                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                sys.settrace(None)
-                raise Interrupt
-        return self
+def concerns(code: CodeType) -> bool:
+    return code.co_filename in PLACES
 
 
 def whole(book: SharedLockBook) -> None:
@@ -192,21 +174,14 @@ def test_a_book_is_whole_again_after_a_handler_raised_before_any_line(
         line += 1
         world = World("a", "b")
         a = busy(world, locking=locking, limit=limit)
-        raiser = Raiser(line)
-        sys.settrace(raiser)
-        try:
-            deed(world, a)
-        except Interrupt:
-            pass
-        finally:
-            sys.settrace(None)
-        if not raiser.where:
+        where = raised_into(line, concerns, partial(deed, world, a))
+        if not where:
             break
         try:
             whole(a.book)
             catches_up(world, a)
             goes_on(world, a)
         except BaseException as error:
-            error.add_note(f"raised before {raiser.where}") if sys.version_info >= (3, 11) else None
+            error.add_note(f"raised before {where}") if sys.version_info >= (3, 11) else None
             raise
     assert line > 20

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
-from typing import Any
+from types import CodeType
 
 import pytest
 
 from hashring import RingNode
 from hashring.testing import MemoryStore
+from tests.unit.node.raised_into import raised_into
 
 SHOWING = {"view", "_show_book", "alone", "see", "_publish", "_show"}
 KEYS = [f"key-{number}" for number in range(12)]
 
 
-class Interrupt(BaseException):
-    """What the signal handler raises."""
-
-
-class Raiser:
-    """Raises before one line of what shows a view, counted over all its frames."""
-
-    def __init__(self, line: int) -> None:
-        self.left = line
-        self.where = ""
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if frame.f_code.co_name not in SHOWING or "hashring" not in frame.f_code.co_filename:
-            return None
-        if event == "line" and not self.where:
-            self.left -= 1
-            if self.left == 0:
-                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                sys.settrace(None)
-                raise Interrupt
-        return self
+def concerns(code: CodeType) -> bool:
+    return code.co_name in SHOWING and "hashring" in code.co_filename
 
 
 @pytest.mark.parametrize("follow", [False, True])
@@ -53,21 +33,14 @@ def test_what_a_handler_kept_from_being_shown_is_shown_with_the_next_heartbeat(
         leases = {key: hold.__enter__() for key, hold in holds.items()}
         other = RingNode(store, "accounts", lock=True)
         other.heartbeat()
-        raiser = Raiser(line)
-        sys.settrace(raiser)
-        try:
-            node.update()
-        except Interrupt:
-            pass
-        finally:
-            sys.settrace(None)
-        if not raiser.where:
+        where = raised_into(line, concerns, node.update)
+        if not where:
             break
         node.heartbeat()
         ring = other.ring
-        assert node.get_ranges() == ring.node_ranges(node.name), raiser.where
+        assert node.get_ranges() == ring.node_ranges(node.name), where
         moved = {key for key in KEYS if ring.owner(key) != node.name}
         revoked = {key for key, lease in leases.items() if lease.revoked.is_set()}
-        assert revoked == moved, raiser.where
-        assert all(node.contains(key) for key in KEYS if key not in moved), raiser.where
+        assert revoked == moved, where
+        assert all(node.contains(key) for key in KEYS if key not in moved), where
     assert line > 20

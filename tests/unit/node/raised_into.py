@@ -1,0 +1,45 @@
+"""Raises between two lines of the code under test, as a signal handler may."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import CodeType, FrameType
+from typing import Any
+
+
+class Interrupt(BaseException):
+    """What the signal handler raises."""
+
+
+def raised_into(line: int, concerns: Callable[[CodeType], bool], call: Callable[[], object]) -> str:
+    """Make a call, and raise before one of its lines.
+
+    Args:
+        line: which, counted from 1 over all frames of code that it concerns.
+
+    Returns:
+        File and number of that line; empty when the call has fewer.
+    """
+    left, where = line, ""
+
+    def trace(frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal left, where
+        if not concerns(frame.f_code):
+            return None
+        if event == "line" and not where:
+            left -= 1
+            if left == 0:
+                where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                sys.settrace(None)
+                raise Interrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        with suppress(Interrupt):
+            call()
+    finally:
+        sys.settrace(None)
+    return where
