@@ -29,7 +29,9 @@ def log_home() -> Any:
     """
     if not threads_are_greenlets():
         return None
-    return getattr(_of_thread, "hub", None) or sys.modules["gevent"].get_hub()
+    # A hub that did not run yet is false, as every such greenlet is.
+    home = getattr(_of_thread, "hub", None)
+    return sys.modules["gevent"].get_hub() if home is None else home
 
 
 def write_logs_in(home: Any) -> None:

@@ -245,3 +245,31 @@ def test_native_threads_and_greenlets_log_at_once() -> None:
     """A member's loop, which goes on whatever the application does, waits for no log handler."""
     done = ran(LOGGING)
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+LOG_HOMES = """
+from gevent import monkey
+monkey.patch_all()
+import gevent
+from hashring.running.loop_log import log_home
+from hashring.running.threads_and_greenlets import start_native_thread
+
+homes, inner = [], []
+
+def note():
+    homes.append(log_home())
+
+def outer():
+    note()
+    inner.append(start_native_thread(note, "inner"))
+
+assert start_native_thread(outer, "outer").wait(30) and inner[0].wait(30)
+print([home is gevent.get_hub() for home in homes])
+"""
+
+
+@pytest.mark.one_server
+def test_native_threads_log_in_a_hub_that_did_not_run_yet() -> None:
+    """Such a hub is false. The threads' own, which end with them, would lose the records."""
+    done = ran(LOG_HOMES)
+    assert (done.stdout, done.stderr) == ("[True, True]\n", "")
