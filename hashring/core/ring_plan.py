@@ -14,12 +14,9 @@ from hashring.core.placement import (
     Random,
     balanced_points,
     check_placement,
-    kept_points,
-    more_points,
     points_of_weight,
     random_points,
 )
-from hashring.core.replica_ranges import replica_lengths
 from hashring.core.resizing import Resizing
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import Balance, balance
@@ -91,14 +88,15 @@ def planned_ring(
     counts = planned_counts(
         ring, join=join, leave=leave, weights=weights, n_replicas=n_replicas, shapes=shapes
     )
-    after = ring.without_nodes(*leave)
+    resizing = Resizing(ring.without_nodes(*leave))
     for node, count in counts.items():
         if node in ring:
             how = shapes[node].placement if node in shapes else placement
-            after = resized_ring(after, node, count, rng_for(node), how)
-        else:
-            place = balanced_points if placement == "balanced" else random_points
-            after = after.with_node(node, place(after, node, count, rng_for(node)))
+            resizing.resize(node, count, rng_for(node), how)
+    after = resizing.ring()
+    place = balanced_points if placement == "balanced" else random_points
+    for node in join:
+        after = after.with_node(node, place(after, node, counts[node], rng_for(node)))
     if not after.node_count:
         raise EmptyRingError(
             "no node would be left, so no key would have an owner: keep one, or let another join"
@@ -190,24 +188,6 @@ def reweighed_ring(
         count = points_of_weight(shape.n_replicas, shape.own_weight if weight is None else weight)
         resizing.resize(node, count, rng_for(node), shape.placement)
     return resizing.ring()
-
-
-def resized_ring(ring: Ring, node: str, count: int, rng: Random, placement: str = "random") -> Ring:
-    """The ring after one of its nodes has another number of points, as a live node does it.
-
-    Args:
-        placement: where points go that it adds: ``random`` or ``balanced``.
-
-    Raises:
-        UnknownNodeError: the node is not on the ring.
-        ConfigError: there are not that many free points.
-    """
-    points = ring.points_of(node)
-    if count < len(points):
-        return ring.with_node(node, kept_points(replica_lengths(ring, node), count))
-    return ring.with_node(
-        node, [*points, *more_points(ring, node, count - len(points), rng, placement)]
-    )
 
 
 @dataclass(frozen=True)

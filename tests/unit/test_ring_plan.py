@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring import Ring
-from hashring.core.placement import PLACEMENTS, points_of_weight
+from hashring.core.placement import PLACEMENTS, kept_points, more_points, points_of_weight
+from hashring.core.replica_ranges import replica_lengths
 from hashring.core.ring_plan import (
     NodeShape,
     planned_counts,
     planned_ring,
-    resized_ring,
     reweighed_ring,
     ring_plan,
     usual_replicas,
@@ -87,6 +87,16 @@ class Crowding(random.Random):
     def randrange(self, *arguments: Any) -> int:
         drawn = super().randrange(*arguments)
         return drawn % 32 if self.random() < 0.5 else drawn
+
+
+def resized_ring(ring: Ring, node: str, count: int, rng: random.Random, placement: str) -> Ring:
+    """The ring after one of its nodes has another number of points, as a live node does it."""
+    points = ring.points_of(node)
+    if count < len(points):
+        return ring.with_node(node, kept_points(replica_lengths(ring, node), count))
+    return ring.with_node(
+        node, [*points, *more_points(ring, node, count - len(points), rng, placement)]
+    )
 
 
 NAMES = ("a", "b", "c", "\uffee", "\U0001f600")
