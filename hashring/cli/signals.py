@@ -80,16 +80,36 @@ def termination_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
-    """Within it, Ctrl-C, SIGTERM and SIGHUP wait; they take effect at its end."""
+def held_back(*more: int) -> Iterator[None]:
+    """Within it, Ctrl-C, SIGTERM, SIGHUP and ``more`` wait; they take effect at its end."""
     came: list[int] = []
 
     def note(number: int, _: Any) -> None:
         came.append(number)
 
     try:
-        with _handled((signal.SIGINT, *TERMINATIONS), note):
+        with _handled((signal.SIGINT, *TERMINATIONS, *more), note):
             yield
     finally:
-        for number in came[:1]:
+        for number in dict.fromkeys(came):
             signal.raise_signal(number)
+
+
+@contextmanager
+def around_a_stop(leave: Callable[[], None], enter: Callable[[], None]) -> Iterator[None]:
+    """Within it, Ctrl-Z calls ``leave``, stops the command, and calls ``enter`` when it goes on.
+
+    The signal may come between any two lines: :func:`held_back` keeps it from those that must not
+    be interrupted by these calls.
+    """
+
+    def stop(number: int, _: Any) -> None:
+        leave()
+        # The default is to stop, here, until the shell lets the command go on.
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+        signal.signal(number, stop)
+        enter()
+
+    with _handled((signal.SIGTSTP,), stop):
+        yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.event_lines import event_line
 from hashring.cli.output import can_redraw, json_line, local_time, percent
-from hashring.cli.signals import held_back, termination_unwinds
+from hashring.cli.signals import around_a_stop, held_back, termination_unwinds
 from hashring.cli.ticks import Ticks
 from hashring.core.printable import printable
 from hashring.core.readable import counted
@@ -183,11 +184,23 @@ def _watch_screen(settings: Settings, connection: Connection) -> None:
         return screen.draw(look.snapshot, nodes, list(look.events), failure)
 
     live = Live(draw(None), screen=True, auto_refresh=False, console=screen.console)
-    try:
-        # In the middle of a start or stop, Ctrl-C would leave the terminal half set up.
-        with held_back():
+
+    # In the middle of these, Ctrl-C or Ctrl-Z would leave the terminal half set up.
+    def enter() -> None:
+        with held_back(signal.SIGTSTP):
             live.start(refresh=True)
-        _looks(connection, look, lambda _, failure: live.update(draw(failure), refresh=True))
-    finally:
-        with held_back():
+
+    def leave() -> None:
+        with held_back(signal.SIGTSTP):
             live.stop()
+
+    def show(_: list[RingEvent], failure: RetryLater | None) -> None:
+        with held_back(signal.SIGTSTP):
+            live.update(draw(failure), refresh=True)
+
+    with around_a_stop(leave, enter):
+        try:
+            enter()
+            _looks(connection, look, show)
+        finally:
+            leave()

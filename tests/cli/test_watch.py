@@ -195,7 +195,10 @@ class Terminal:
 
     def types(self, text: str) -> None:
         """What a person types, with the Enter key."""
-        os.write(self._ours, f"{text}\n".encode())
+        self.presses(f"{text}\n")
+
+    def presses(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
 
     def ends(self) -> int:
         status = self.process.wait(PATIENCE)
@@ -260,6 +263,42 @@ def test_the_terminal_is_left_as_it_was(
         end = screen.text[screen.text.rindex(LEAVE) :]
         assert SHOW_CURSOR in screen.text
         assert "Traceback" not in end
+
+
+# What a shell does with a command and Ctrl-Z, and with its `fg`: an empty line.
+SHELL = """
+import fcntl, os, signal, subprocess, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+watch = [sys.executable, "-c", "from hashring.cli import main; main()", *sys.argv[1:]]
+job = subprocess.Popen(watch, process_group=0).pid
+while True:
+    os.tcsetpgrp(0, job)
+    os.kill(job, signal.SIGCONT)
+    status = os.waitpid(job, os.WUNTRACED)[1]
+    os.tcsetpgrp(0, os.getpgrp())
+    if not os.WIFSTOPPED(status):
+        sys.exit(os.waitstatus_to_exitcode(status))
+    print("stopped", flush=True)
+    input()
+"""
+
+
+def test_ctrl_z_leaves_the_screen_until_the_command_goes_on(
+    client: Redis, redis_server: RedisServer
+) -> None:
+    with terminal(redis_server.url, program=["-c", SHELL]) as screen:
+        screen.shows(ENTER, "nobody owns anything")
+        for _ in range(2):
+            screen.presses("\x1a")
+            screen.shows(LEAVE, "stopped")
+            assert SHOW_CURSOR in screen.text[screen.text.rindex(ENTER) :]
+            screen.types("")
+            screen.shows(ENTER, "nobody owns anything")
+        screen.presses("\x03")
+        assert screen.ends() == 130
+        assert screen.text.rindex(LEAVE) > screen.text.rindex(ENTER)
+        assert "Traceback" not in screen.text
 
 
 def test_with_nohup_it_goes_on_when_the_terminal_is_gone(
