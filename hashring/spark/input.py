@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FORMATS: Final = ("parquet", "csv", "json")
+FILE_FORMATS: Final = (*FORMATS, "orc", "avro", "text", "xml")
+"""Of plain files."""
 CORRUPT: Final = "_corrupt_record"
 """Spark's column for the text of a record that does not fit the schema."""
 _FILE: Final = "__hashring_file"
@@ -99,6 +101,12 @@ def _good(raw: DataFrame) -> DataFrame:
     return raw.where(~is_bad()).drop(CORRUPT)
 
 
+def format_name(given: str) -> str:
+    """The name of a format as the code compares it: Spark takes ``CSV`` for ``csv``."""
+    name = given.lower()
+    return name if name in FILE_FORMATS else given
+
+
 def format_of(paths: Sequence[str], given: str | None, what: str = "input") -> str:
     """The format of files: as given, or as their names end.
 
@@ -109,7 +117,7 @@ def format_of(paths: Sequence[str], given: str | None, what: str = "input") -> s
         ConfigError: neither says.
     """
     if given is not None:
-        return given
+        return format_name(given)
     for name in FORMATS:
         if all(re.search(rf"\.{name}(\.\w+)?/*$", path) for path in paths):
             return name

@@ -307,6 +307,25 @@ def test_bad_records_of_a_stream_are_left_out_and_counted(spark, tmp_path):
     }  # fmt: skip
 
 
+def test_a_stream_writes_text_as_it_was_and_once(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    moment = "2024-01-02T03:04:05.123456Z"
+    (tmp_path / "in" / "keys.csv").write_text(f"key,at\n k ,{moment}\n")
+    schema = "key string, at timestamp"
+    for _ in range(2):
+        tag_stream(
+            read_stream(spark, [str(tmp_path / "in")], "CSV", schema), fixed_ring(Ring({"a": [0]})),
+            str(tmp_path / "out"), str(tmp_path / "cp"), format="CSV",
+        ).awaitTermination()  # fmt: skip
+        # As if the process had died after writing the batch, and before noting that it ended.
+        for name in ("0", ".0.crc"):
+            (tmp_path / "cp" / "commits" / name).unlink(missing_ok=True)
+    (part,) = (tmp_path / "out" / "batch=0").glob("part-*")
+    assert [line.split(",")[:2] for line in part.read_text().splitlines()] == [
+        ["key", "at"], [" k ", moment],
+    ]  # fmt: skip
+
+
 def test_counts_of_a_stream_tell_of_changes_of_the_ring(spark, tmp_path):
     rings = iter([random_ring(4, 8), random_ring(4, 8), random_ring(4, 8, seed=2)])
     for number in range(3):
