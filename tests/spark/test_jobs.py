@@ -119,6 +119,24 @@ def test_assign_by_owner_gives_each_node_a_directory(spark, keys, ring_file, tmp
     assert {row.key for row in own} == {f"k{i}" for i in range(500) if ring.owner(f"k{i}") == "n2"}
 
 
+def test_nodes_whose_names_look_like_numbers_are_read_again_by_the_jobs(spark, tmp_path):
+    ring = Ring({"007": [0], "1e3": [2**30], "08": [2**31]})
+    write_ring(ring, tmp_path / "ring.json")
+    out = tmp_path / "o.parquet"
+    df = spark.range(40).selectExpr("concat('k', id) as key")
+    for mode in ("error", "append"):
+        assign_job(Input(df, "keys"), ring, Output(str(out), mode=mode), by_owner=True)
+    names = {path.name for path in out.glob("owner=*")}
+    assert names == {"owner=007", "owner=1e3", "owner=08"}
+    told = run("load", "--input", out, "--ring-file", tmp_path / "ring.json", "--json")
+    assert {r["node"]: r["keys"] for r in told["busiest nodes"]} == {
+        node: 2 * sum(ring.owner(f"k{i}") == node for i in range(40)) for node in ring.nodes
+    }
+    told = run("load", "--input", out, "--key", "owner", "--ring-file", tmp_path / "ring.json",
+               "--json")  # fmt: skip
+    assert {r["key"] for r in told["hottest keys"]} == set(ring.nodes)
+
+
 def test_the_directory_of_a_node_is_its_name_as_in_a_url(spark, tmp_path):
     write_ring(RingFile(Ring({"host:17": [0]})), tmp_path / "ring.json")
     spark.sql("select 'k' key union all select null").coalesce(1).write.parquet(
@@ -414,6 +432,33 @@ def test_an_empty_input_and_one_without_keys_are_refused(spark, ring_file, tmp_p
             with pytest.raises(NoDataError, match=text):
                 run(*job, "--input", tmp_path / f"{name}.parquet", "--ring-file", ring_file)
     assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["_x.csv", ".x.csv", "_?.csv", "z.csv._COPYING_"])
+def test_a_file_that_spark_passes_over_is_refused_by_its_name(spark, tmp_path, ring_file, name):
+    for file in ("_x.csv", ".x.csv", "z.csv._COPYING_", "y.csv", "_k=1.csv"):
+        (tmp_path / file).write_text("key\na\n")
+    files = ["--input", tmp_path / "y.csv", "--input", tmp_path / name, "--format", "csv"]
+    with pytest.raises(NoDataError, match=rf"/{re.escape(name)}: Spark passes over .*: rename it"):
+        run("load", *files, "--ring-file", ring_file)
+    with pytest.raises(NoDataError, match="passes over"):
+        read_frame(spark, [str(tmp_path / name)], "csv", "key string")
+
+
+def test_what_spark_reads_may_have_any_name(spark, tmp_path):
+    (tmp_path / "_day=1" / ".stage.csv").mkdir(parents=True)
+    place = tmp_path / "_day=1" / ".stage.csv"
+    for file in ("_SUCCESS", ".y.csv.crc", "y.csv", "_k=1.csv"):
+        (place / file).write_text("key\na\n")
+    for path, count in (
+        (place, 2),
+        (place / "_k=1.csv", 1),
+        (place / "*.csv", 2),
+        (f"{place}/", 2),
+    ):
+        assert len(read_frame(spark, [str(path)], "csv").frame.collect()) == count
+    with pytest.raises(NoDataError, match=r"nothing is there|does not exist"):
+        read_frame(spark, [str(place / "_none.csv")])
 
 
 def test_an_input_that_is_not_there_is_named(spark, ring_file, tmp_path):
