@@ -839,7 +839,7 @@ def test_an_audit_of_files_needs_no_redis(spark, tmp_path):
     assert told["rows rejected: unknown node"] == "1"
     assert told["rows rejected: end before start"] == "1"
     assert told["bad records left out"] == "1"
-    finding = ["a", "2024-01-01", "00:00:15", "a", "overrun", "5"]
+    finding = ["a", "2024-01-01", "00:00:15Z", "a", "overrun", "5"]
     assert told["k"].split() == finding
     (finding,) = read_frame(spark, [str(tmp_path / "findings.json")]).frame.collect()
     assert (finding.problem, finding.unowned) == ("overrun", 5.0)
@@ -860,8 +860,30 @@ def test_work_may_end_after_the_last_year_of_python(spark, tmp_path):
         "--report", tmp_path / "audit.html", "--json",
     )  # fmt: skip
     assert {row["start"] for row in told["worst findings"]} == {
-        "1970-01-01 00:00:11", "+11000-01-01 00:00:00",
+        "1970-01-01 00:00:11Z", "+11000-01-01 00:00:00Z",
     }  # fmt: skip
+
+
+def test_the_hour_that_comes_twice_is_told_apart_in_an_audit(spark, tmp_path):
+    again = 1729990800  # When the clocks of Berlin are set back from 3:00 to 2:00.
+    spark.sql(
+        f"select 1L epoch, timestamp_seconds({again - 7200}) at, 'join' kind, array('a') nodes, "
+        f"array(5L) points union all select 2L, timestamp_seconds({again - 3600}), 'join', "
+        "array('b'), array(5L)"
+    ).write.parquet(str(tmp_path / "events.parquet"))
+    spark.sql(
+        f"select 'k' key, 'a' node, {again}D + s start, {again}D + s + 9 end "
+        "from values (-3600), (0) as t(s)"
+    ).write.parquet(str(tmp_path / "log.parquet"))
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        told = run("audit", "--input", tmp_path / "log.parquet",
+                   "--events", tmp_path / "events.parquet", "--json")  # fmt: skip
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert [row["start"] for row in told["worst findings"]] == [
+        "2024-10-27 02:00:00+02:00", "2024-10-27 02:00:00+01:00",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
