@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 import uuid
@@ -31,6 +32,7 @@ from hashring.spark.input import (
 )
 from hashring.spark.key_column import TEXTS
 from hashring.spark.row_counts import Counts
+from hashring.spark.spark_failures import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -224,9 +226,7 @@ class Output:
             if spark.catalog.tableExists(self.table):
                 self._into_table(df, self.table)
                 return
-            writer = self._writer(df, self.format, partition_by)
-            with cancelled(spark):
-                writer.saveAsTable(self.table)
+            self._make_table(df, self.table, partition_by)
             return
         assert self.path is not None
         name = self._format()
@@ -319,6 +319,53 @@ class Output:
                 raise OutputExists(str(self.path)) from error
             raise
 
+    def _make_table(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+        """Make a table.
+
+        Raises:
+            OutputExists: another process has made it meanwhile.
+        """
+        spark = df.sparkSession
+        writer = self._writer(df, self.format, partition_by)
+        # Spark writes the files of such a table before the catalog knows of it: two that made it
+        # at once would leave the rows of both in it.
+        if not self._is_made_by_name(spark, table, partition_by):
+            with cancelled(spark):
+                writer.saveAsTable(table)
+            return
+        aside = re.sub(r"(`?)\Z", rf"_{uuid.uuid4().hex[:8]}\1", table, count=1)
+        try:
+            with cancelled(spark):
+                writer.saveAsTable(aside)
+            try:
+                spark.sql(f"ALTER TABLE {aside} RENAME TO {table}")
+            except SPARK_ERRORS as error:
+                made = spark.table(aside)
+                if spark.catalog.tableExists(table):
+                    if self.mode == "error":
+                        raise OutputExists(table) from error
+                    self._into_table(made, table)
+                elif "LOCATION_ALREADY_EXISTS" in str(error):
+                    # Left by a table that failed to be made. Where it is empty, this makes one.
+                    with cancelled(spark):
+                        self._writer(made, self.format, partition_by).saveAsTable(table)
+                else:
+                    raise
+        finally:
+            spark.sql(f"DROP TABLE IF EXISTS {aside}")
+
+    def _is_made_by_name(
+        self, spark: SparkSession, table: str, partition_by: Sequence[str]
+    ) -> bool:
+        """Whether a new table can be made under another name, which the catalog then changes."""
+        catalog = table.partition(".")[0].strip("`") if "." in table else ""
+        default = spark.conf.get("spark.sql.defaultCatalog", _SPARK_CATALOG)
+        if default != _SPARK_CATALOG or spark.conf.get(f"spark.sql.catalog.{catalog}", None):
+            return False
+        # Renamed, a table of this catalog looks for its partitions at the old name.
+        is_lost = spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and partition_by
+        return self.kept_as(spark) in FILE_FORMATS and "path" not in self.options and not is_lost
+
     def _into_table(self, df: DataFrame, table: str) -> None:
         """Append to a table, or replace its rows.
 
@@ -353,9 +400,11 @@ class Output:
             try:
                 spark.sql(f"ALTER TABLE {whole} RENAME TO {before}")
                 spark.sql(f"ALTER TABLE {aside} RENAME TO {whole}")
-            except BaseException:
+            except BaseException as error:
                 if spark.catalog.tableExists(before) and not spark.catalog.tableExists(whole):
                     spark.sql(f"ALTER TABLE {before} RENAME TO {whole}")
+                elif isinstance(error, SPARK_ERRORS):
+                    raise OutputRefused(table, "another process replaces it") from error
                 raise
             spark.sql(f"DROP TABLE {before}")
         finally:

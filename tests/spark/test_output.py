@@ -378,6 +378,51 @@ def test_a_table_that_failed_to_be_made_does_not_block_the_next(spark):
     spark.sql("DROP TABLE made")
 
 
+@pytest.mark.parametrize("name", ["made", "default.made", "default.`made`"])
+@pytest.mark.parametrize(
+    ("mode", "held"), [("error", [7, 8]), ("append", [0, 1, 7, 8]), ("overwrite", [0, 1])]
+)
+def test_a_table_that_two_make_at_once_holds_whole_jobs(spark, monkeypatch, name, mode, held):
+    spark.sql("DROP TABLE IF EXISTS made")
+    tables = {t.name for t in spark.catalog.listTables()}
+    place = Path(spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:")) / "made"
+    sql = type(spark).sql
+
+    def made_first(session, text, *more):
+        if "RENAME TO" in text:
+            monkeypatch.undo()
+            Output(None, table=name, mode="error").write(spark.range(7, 9))
+        return sql(session, text, *more)
+
+    monkeypatch.setattr(type(spark), "sql", made_first)
+    output = Output(None, table=name, mode=mode)
+    if mode == "error":
+        with pytest.raises(OutputExists):
+            output.write(spark.range(2))
+    else:
+        output.write(spark.range(2))
+    assert ids(spark.table("made")) == held
+    assert {t.name for t in spark.catalog.listTables()} == tables | {"made"}
+    assert [path.name for path in place.parent.glob("made*")] == ["made"]
+    spark.sql("DROP TABLE made")
+
+
+def test_of_two_that_replace_a_table_at_once_one_is_refused(spark, table, monkeypatch):
+    sql = type(spark).sql
+
+    def replaced_first(session, text, *more):
+        if "RENAME TO" in text:
+            monkeypatch.undo()
+            spark.sql(f"ALTER TABLE {table} RENAME TO elsewhere")
+        return sql(session, text, *more)
+
+    monkeypatch.setattr(type(spark), "sql", replaced_first)
+    with pytest.raises(OutputRefused, match="another process replaces it"):
+        Output(None, table=table, mode="overwrite").write(spark.sql("SELECT 1L part, 9L id"))
+    assert ids(spark.table("elsewhere")) == [0, 1, 2, 3]
+    spark.sql("DROP TABLE elsewhere")
+
+
 def test_what_cannot_be_replaced_is_refused_before_the_work(spark, table, tmp_path):
     with pytest.raises(OutputExists):
         Output(None, table=table).check(spark)
