@@ -25,7 +25,7 @@ from pyspark.sql.types import NumericType, StringType, TimestampType
 
 from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
-from hashring.spark.arrays_to_spark import one_row
+from hashring.spark.arrays_to_spark import frame_of, one_row
 from hashring.spark.column_checks import column_type, quoted
 from hashring.spark.hot_key_slices import (
     BEFORE,
@@ -297,13 +297,14 @@ def _reasoned(
         )
     for column in work.columns:
         column_type(work, column)  # which is there once
-    known = work.sparkSession.createDataFrame(
+    known = frame_of(
+        work.sparkSession,
         pa.table(
             {
                 "__name": pa.array(asof.nodes, pa.string()),
                 "__number": pa.array(range(len(asof.nodes)), pa.int32()),
             }
-        )
+        ),
     )
     name = F.col(quoted(node))
     text = key_text(work, key)
