@@ -293,7 +293,9 @@ def _reasoned(
     """
     if not isinstance(column_type(work, node), StringType):
         raise ColumnError(
-            node, f"is {column_type(work, node).simpleString()}; a node's name is a string"
+            node,
+            f"is {column_type(work, node).simpleString()}; a node's name is a string: give its "
+            f"type in the schema, such as of directories {node}=007",
         )
     for column in work.columns:
         column_type(work, column)  # which is there once

@@ -864,6 +864,21 @@ def test_work_may_end_after_the_last_year_of_python(spark, tmp_path):
     }  # fmt: skip
 
 
+def test_a_log_in_directories_of_nodes_like_numbers_needs_their_type(spark, tmp_path):
+    spark.sql(
+        "select 1L epoch, timestamp_seconds(10) at, 'join' kind, array('007') nodes, "
+        "array(5L) points"
+    ).write.parquet(str(tmp_path / "events.parquet"))
+    spark.sql("select 'k' key, '007' node, 11D start, 12D end").write.partitionBy("node").parquet(
+        str(tmp_path / "log.parquet")
+    )
+    files = ("--input", tmp_path / "log.parquet", "--events", tmp_path / "events.parquet")
+    with pytest.raises(ColumnError, match="'node' is int; a node's name is a string: give its"):
+        run("audit", *files)
+    schema = "key string, start double, end double, node string"
+    assert run("audit", *files, "--schema", schema, "--json")["rows judged"] == 1
+
+
 def test_the_hour_that_comes_twice_is_told_apart_in_an_audit(spark, tmp_path):
     again = 1729990800  # When the clocks of Berlin are set back from 3:00 to 2:00.
     spark.sql(
