@@ -18,5 +18,5 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
 
 
 def shown(text: str) -> str:
-    """The text as XML has it."""
-    return escape(text)
+    """The text as XML has it, which cannot hold every character."""
+    return escape(printable(text))

@@ -10,6 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     DataType,
     DoubleType,
     IntegerType,
@@ -29,11 +30,18 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.int64(): LongType(),
     pa.float64(): DoubleType(),
     pa.string(): StringType(),
+    pa.binary(): BinaryType(),
 }
 _MOST_LITERAL = 2**10
 MOST_BYTES = 2**25
 """Of an array that goes to a task as it is; Spark refuses messages of 128 MB."""
 _PIECE = "__hashring_piece"
+
+
+def frame_of(spark: SparkSession, table: Any) -> DataFrame:
+    """A frame of a table of Arrow, which may have no row: Spark Connect then needs the types."""
+    fields = [StructField(field.name, _SPARK_TYPES[field.type]) for field in table.schema]
+    return spark.createDataFrame(table, schema=StructType(fields))
 
 
 def one_row(spark: SparkSession, arrays: Mapping[str, Any]) -> DataFrame:

@@ -25,7 +25,7 @@ from pyspark.sql.types import NumericType, StringType, TimestampType
 
 from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
-from hashring.spark.arrays_to_spark import one_row
+from hashring.spark.arrays_to_spark import frame_of, one_row
 from hashring.spark.column_checks import column_type, quoted
 from hashring.spark.hot_key_slices import (
     BEFORE,
@@ -293,17 +293,20 @@ def _reasoned(
     """
     if not isinstance(column_type(work, node), StringType):
         raise ColumnError(
-            node, f"is {column_type(work, node).simpleString()}; a node's name is a string"
+            node,
+            f"is {column_type(work, node).simpleString()}; a node's name is a string: give its "
+            f"type in the schema, such as of directories {node}=007",
         )
     for column in work.columns:
         column_type(work, column)  # which is there once
-    known = work.sparkSession.createDataFrame(
+    known = frame_of(
+        work.sparkSession,
         pa.table(
             {
                 "__name": pa.array(asof.nodes, pa.string()),
                 "__number": pa.array(range(len(asof.nodes)), pa.int32()),
             }
-        )
+        ),
     )
     name = F.col(quoted(node))
     text = key_text(work, key)

@@ -10,6 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError
+from hashring.spark.arrays_to_spark import frame_of
 from hashring.spark.histogram_counts import histogram_counts
 from hashring.spark.range_table_arrays import ring_ranges
 
@@ -71,4 +72,4 @@ def load_of_histogram(
         name: pa.array(values, kind)
         for (name, values), kind in zip(columns.items(), kinds, strict=True)
     }
-    return histogram.sparkSession.createDataFrame(pa.table(table))
+    return frame_of(histogram.sparkSession, pa.table(table))

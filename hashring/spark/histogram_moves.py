@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core.ring import Ring
+from hashring.spark.arrays_to_spark import frame_of
 from hashring.spark.histogram_counts import histogram_counts
 from hashring.spark.moves import NodeFlow, NodeFlows
 from hashring.spark.range_table_arrays import Pairs, overlay, ring_ranges
@@ -72,7 +73,7 @@ def moves_of_histogram(  # noqa: PLR0917 - as those of moves
         name: pa.array([move[i] for move in told], kind)
         for i, (name, kind) in enumerate(zip(names, kinds, strict=True))
     }
-    return histogram.sparkSession.createDataFrame(pa.table(table))
+    return frame_of(histogram.sparkSession, pa.table(table))
 
 
 def flows_of_histogram(  # noqa: PLR0917 - as those of moves

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import BinaryType
 
 from hashring.errors import ConfigError
+from hashring.spark.arrays_to_spark import frame_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -79,13 +80,14 @@ class Slices:
         names = ("key", "node", "start", "end", SLICE)
         kinds = (self._kind, pa.int32(), pa.int64(), pa.int64(), pa.int64())
         rows = [(key, node, BEFORE, end, number) for key, number, node, end in self.states]
-        states = work.sparkSession.createDataFrame(
+        states = frame_of(
+            work.sparkSession,
             pa.table(
                 {
                     name: pa.array([row[i] for row in rows], kind)
                     for i, (name, kind) in enumerate(zip(names, kinds, strict=True))
                 }
-            )
+            ),
         )
         return _sliced(work, self._frame(work)).select(*names).unionByName(states)
 
@@ -101,7 +103,7 @@ class Slices:
             _WIDTH: pa.array([hot.width for hot in self.keys], pa.int64()),
             _LAST: pa.array([hot.last for hot in self.keys], pa.int64()),
         }
-        return work.sparkSession.createDataFrame(pa.table(table))
+        return frame_of(work.sparkSession, pa.table(table))
 
 
 def _sliced(work: DataFrame, hot: DataFrame) -> DataFrame:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
 
+from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.drawing.charts import CHART_CSS, INK, bar_chart, flow_chart, line_chart
 from hashring.drawing.ring_picture import PICTURE_CSS, ring_picture
@@ -186,7 +187,8 @@ class Report:
 
 
 def _text(value: Any) -> str:
-    return escape(str(value))
+    # A name may hold what turns the text around it, or what no page may hold.
+    return escape(printable(str(value)))
 
 
 def _is_word(value: Any) -> bool:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FORMATS: Final = ("parquet", "csv", "json")
+FILE_FORMATS: Final = (*FORMATS, "orc", "avro", "text", "xml")
+"""Of plain files."""
 CORRUPT: Final = "_corrupt_record"
 """Spark's column for the text of a record that does not fit the schema."""
 _FILE: Final = "__hashring_file"
@@ -99,6 +101,12 @@ def _good(raw: DataFrame) -> DataFrame:
     return raw.where(~is_bad()).drop(CORRUPT)
 
 
+def format_name(given: str) -> str:
+    """The name of a format as the code compares it: Spark takes ``CSV`` for ``csv``."""
+    name = given.lower()
+    return name if name in FILE_FORMATS else given
+
+
 def format_of(paths: Sequence[str], given: str | None, what: str = "input") -> str:
     """The format of files: as given, or as their names end.
 
@@ -109,7 +117,7 @@ def format_of(paths: Sequence[str], given: str | None, what: str = "input") -> s
         ConfigError: neither says.
     """
     if given is not None:
-        return given
+        return format_name(given)
     for name in FORMATS:
         if all(re.search(rf"\.{name}(\.\w+)?/*$", path) for path in paths):
             return name
@@ -142,13 +150,16 @@ def read_frame(
             the schema says otherwise; of other such directories Spark guesses the type.
 
     Raises:
-        NoDataError: nothing matches a path, or there is nothing in what matches.
+        NoDataError: nothing matches a path, or there is nothing in what matches; or a path names a
+            file that Spark passes over.
         InputDamaged: a file is cut short, damaged or of another format, as far as its columns
             show it. What is wrong further on shows when the frame is read.
         ConfigError: no format, or no schema.
     """
     name = format_of(paths, format)
     source = ", ".join(paths)
+    for path in paths:
+        _check_seen(spark, path)
 
     def load(wanted: StructType | None = None, **more: bool) -> DataFrame:
         reader = spark.read.format(name).options(**_OPTIONS)
@@ -185,6 +196,34 @@ def read_frame(
     if name in _TYPED or CORRUPT not in columns:
         return Input(frame, source)
     return Input(_good(frame), source, frame)
+
+
+def _check_seen(spark: SparkSession, path: str) -> None:
+    """Check that a path names no file that Spark passes over, beside others without a word.
+
+    Directories of such names it reads.
+
+    Raises:
+        NoDataError: it does.
+    """
+    name = path.rstrip("/").rpartition("/")[2]
+    if name in (".", "..") or not (name.startswith(("_", ".")) or name.endswith("._COPYING_")):
+        return
+    local = local_path(spark, path)
+    if local is not None and local.is_dir():
+        return
+    # This format alone is listed without a look into the files.
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", True)
+    try:
+        found = reader.load(path).inputFiles()
+    except SPARK_ERRORS as error:
+        raise _refusal(error, "binaryFile", path) from error
+    if not found:
+        raise NoDataError(
+            path,
+            "Spark passes over a file whose name begins with _ or ., or ends in ._COPYING_: "
+            "rename it",
+        )
 
 
 def _with_key_as_it_is(
@@ -256,26 +295,36 @@ def read_stream(
     paths: Sequence[str],
     format: str | None = None,
     schema: str | None = None,
+    options: Mapping[str, str] | None = None,
     *,
     key: str | None = None,
 ) -> DataFrame:
     """Read the files of one directory or glob as they come.
 
+    Args:
+        options: of the format and of a stream of files, as Spark's reader takes them. Unless told,
+            ``maxFileAge`` is 100 years.
+
     Of CSV and JSON, the records that do not fit the schema are in it, too, with their text in the
-    column :data:`CORRUPT`, which is null elsewhere. The key is as for :func:`read_frame`.
+    column :data:`CORRUPT`, which is null elsewhere. The other arguments are those of
+    :func:`read_frame`.
 
     Raises:
         ConfigError: more than one path, no format, or no schema where the format has none (a
             stream has to know its columns before the first file comes).
-        NoDataError: nothing is at the path to read the schema from.
+        NoDataError: nothing is at the path to read the schema from, or it is a file that Spark
+            passes over.
     """
     if len(paths) != 1:
         raise ConfigError("input", list(paths), "a stream reads one directory or glob")
     name = format_of(paths, format)
+    local = local_path(spark, paths[0])
+    if local is not None and local.is_file():  # elsewhere it may be a directory without files yet
+        _check_seen(spark, paths[0])
     if schema is None:
         if name != "parquet":
             raise ConfigError("schema", None, f"a stream of {name} needs one: 'key string, ...'")
-        wanted = read_frame(spark, paths, name, key=key).frame.schema
+        wanted = read_frame(spark, paths, name, options=options, key=key).frame.schema
     else:
         wanted = _ddl(schema)
     if name in ("csv", "json"):
@@ -285,7 +334,7 @@ def read_stream(
     reader = reader.option("maxFileAge", "36500d")
     if name == "csv":
         reader = reader.options(**_CSV)
-    return reader.load(paths[0])
+    return reader.options(**(options or {})).load(paths[0])
 
 
 def _ddl(schema: str) -> StructType:

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from hashring.spark.input import Input
 
-_TEXTS: Final = ("csv", "json", "xml")
+TEXTS: Final = ("csv", "json", "xml")
+"""Formats of text, whatever the types of columns."""
 _INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
 
 
@@ -78,7 +79,7 @@ def check_kept(df: DataFrame, key: str, format: str | None) -> None:
         ColumnError: the key is binary, and the format would hold a text of it, which is another
             key with another owner; or there is no such column.
     """
-    if format in _TEXTS and isinstance(column_type(df, key), BinaryType):
+    if format in TEXTS and isinstance(column_type(df, key), BinaryType):
         raise ColumnError(
             key,
             f"is binary, which {format} holds as a text that is another key: write Parquet; if "

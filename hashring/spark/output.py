@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 import uuid
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+from pyspark.sql.types import StringType
 
 from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
@@ -20,21 +22,33 @@ from hashring.spark.appended import check_form, files_there, fitted
 from hashring.spark.column_checks import check_distinct, quoted
 from hashring.spark.directory_lock import alone
 from hashring.spark.directory_swap import put_back, swap
-from hashring.spark.input import FORMATS, QUOTES_DOUBLED, exactly, format_of, local_path
+from hashring.spark.input import (
+    FILE_FORMATS,
+    QUOTES_DOUBLED,
+    exactly,
+    format_name,
+    format_of,
+    local_path,
+)
+from hashring.spark.key_column import TEXTS
 from hashring.spark.row_counts import Counts
+from hashring.spark.spark_failures import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 MODES: Final = ("error", "append", "overwrite")
-FILE_FORMATS: Final = (*FORMATS, "orc", "avro", "text", "xml")
-"""Spark deletes what files of these formats held before it writes the new ones."""
 CSV_OPTIONS: Final[dict[str, bool | str]] = {
     "ignoreLeadingWhiteSpace": False,
     "ignoreTrailingWhiteSpace": False,
     **QUOTES_DOUBLED,
 }
 """Spark would cut off the blanks at both ends of a key, which are part of it."""
+_TIMES: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXXXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+"""Spark would write milliseconds only. An offset of long ago has seconds, such as +00:53:28."""
 _ENDING: Final = 10.0  # seconds
 _SPARK_CATALOG: Final = "spark_catalog"
 
@@ -164,6 +178,16 @@ class Output:
         assert self.path is not None
         return format_of([self.path], self.format, "output")
 
+    def kept_as(self, spark: SparkSession) -> str | None:
+        """The format that the rows get: of a table that is there, its own."""
+        if self.table is None:
+            return self._format()
+        if spark.catalog.tableExists(self.table):
+            return _provider(spark, self.table)
+        return format_name(
+            self.format or spark.conf.get("spark.sql.sources.default", "parquet") or "parquet"
+        )
+
     def write(
         self,
         df: DataFrame,
@@ -202,9 +226,7 @@ class Output:
             if spark.catalog.tableExists(self.table):
                 self._into_table(df, self.table)
                 return
-            writer = self._writer(df, self.format, partition_by)
-            with cancelled(spark):
-                writer.saveAsTable(self.table)
+            self._make_table(df, self.table, partition_by)
             return
         assert self.path is not None
         name = self._format()
@@ -256,9 +278,8 @@ class Output:
     def _writer(
         self, df: DataFrame, name: str | None, partition_by: Sequence[str]
     ) -> DataFrameWriter:
-        writer = df.write.mode("error")
-        if name == "csv":
-            writer = writer.options(**CSV_OPTIONS)
+        spark = df.sparkSession
+        writer = df.write.mode("error").options(**lossless(spark, self.kept_as(spark)))
         writer = writer.options(**self.options)
         if name is not None:
             writer = writer.format(name)
@@ -298,13 +319,62 @@ class Output:
                 raise OutputExists(str(self.path)) from error
             raise
 
+    def _make_table(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+        """Make a table.
+
+        Raises:
+            OutputExists: another process has made it meanwhile.
+        """
+        spark = df.sparkSession
+        writer = self._writer(df, self.format, partition_by)
+        # Spark writes the files of such a table before the catalog knows of it: two that made it
+        # at once would leave the rows of both in it.
+        if not self._is_made_by_name(spark, table, partition_by):
+            with cancelled(spark):
+                writer.saveAsTable(table)
+            return
+        aside = re.sub(r"(`?)\Z", rf"_{uuid.uuid4().hex[:8]}\1", table, count=1)
+        try:
+            with cancelled(spark):
+                writer.saveAsTable(aside)
+            try:
+                spark.sql(f"ALTER TABLE {aside} RENAME TO {table}")
+            except SPARK_ERRORS as error:
+                made = spark.table(aside)
+                if spark.catalog.tableExists(table):
+                    if self.mode == "error":
+                        raise OutputExists(table) from error
+                    self._into_table(made, table)
+                elif "LOCATION_ALREADY_EXISTS" in str(error):
+                    # Left by a table that failed to be made. Where it is empty, this makes one.
+                    with cancelled(spark):
+                        self._writer(made, self.format, partition_by).saveAsTable(table)
+                else:
+                    raise
+        finally:
+            spark.sql(f"DROP TABLE IF EXISTS {aside}")
+
+    def _is_made_by_name(
+        self, spark: SparkSession, table: str, partition_by: Sequence[str]
+    ) -> bool:
+        """Whether a new table can be made under another name, which the catalog then changes."""
+        catalog = table.partition(".")[0].strip("`") if "." in table else ""
+        default = spark.conf.get("spark.sql.defaultCatalog", _SPARK_CATALOG)
+        if default != _SPARK_CATALOG or spark.conf.get(f"spark.sql.catalog.{catalog}", None):
+            return False
+        # Renamed, a table of this catalog looks for its partitions at the old name.
+        is_lost = spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and partition_by
+        return self.kept_as(spark) in FILE_FORMATS and "path" not in self.options and not is_lost
+
     def _into_table(self, df: DataFrame, table: str) -> None:
         """Append to a table, or replace its rows.
 
         Raises:
             ColumnError: the table has other columns.
+            OutputRefused: it would hold other text than the rows.
         """
         spark = df.sparkSession
+        _check_blanks(df, table)
         columns = spark.table(table).columns
         if {name.lower() for name in columns} != {name.lower() for name in df.columns}:
             raise ColumnError(
@@ -330,9 +400,11 @@ class Output:
             try:
                 spark.sql(f"ALTER TABLE {whole} RENAME TO {before}")
                 spark.sql(f"ALTER TABLE {aside} RENAME TO {whole}")
-            except BaseException:
+            except BaseException as error:
                 if spark.catalog.tableExists(before) and not spark.catalog.tableExists(whole):
                     spark.sql(f"ALTER TABLE {before} RENAME TO {whole}")
+                elif isinstance(error, SPARK_ERRORS):
+                    raise OutputRefused(table, "another process replaces it") from error
                 raise
             spark.sql(f"DROP TABLE {before}")
         finally:
@@ -380,12 +452,51 @@ def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def lossless(spark: SparkSession, format: str | None) -> dict[str, bool | str]:
+    """The options with which Spark writes a format so that it can be read as it was."""
+    found = dict(CSV_OPTIONS) if format == "csv" else {}
+    # To the readers of that policy, microseconds would be as many milliseconds.
+    policy = spark.conf.get("spark.sql.legacy.timeParserPolicy", None) or ""
+    if format in TEXTS and policy.upper() != "LEGACY":
+        found |= _TIMES
+    return found
+
+
 def _is_replaced_by_name(spark: SparkSession, table: str) -> bool:
     """Whether Spark would delete the table's files first; else its format replaces rows itself."""
     if spark.catalog.getTable(table).catalog != "spark_catalog":
         return False
+    return _provider(spark, table) in (*FILE_FORMATS, "hive")
+
+
+def _check_blanks(df: DataFrame, table: str) -> None:
+    """Check that a table keeps the blanks at both ends of a text; its own options alone count.
+
+    Raises:
+        OutputRefused: it would cut them off.
+    """
+    spark = df.sparkSession
+    has_text = any(isinstance(field.dataType, StringType) for field in df.schema)
+    if not has_text or _provider(spark, table) != "csv":
+        return
+    told = {
+        row["key"].lower(): row["value"].lower()
+        for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
+    }
+    names = ("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace")
+    if any(told.get(f"option.{name}".lower()) != "false" for name in names):
+        wanted = ", ".join(f"'{name}'='false'" for name in names)
+        raise OutputRefused(
+            table,
+            f"it cuts off the blanks of keys; ALTER TABLE {table} SET SERDEPROPERTIES "
+            f"({wanted}) keeps them",
+        )
+
+
+def _provider(spark: SparkSession, table: str) -> str | None:
+    """The format of a table, if it is told."""
     told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where("col_name = 'Provider'").collect()
-    return bool(told) and told[-1]["data_type"].lower() in (*FILE_FORMATS, "hive")
+    return told[-1]["data_type"].lower() if told else None
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core.ring import Ring
+from hashring.spark.arrays_to_spark import frame_of
 from hashring.spark.histogram_moves import flows_of_histogram
 from hashring.spark.html_report import Report
 from hashring.spark.moves import NodeFlow, NodeFlows, flows
@@ -206,8 +207,8 @@ def _plan(session: SparkSession, ring: Ring, after: Ring, found: NodeFlows) -> P
         fair_share_moved=sum(max((a or 0.0) - (b or 0.0), 0.0) for b, a in shares.values()),
         rows_without_key=found.rows_without_key,
         bad_weights=found.bad_weights,
-        moves=session.createDataFrame(moves_table),
-        nodes=session.createDataFrame(nodes_table),
+        moves=frame_of(session, moves_table),
+        nodes=frame_of(session, nodes_table),
         estimated=found.estimated,
     )
 

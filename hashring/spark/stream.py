@@ -31,9 +31,16 @@ from hashring.spark.column_checks import check_free
 from hashring.spark.compaction import newest_batch
 from hashring.spark.datasource import live_ring
 from hashring.spark.directory_lock import alone
-from hashring.spark.input import CORRUPT, exactly, is_bad, local_path
+from hashring.spark.input import (
+    CORRUPT,
+    FILE_FORMATS,
+    exactly,
+    format_name,
+    is_bad,
+    local_path,
+)
 from hashring.spark.key_column import check_kept, key_text
-from hashring.spark.output import CSV_OPTIONS, FILE_FORMATS
+from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.row_counts import Counts
 from hashring.spark.spark_failures import SPARK_ERRORS
@@ -182,6 +189,7 @@ def tag_stream(
         ConfigError: ``interval`` is no length of time.
     """
     known = counts or StreamCounts()
+    format = format_name(format)
     key_text(rows, key)
     check_kept(rows, key, format)
     check_free(rows, "point", "owner", "ring", "batch")
@@ -220,9 +228,9 @@ def tag_stream(
         told = Counts(batch, rows=F.count(F.lit(1)), bad=bad)
         good = told.frame.where(~is_bad()).drop(CORRUPT) if has_bad else told.frame
         owned = with_owner(good, current, key).withColumn("ring", F.lit(current.fingerprint))
-        write_to = owned.write.format(format)
+        write_to = owned.write.format(format).options(**lossless(session, format))
         if format == "csv":
-            write_to = write_to.option("header", True).options(**CSV_OPTIONS)
+            write_to = write_to.option("header", True)
         if not by_batch:
             once = write_to.option("txnAppId", checkpoint).option("txnVersion", number)
             once.mode("append").save(output)

@@ -1,26 +1,133 @@
-"""Looks up owners through the Spark Connect server that the environment names."""
+"""Calls every public function through the Spark Connect server that the environment names."""
 
 import sys
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
+import hashring.spark as public
+from hashring.core.ring import Ring
+from hashring.core.ring_json import RingFile
+from hashring.errors import NoDataError, OutputRefused
 from hashring.ring_files import read_ring
-from hashring.spark import owner, point, register_functions
+from hashring.spark import (
+    Scenario,
+    audit,
+    compact,
+    drawn_within,
+    history_of,
+    hot_keys,
+    load,
+    load_of_histogram,
+    may_move,
+    moves,
+    moves_of_histogram,
+    owner,
+    partition_by_owner,
+    plan,
+    plan_of_histogram,
+    planned_ring,
+    point,
+    point_histogram,
+    reassign,
+    register_functions,
+    replicas_for,
+    scenarios,
+    simulate,
+    summarise,
+    with_move,
+    with_owner,
+    work_slices,
+)
+from hashring.spark.input import read_frame
 from hashring.spark.session import is_connect, spark_session
 from tests.spark.test_owner import random_ring
+
+
+def columns_and_sql(keys, ring):
+    for row in keys.select("key", owner(ring, "key").alias("o"), point("key")).collect():
+        assert row.o == ring.owner(row.key)
+    keys.createOrReplaceTempView("keys")
+    register_functions(keys.sparkSession, ring)
+    for row in keys.sparkSession.sql("select key, hashring_owner(key) o from keys").collect():
+        assert row.o == ring.owner(row.key)
+
+
+def frames(keys, ring):
+    after = planned_ring(ring, join=["new"])
+    names = [row.key for row in keys.collect()]
+    owners = Counter(map(ring.owner, names))
+    moved = Counter((ring.owner(k), after.owner(k)) for k in names)
+    moved = {pair: count for pair, count in moved.items() if pair[0] != pair[1]}
+
+    def by_node(frame):
+        return Counter({row.node: row["keys"] for row in frame.collect()})
+
+    def by_pair(frame):
+        return {(row.before, row.after): row["keys"] for row in frame.collect()}
+
+    assert by_node(load(keys, ring)) == owners
+    assert by_pair(moves(keys, ring, after)) == moved
+    assert by_pair(plan(keys, ring, join=["new"]).moves) == moved
+    assert "<iframe" in plan(keys, ring, join=["new"])._repr_html_()
+    counted = point_histogram(keys)
+    assert by_node(load_of_histogram(counted, ring, keys)) == owners
+    assert by_pair(moves_of_histogram(counted, ring, after, keys)) == moved
+    assert by_pair(plan_of_histogram(counted, ring, keys, join=["new"]).moves) == moved
+    assert {row.owner for row in hot_keys(keys, ring, n=3).collect()} <= set(ring.nodes)
+    owned = with_owner(keys, ring)
+    assert Counter(row.owner for row in owned.collect()) == owners
+    assert Counter(row.owner for row in partition_by_owner(keys, ring).collect()) == owners
+    found = with_move(keys, ring, after).where("before <> after").collect()
+    assert Counter((row.before, row.after) for row in found) == moved
+    assert owned.where(may_move(ring, after)).count() == sum(moved.values())
+
+
+def logs(spark, folder):
+    history = history_of(spark.read.parquet(f"{folder}/events.parquet"))
+    work = spark.read.parquet(f"{folder}/log.parquet")
+    found = audit(work, history, slices=work_slices(work, history, rows=1))
+    assert [row.problem for row in found.findings.collect()] == ["overrun"]
+    for frame in (found.keys, found.changes, found.nodes, found.summary, found.rejected):
+        frame.collect()
+
+
+def simulated(spark):
+    kinds = scenarios([3], [4])
+    assert kinds == [Scenario(3, 4)]
+    assert len(summarise(simulate(spark, kinds, rings=5)).collect()) == 1
+    assert drawn_within(spark, kinds[0], peak=3.0, rings=5) == (5, 1.0)
+    assert replicas_for(3, 2.0).replicas > 0
+
+
+def files(spark, folder):
+    """What renames directories of this machine is refused; the server's are not seen from here."""
+    for refused in (
+        lambda: compact(spark, f"{folder}/keys.parquet"),
+        lambda: reassign(spark, f"{folder}/keys.parquet", RingFile(Ring({"a": [0]}))),
+    ):
+        with suppress(OutputRefused):
+            refused()
+            raise AssertionError
+    with suppress(NoDataError):
+        read_frame(spark, [f"{folder}/.keys.parquet"])
+        raise AssertionError
 
 
 def main(folder: str) -> None:
     spark = spark_session()
     assert is_connect(spark)
+    used = {name for name in public.__all__ if name in globals()}
+    assert used | {"Audit", "Plan"} == set(public.__all__), set(public.__all__) - used
     keys = spark.read.parquet(str(Path(folder) / "keys.parquet"))
+    ring = read_ring(Path(folder) / "ring.json").ring
     # One whose table is literals, and one whose table is subqueries.
-    for ring in (read_ring(Path(folder) / "ring.json").ring, random_ring(400, 32)):
-        for row in keys.select("key", owner(ring, "key").alias("o"), point("key")).collect():
-            assert row.o == ring.owner(row.key)
-        keys.createOrReplaceTempView("keys")
-        register_functions(spark, ring)
-        for row in spark.sql("select key, hashring_owner(key) o from keys").collect():
-            assert row.o == ring.owner(row.key)
+    for each in (ring, random_ring(400, 32)):
+        columns_and_sql(keys, each)
+        frames(keys, each)
+    logs(spark, folder)
+    simulated(spark)
+    files(spark, folder)
 
 
 if __name__ == "__main__":

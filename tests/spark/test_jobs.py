@@ -119,6 +119,24 @@ def test_assign_by_owner_gives_each_node_a_directory(spark, keys, ring_file, tmp
     assert {row.key for row in own} == {f"k{i}" for i in range(500) if ring.owner(f"k{i}") == "n2"}
 
 
+def test_nodes_whose_names_look_like_numbers_are_read_again_by_the_jobs(spark, tmp_path):
+    ring = Ring({"007": [0], "1e3": [2**30], "08": [2**31]})
+    write_ring(ring, tmp_path / "ring.json")
+    out = tmp_path / "o.parquet"
+    df = spark.range(40).selectExpr("concat('k', id) as key")
+    for mode in ("error", "append"):
+        assign_job(Input(df, "keys"), ring, Output(str(out), mode=mode), by_owner=True)
+    names = {path.name for path in out.glob("owner=*")}
+    assert names == {"owner=007", "owner=1e3", "owner=08"}
+    told = run("load", "--input", out, "--ring-file", tmp_path / "ring.json", "--json")
+    assert {r["node"]: r["keys"] for r in told["busiest nodes"]} == {
+        node: 2 * sum(ring.owner(f"k{i}") == node for i in range(40)) for node in ring.nodes
+    }
+    told = run("load", "--input", out, "--key", "owner", "--ring-file", tmp_path / "ring.json",
+               "--json")  # fmt: skip
+    assert {r["key"] for r in told["hottest keys"]} == set(ring.nodes)
+
+
 def test_the_directory_of_a_node_is_its_name_as_in_a_url(spark, tmp_path):
     write_ring(RingFile(Ring({"host:17": [0]})), tmp_path / "ring.json")
     spark.sql("select 'k' key union all select null").coalesce(1).write.parquet(
@@ -414,6 +432,33 @@ def test_an_empty_input_and_one_without_keys_are_refused(spark, ring_file, tmp_p
             with pytest.raises(NoDataError, match=text):
                 run(*job, "--input", tmp_path / f"{name}.parquet", "--ring-file", ring_file)
     assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["_x.csv", ".x.csv", "_?.csv", "z.csv._COPYING_"])
+def test_a_file_that_spark_passes_over_is_refused_by_its_name(spark, tmp_path, ring_file, name):
+    for file in ("_x.csv", ".x.csv", "z.csv._COPYING_", "y.csv", "_k=1.csv"):
+        (tmp_path / file).write_text("key\na\n")
+    files = ["--input", tmp_path / "y.csv", "--input", tmp_path / name, "--format", "csv"]
+    with pytest.raises(NoDataError, match=rf"/{re.escape(name)}: Spark passes over .*: rename it"):
+        run("load", *files, "--ring-file", ring_file)
+    with pytest.raises(NoDataError, match="passes over"):
+        read_frame(spark, [str(tmp_path / name)], "csv", "key string")
+
+
+def test_what_spark_reads_may_have_any_name(spark, tmp_path):
+    (tmp_path / "_day=1" / ".stage.csv").mkdir(parents=True)
+    place = tmp_path / "_day=1" / ".stage.csv"
+    for file in ("_SUCCESS", ".y.csv.crc", "y.csv", "_k=1.csv"):
+        (place / file).write_text("key\na\n")
+    for path, count in (
+        (place, 2),
+        (place / "_k=1.csv", 1),
+        (place / "*.csv", 2),
+        (f"{place}/", 2),
+    ):
+        assert len(read_frame(spark, [str(path)], "csv").frame.collect()) == count
+    with pytest.raises(NoDataError, match=r"nothing is there|does not exist"):
+        read_frame(spark, [str(place / "_none.csv")])
 
 
 def test_an_input_that_is_not_there_is_named(spark, ring_file, tmp_path):
@@ -794,7 +839,7 @@ def test_an_audit_of_files_needs_no_redis(spark, tmp_path):
     assert told["rows rejected: unknown node"] == "1"
     assert told["rows rejected: end before start"] == "1"
     assert told["bad records left out"] == "1"
-    finding = ["a", "2024-01-01", "00:00:15", "a", "overrun", "5"]
+    finding = ["a", "2024-01-01", "00:00:15Z", "a", "overrun", "5"]
     assert told["k"].split() == finding
     (finding,) = read_frame(spark, [str(tmp_path / "findings.json")]).frame.collect()
     assert (finding.problem, finding.unowned) == ("overrun", 5.0)
@@ -815,8 +860,45 @@ def test_work_may_end_after_the_last_year_of_python(spark, tmp_path):
         "--report", tmp_path / "audit.html", "--json",
     )  # fmt: skip
     assert {row["start"] for row in told["worst findings"]} == {
-        "1970-01-01 00:00:11", "+11000-01-01 00:00:00",
+        "1970-01-01 00:00:11Z", "+11000-01-01 00:00:00Z",
     }  # fmt: skip
+
+
+def test_a_log_in_directories_of_nodes_like_numbers_needs_their_type(spark, tmp_path):
+    spark.sql(
+        "select 1L epoch, timestamp_seconds(10) at, 'join' kind, array('007') nodes, "
+        "array(5L) points"
+    ).write.parquet(str(tmp_path / "events.parquet"))
+    spark.sql("select 'k' key, '007' node, 11D start, 12D end").write.partitionBy("node").parquet(
+        str(tmp_path / "log.parquet")
+    )
+    files = ("--input", tmp_path / "log.parquet", "--events", tmp_path / "events.parquet")
+    with pytest.raises(ColumnError, match="'node' is int; a node's name is a string: give its"):
+        run("audit", *files)
+    schema = "key string, start double, end double, node string"
+    assert run("audit", *files, "--schema", schema, "--json")["rows judged"] == 1
+
+
+def test_the_hour_that_comes_twice_is_told_apart_in_an_audit(spark, tmp_path):
+    again = 1729990800  # When the clocks of Berlin are set back from 3:00 to 2:00.
+    spark.sql(
+        f"select 1L epoch, timestamp_seconds({again - 7200}) at, 'join' kind, array('a') nodes, "
+        f"array(5L) points union all select 2L, timestamp_seconds({again - 3600}), 'join', "
+        "array('b'), array(5L)"
+    ).write.parquet(str(tmp_path / "events.parquet"))
+    spark.sql(
+        f"select 'k' key, 'a' node, {again}D + s start, {again}D + s + 9 end "
+        "from values (-3600), (0) as t(s)"
+    ).write.parquet(str(tmp_path / "log.parquet"))
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        told = run("audit", "--input", tmp_path / "log.parquet",
+                   "--events", tmp_path / "events.parquet", "--json")  # fmt: skip
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert [row["start"] for row in told["worst findings"]] == [
+        "2024-10-27 02:00:00+02:00", "2024-10-27 02:00:00+01:00",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

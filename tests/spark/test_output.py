@@ -1,17 +1,20 @@
 """Outputs: appended to, replaced, and left as they were by a job that fails."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.ring_files import write_ring
 from hashring.spark import directory_swap, point_histogram, with_owner
-from hashring.spark.input import exactly
+from hashring.spark.input import Input, exactly, read_frame
+from hashring.spark.jobs import assign_job
 from hashring.spark.output import Output
-from tests.spark.conftest import interrupted
+from tests.spark.conftest import interrupted, rows
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 
@@ -375,6 +378,51 @@ def test_a_table_that_failed_to_be_made_does_not_block_the_next(spark):
     spark.sql("DROP TABLE made")
 
 
+@pytest.mark.parametrize("name", ["made", "default.made", "default.`made`"])
+@pytest.mark.parametrize(
+    ("mode", "held"), [("error", [7, 8]), ("append", [0, 1, 7, 8]), ("overwrite", [0, 1])]
+)
+def test_a_table_that_two_make_at_once_holds_whole_jobs(spark, monkeypatch, name, mode, held):
+    spark.sql("DROP TABLE IF EXISTS made")
+    tables = {t.name for t in spark.catalog.listTables()}
+    place = Path(spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:")) / "made"
+    sql = type(spark).sql
+
+    def made_first(session, text, *more):
+        if "RENAME TO" in text:
+            monkeypatch.undo()
+            Output(None, table=name, mode="error").write(spark.range(7, 9))
+        return sql(session, text, *more)
+
+    monkeypatch.setattr(type(spark), "sql", made_first)
+    output = Output(None, table=name, mode=mode)
+    if mode == "error":
+        with pytest.raises(OutputExists):
+            output.write(spark.range(2))
+    else:
+        output.write(spark.range(2))
+    assert ids(spark.table("made")) == held
+    assert {t.name for t in spark.catalog.listTables()} == tables | {"made"}
+    assert [path.name for path in place.parent.glob("made*")] == ["made"]
+    spark.sql("DROP TABLE made")
+
+
+def test_of_two_that_replace_a_table_at_once_one_is_refused(spark, table, monkeypatch):
+    sql = type(spark).sql
+
+    def replaced_first(session, text, *more):
+        if "RENAME TO" in text:
+            monkeypatch.undo()
+            spark.sql(f"ALTER TABLE {table} RENAME TO elsewhere")
+        return sql(session, text, *more)
+
+    monkeypatch.setattr(type(spark), "sql", replaced_first)
+    with pytest.raises(OutputRefused, match="another process replaces it"):
+        Output(None, table=table, mode="overwrite").write(spark.sql("SELECT 1L part, 9L id"))
+    assert ids(spark.table("elsewhere")) == [0, 1, 2, 3]
+    spark.sql("DROP TABLE elsewhere")
+
+
 def test_what_cannot_be_replaced_is_refused_before_the_work(spark, table, tmp_path):
     with pytest.raises(OutputExists):
         Output(None, table=table).check(spark)
@@ -405,3 +453,118 @@ def test_options_of_the_formats_reach_spark(spark, tmp_path):
     )  # fmt: skip
     assert told["rows written"] == "2"
     assert list((tmp_path / "o.parquet").glob("*.gz.parquet"))
+
+
+# --- text formats -----------------------------------------------------------------------------
+
+TIMES = "key string, a timestamp, b timestamp_ntz, point bigint, owner string"
+IN_MICROS = ("unix_micros(a)", "CAST(b AS string)")
+
+
+def moments(spark):
+    """Moments whose last digits, offset or year a text may lose."""
+    return spark.sql(
+        "SELECT 'k' key, timestamp_micros(n) a, timestamp_micros(n)::timestamp_ntz b FROM VALUES "
+        "(1704164645123456L), (1704164645000000L), (1729990800000001L), (-3786825600000001L), "
+        "(-62135596799999999L) AS t(n)"
+    )
+
+
+@pytest.mark.parametrize("kind", ["csv", "CSV", "json", "xml"])
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_text_keeps_moments_to_the_microsecond(spark, tmp_path, kind, zone):
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    tags = {"rowTag": "row"} if kind == "xml" else {}
+    try:
+        df = moments(spark)
+        place = str(tmp_path / "out")
+        assign_job(Input(df, "keys"), Ring({"a": [0]}), Output(place, kind, options=tags))
+        found = read_frame(spark, [place], kind, TIMES, tags).frame.selectExpr(*IN_MICROS)
+        assert sorted(rows(found)) == sorted(rows(df.selectExpr(*IN_MICROS)))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_new_table_of_text_keeps_moments_to_the_microsecond(spark, kind):
+    spark.sql("DROP TABLE IF EXISTS timed")
+    spark.conf.set("spark.sql.sources.default", kind)
+    try:
+        for mode in ("error", "append", "overwrite"):
+            Output(None, table="timed", mode=mode).write(moments(spark))
+    finally:
+        spark.conf.unset("spark.sql.sources.default")
+    found = spark.table("timed").selectExpr(*IN_MICROS)
+    assert sorted(rows(found)) == sorted(rows(moments(spark).selectExpr(*IN_MICROS)))
+    spark.sql("DROP TABLE timed")
+
+
+def test_the_users_own_format_of_times_comes_first(spark, tmp_path):
+    place = tmp_path / "out.csv"
+    wanted = {"timestampformat": "yyyy", "timestampNTZFormat": "MM"}
+    Output(str(place), options=wanted).write(moments(spark).select("a", "b").limit(1))
+    (part,) = place.glob("part-*")
+    assert part.read_text().split() == ["a,b", "2024,01"]
+
+
+def test_the_times_of_the_old_parser_are_as_it_reads_them(spark, tmp_path):
+    spark.conf.set("spark.sql.legacy.timeParserPolicy", "legacy")
+    try:
+        Output(str(tmp_path / "out.csv")).write(moments(spark).limit(1))
+        found = read_frame(spark, [str(tmp_path / "out.csv")], schema=TIMES.rpartition(", p")[0])
+        assert rows(found.frame.selectExpr("unix_micros(a)")) == [(1704164645123000,)]
+    finally:
+        spark.conf.unset("spark.sql.legacy.timeParserPolicy")
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "xml"])
+@pytest.mark.parametrize("how", ["there", "default", "given"])
+def test_a_binary_key_goes_to_no_table_of_text(spark, kind, how):
+    spark.sql("DROP TABLE IF EXISTS texts")
+    source = Input(spark.sql("SELECT x'00ff' key"), "keys")
+    if how == "there":
+        more = " OPTIONS (rowTag 'row')" if kind == "xml" else ""
+        spark.sql(f"CREATE TABLE texts (key BINARY, point LONG, owner STRING) USING {kind}{more}")
+    spark.conf.set("spark.sql.sources.default", kind if how == "default" else "parquet")
+    try:
+        output = Output(
+            None, kind.upper() if how == "given" else None, "texts",
+            "append" if how == "there" else "error",
+        )  # fmt: skip
+        with pytest.raises(ColumnError, match=r"'key' is binary, .* write hex\(key\)"):
+            assign_job(source, Ring({"a": [0]}), output)
+    finally:
+        spark.conf.unset("spark.sql.sources.default")
+    spark.sql("DROP TABLE IF EXISTS texts")
+
+
+def test_a_binary_key_goes_to_a_table_of_parquet_whatever_the_default(spark):
+    spark.sql("DROP TABLE IF EXISTS bytes")
+    spark.sql("CREATE TABLE bytes (key BINARY, point LONG, owner STRING) USING parquet")
+    source = Input(spark.sql("SELECT x'00ff' key"), "keys")
+    assign_job(source, Ring({"a": [0]}), Output(None, "json", "bytes", "append"))
+    assert rows(spark.table("bytes").select("key", "owner")) == [(b"\x00\xff", "a")]
+    spark.sql("DROP TABLE bytes")
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_table_that_would_cut_the_blanks_of_keys_is_refused(spark, mode):
+    spark.sql("DROP TABLE IF EXISTS blanks")
+    spark.sql("CREATE TABLE blanks (key STRING) USING csv")
+    df = spark.sql("SELECT ' k ' key")
+    output = Output(None, table="blanks", mode=mode)
+    with pytest.raises(OutputRefused, match="cuts off the blanks of keys; ALTER TABLE") as told:
+        output.write(df)
+    assert spark.table("blanks").isEmpty()
+    spark.sql(re.search(r"ALTER TABLE .*?\)", str(told.value))[0])
+    output.write(df)
+    assert rows(spark.table("blanks")) == [(" k ",)]
+    spark.sql("DROP TABLE blanks")
+
+
+def test_the_case_of_a_formats_name_is_nothing(spark, tmp_path):
+    df = spark.sql("SELECT ' k ' key")
+    Output(str(tmp_path / "out"), "CSV").write(df)
+    Output(str(tmp_path / "out"), "Csv", mode="append").write(df)
+    found = read_frame(spark, [str(tmp_path / "out")], "cSV").frame
+    assert (found.columns, rows(found)) == (["key"], [(" k ",)] * 2)

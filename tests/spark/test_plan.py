@@ -99,3 +99,12 @@ def test_a_plan_shows_itself_in_a_notebook(spark, ring):
     assert "<h2>What moves</h2>" in page
     assert "&lt;new&gt;" in page
     assert "<new>" not in page
+
+
+def test_names_in_a_page_turn_no_text_around(spark, tmp_path):
+    names = ["\x00", "\x1b[2J", "\u202e", "</svg>"]
+    found = plan(spark.range(50), Ring({n: [i * 2**30] for i, n in enumerate(names)}),
+                 leave=["\x00"], key="id")  # fmt: skip
+    page = unescape(found._repr_html_())
+    assert not {"\x00", "\x1b", "\u202e"} & set(page)
+    assert "\\x1b[2J" in page

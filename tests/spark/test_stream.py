@@ -15,7 +15,14 @@ from redis import Redis
 from hashring import RingNode
 from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
-from hashring.errors import ColumnError, ConfigError, InputDamaged, OutputExists, OutputRefused
+from hashring.errors import (
+    ColumnError,
+    ConfigError,
+    InputDamaged,
+    NoDataError,
+    OutputExists,
+    OutputRefused,
+)
 from hashring.ring_files import write_ring
 from hashring.spark.datasource import live_ring
 from hashring.spark.input import read_stream
@@ -284,6 +291,36 @@ def test_the_command_tags_what_there_is(spark, redis_server, tmp_path):
     assert Path(tmp_path / "out" / "batch=0").exists()
 
 
+def test_a_stream_reads_with_the_options_of_the_format(spark, tmp_path):
+    write_ring(Ring({"a": [0]}), tmp_path / "ring.json")
+    (tmp_path / "in").mkdir()
+    for names, age in (("ac", 0), ("b", 30 * 86400)):
+        for name in names:
+            file = tmp_path / "in" / f"{name}.csv"
+            file.write_text(f"key;w\n{name};1\n")
+            at = file.stat().st_mtime - age
+            os.utime(file, (at, at))
+        told = run(
+            "stream", "--input", tmp_path / "in", "--format", "csv",
+            "--schema", "key string, w int", "--input-option", "sep=;",
+            "--input-option", "maxFileAge=7d", "--input-option", "maxFilesPerTrigger=1",
+            "--ring-file", tmp_path / "ring.json",
+            "--output", tmp_path / "out", "--checkpoint", tmp_path / "cp", "--json",
+        )  # fmt: skip
+        fresh = 2 if names == "ac" else 0
+        assert (told["batches"], told["rows written"]) == (fresh, fresh)
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((r.key, r.w) for r in found) == [("a", 1), ("c", 1)]
+
+
+def test_a_stream_of_a_file_that_spark_passes_over_is_refused(spark, tmp_path):
+    (tmp_path / "_in").mkdir()
+    (tmp_path / "_in" / "_keys.csv").write_text("key\na\n")
+    with pytest.raises(NoDataError, match=r"_keys.csv: Spark passes over"):
+        read_stream(spark, [str(tmp_path / "_in" / "_keys.csv")], schema="key string")
+    read_stream(spark, [str(tmp_path / "_in")], "csv", "key string")
+
+
 def test_a_stream_of_csv_needs_a_schema(spark, tmp_path):
     with pytest.raises(ConfigError, match="a stream of csv needs one"):
         run("stream", "--input", tmp_path / "in.csv", "--output", "o", "--checkpoint", "c",
@@ -305,6 +342,25 @@ def test_bad_records_of_a_stream_are_left_out_and_counted(spark, tmp_path):
     assert {(r.key, r.w, r.owner) for r in found} == {
         ("a", 1.0, ring.owner("a")), ("c", 3.0, ring.owner("c")),
     }  # fmt: skip
+
+
+def test_a_stream_writes_text_as_it_was_and_once(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    moment = "2024-01-02T03:04:05.123456Z"
+    (tmp_path / "in" / "keys.csv").write_text(f"key,at\n k ,{moment}\n")
+    schema = "key string, at timestamp"
+    for _ in range(2):
+        tag_stream(
+            read_stream(spark, [str(tmp_path / "in")], "CSV", schema), fixed_ring(Ring({"a": [0]})),
+            str(tmp_path / "out"), str(tmp_path / "cp"), format="CSV",
+        ).awaitTermination()  # fmt: skip
+        # As if the process had died after writing the batch, and before noting that it ended.
+        for name in ("0", ".0.crc"):
+            (tmp_path / "cp" / "commits" / name).unlink(missing_ok=True)
+    (part,) = (tmp_path / "out" / "batch=0").glob("part-*")
+    assert [line.split(",")[:2] for line in part.read_text().splitlines()] == [
+        ["key", "at"], [" k ", moment],
+    ]  # fmt: skip
 
 
 def test_counts_of_a_stream_tell_of_changes_of_the_ring(spark, tmp_path):

@@ -42,15 +42,23 @@ def read_input(spark: SparkSession, options: dict[str, Any]) -> Any:
 
     if options["input_table"]:
         return read_table(spark, options["input_table"])
-    more = dict(name_and_value("--input-option", text) for text in options["input_options"])
     return read_frame(
         spark,
         options["inputs"],
         options["format_"],
         options["schema"],
-        more,
+        format_options(options),
         key=options["key"],
     )
+
+
+def format_options(options: dict[str, Any]) -> dict[str, str]:
+    """The names and values of ``--input-option``.
+
+    Raises:
+        UsageError: one is not a name and a value.
+    """
+    return dict(name_and_value("--input-option", text) for text in options["input_options"])
 
 
 def read_events(spark: SparkSession, settings: Settings, files: tuple[str, ...]) -> DataFrame:

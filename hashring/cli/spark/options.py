@@ -71,17 +71,18 @@ input_options = _options(
     click.option("--key", default="key", show_default=True, help="The column of keys."),
 )
 
+input_option_option = click.option(
+    "--input-option",
+    "input_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of the input's format, such as sep=;; may be repeated.",
+)
 input_table_option = _options(
     click.option(
         "--input-table", help="A table or view of the session's catalogs, instead of --input."
     ),
-    click.option(
-        "--input-option",
-        "input_options",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="An option of the input's format, such as sep=;; may be repeated.",
-    ),
+    input_option_option,
 )
 
 output_options = _options(

@@ -10,14 +10,20 @@ import click
 from hashring.cli.common_options import NumberRange, Settings
 from hashring.cli.output import document
 from hashring.cli.signals import Terminated
-from hashring.cli.spark.inputs import ring_of
+from hashring.cli.spark.inputs import format_options, ring_of
 from hashring.cli.spark.job import Job
-from hashring.cli.spark.options import input_options, ring_file_options, session_options
+from hashring.cli.spark.options import (
+    input_option_option,
+    input_options,
+    ring_file_options,
+    session_options,
+)
 from hashring.cli.spark.terminal_answer import shown
 
 
 @click.command("stream")
 @input_options
+@input_option_option
 @click.option("--output", required=True, help="A directory; each batch goes to one in it.")
 @click.option("--checkpoint", required=True, help="Where Spark keeps its place in the input.")
 @click.option(
@@ -56,7 +62,8 @@ def command(
     """Tag rows with their owner, while the ring changes.
 
     Rows are tagged as they come. Stopped or killed and started again with the same checkpoint, it
-    neither loses nor doubles a row.
+    neither loses nor doubles a row. It reads files of any age, unless --input-option maxFileAge=7d
+    or the like passes over those that are much older than the newest one read.
 
     \b
     Examples:
@@ -84,7 +91,14 @@ def command(
         ring = followed_ring(settings.url, settings.ring, refresh)
     spark = job.session()
     key = options["key"]
-    rows = read_stream(spark, options["inputs"], options["format_"], options["schema"], key=key)
+    rows = read_stream(
+        spark,
+        options["inputs"],
+        options["format_"],
+        options["schema"],
+        format_options(options),
+        key=key,
+    )
     counts = StreamCounts()
     query = tag_stream(
         rows,

@@ -13,7 +13,7 @@ from hashring.errors import ConfigError
 from hashring.spark.column_checks import check_distinct, check_free
 from hashring.spark.compaction import compact
 from hashring.spark.html_report import Report
-from hashring.spark.input import Input, format_of, local_path
+from hashring.spark.input import Input, local_path
 from hashring.spark.jobs.wording import ring_facts
 from hashring.spark.key_column import check_kept, check_keys
 from hashring.spark.outcome import Outcome
@@ -58,8 +58,7 @@ def assign_job(
         where = str(output.path or output.table)
         check_directories(ring, where, is_disk=local is not None)
     if cells is None:
-        path, given = output.path, output.format
-        check_kept(df, key, given if path is None else format_of([path], given, "output"))
+        check_kept(df, key, output.kept_as(df.sparkSession))
     else:
         check_cells(cells)
         check_free(df, CELL)

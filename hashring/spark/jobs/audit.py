@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 WORST: Final = 100
 """How many findings an audit names; all of them are in its output."""
-_SECONDS: Final = "yyyy-MM-dd HH:mm:ss"
-_MILLISECONDS: Final = f"{_SECONDS}.SSS"
+_SECONDS: Final = "yyyy-MM-dd HH:mm:ssXXX"
+_MILLISECONDS: Final = "yyyy-MM-dd HH:mm:ss.SSSXXX"
+"""With the offset: an hour in autumn comes twice."""
 FIRST: Final = 25
 """How many findings a report shows in order of time."""
 
