@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from typing import Any
 
 from hashring.core.hashing import HashAlgorithm
@@ -26,6 +25,7 @@ from hashring.node.settings import (
 from hashring.node.states import RENEWING, STARTABLE, NodeState
 from hashring.node.status import NodeStatus, status_of
 from hashring.protocol.locks.lease import Lease
+from hashring.running.one_at_a_time import one_at_a_time
 from hashring.store.client_kind import is_async
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryStore
@@ -100,9 +100,9 @@ class Node(Reader):
             follow=follow,
         )
         self._redis = redis
-        # Held while a start decides whether it is the only one, and by calls by hand: one at a time
-        # drives the machine. Reentrant: a signal handler may run anywhere.
-        self._driving = threading.RLock()
+        # A start that decides whether it is the only one, and calls by hand: one at a time drives
+        # the machine.
+        self._driving = one_at_a_time()
         self._setup(settings.name or own_name(settings.keys.ring, self))
         remember(self)
 
@@ -299,7 +299,7 @@ class Node(Reader):
 
     def _abandon(self) -> None:
         """In a forked child: the node is the parent's, if it is anywhere."""
-        self._driving = threading.RLock()
+        self._driving = one_at_a_time()
         if self._machine.state in STARTABLE:
             self._setup(
                 self.name if self._settings.name else own_name(self._settings.keys.ring, self)

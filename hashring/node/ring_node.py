@@ -556,20 +556,23 @@ class RingNode(Node):
         """
         if (last := self._runner) is not None and last.gone():
             backend.call(partial(self._stop_by_hand, gone=last))
-        with self._driving:
-            if self._runner is not None and not self._runner.ended.wait(0):
-                raise NodeStateError(
-                    f"node {self.name!r} runs already: call stop() before starting it again"
-                )
-            self._adopt_in_child()
-            label = f"hashring {self.name}"
-            runner = Runner(self._machine, self._get_store(), backend, monotonic, label)
-            runner.publish = self._publisher(runner, self._begin_lease())
-            self._runner = runner
+        runner = self._driving.run(partial(self._new_runner, backend))
         self._machine.start(monotonic(), strict=strict)
         if self._stops != stops:
             self._own_nothing()
             runner.stop()
+        return runner
+
+    def _new_runner(self, backend: Backend) -> Runner:
+        if self._runner is not None and not self._runner.ended.wait(0):
+            raise NodeStateError(
+                f"node {self.name!r} runs already: call stop() before starting it again"
+            )
+        self._adopt_in_child()
+        label = f"hashring {self.name}"
+        runner = Runner(self._machine, self._get_store(), backend, monotonic, label)
+        runner.publish = self._publisher(runner, self._begin_lease())
+        self._runner = runner
         return runner
 
     def _launched(self, backend: Backend) -> Runner | None:
@@ -615,13 +618,16 @@ class RingNode(Node):
 
     def _forget_runner(self, runner: Runner) -> bool:
         """The runner has ended: the node has none, unless another thread has started it again."""
-        with self._driving:
+
+        def forget() -> bool:
             if self._runner is not runner:
                 return False
             self._runner = None
             if self._store is not None:
                 self._store.close()
             return True
+
+        return self._driving.run(forget)
 
     def _stop_by_hand(self, *, stay: bool = False, gone: Runner | None = None) -> None:
         """Leave the ring when no loop runs: after heartbeats by hand, or not at all.
@@ -630,10 +636,13 @@ class RingNode(Node):
             gone: what ran the node, and will never go on.
         """
         failures: list[StoreError] = []
-        # In one: another thread must not start the node before it has left.
-        with self._driving:
+
+        def leave() -> None:
             if gone is None or self._forget_runner(gone):
                 self._by_hand(lambda: self._leave_by_hand(failures, stay=stay))
+
+        # In one: another thread must not start the node before it has left.
+        self._driving.run(leave)
         if gone is not None:
             gone.bury()
         # Later: a signal handler may have interrupted a log handler, and wait for its turn.
@@ -686,12 +695,15 @@ class RingNode(Node):
         """Do it in the caller's thread, when no loop runs; false when one does."""
         if self._runner is not None:
             return False
-        with self._driving:
+
+        def unless_it_runs() -> bool:
             # A start may have come first.
             if self._loops:
                 return False
             do()
             return True
+
+        return self._driving.run(unless_it_runs)
 
     def _run_now(self, step: Run) -> None:
         """Run a step in the caller's thread, when no loop runs."""

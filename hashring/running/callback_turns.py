@@ -64,6 +64,10 @@ class CallerTurns:
             self._line.append(turn)
         self._go_on()
 
+    def standing(self) -> list[CallerTurn]:
+        """Those in the line now."""
+        return list(self._line)
+
     def leave(self, turn: CallerTurn) -> None:
         """Let the next go on. Whoever did not wait for its turn leaves the line like any other.
 
@@ -94,7 +98,7 @@ class CallerTurns:
 
     def _next(self) -> CallerTurn | None:
         """The first in the line, if nobody has told it to go on. Two may tell it at once."""
-        for turn in list(self._line):
+        for turn in self.standing():
             if not turn.gone():
                 return None if turn.come else turn
             self._remove(turn)

@@ -394,6 +394,18 @@ class _GeventLatch:
         return bool(latch.wait(timeout))
 
 
+def latch_here() -> tuple[Latch, Callable[[], bool]]:
+    """In a program that gevent has patched: a latch for the caller, in whatever thread it is.
+
+    Returns:
+        Also what says whether the caller's hub was destroyed.
+    """
+    import gevent.event  # noqa: PLC0415 - see above
+
+    home = _Home(gevent)
+    return _GeventLatch(gevent, home), home.is_gone
+
+
 class _GeventInbox:
     def __init__(self, gevent: Any, home: _Home) -> None:
         self._home = home
