@@ -25,6 +25,7 @@ from hashring.node.settings import (
 from hashring.node.states import RENEWING, STARTABLE, NodeState
 from hashring.node.status import NodeStatus, status_of
 from hashring.protocol.locks.lease import Lease
+from hashring.running.not_copied import NotCopied
 from hashring.running.one_at_a_time import one_at_a_time
 from hashring.store.client_kind import is_async
 from hashring.store.command import Command
@@ -39,7 +40,7 @@ def _one_of(setting: str, value: Any, alias: str, aliased: Any) -> Any:
     return aliased if value is None else value
 
 
-class Node(Reader):
+class Node(NotCopied, Reader):
     """A node that something else runs: :class:`hashring.RingNode`, :class:`hashring.AsyncRingNode`.
 
     It is made of checked settings, a machine with the protocol, and, with locks or a limit,
