@@ -10,7 +10,7 @@ from hashring.core.hashing import HashAlgorithm
 from hashring.core.value_checks import is_coroutine_function
 from hashring.errors import ConfigError, NodeForked, NodeStateError
 from hashring.node.forks import own_name, remember
-from hashring.node.key_answers import Change, Reader, Shown, monotonic, without_ranges
+from hashring.node.key_answers import Reader, Shown, monotonic, without_ranges
 from hashring.node.lock_flows import Asking
 from hashring.node.own_ranges_machine import machine_of
 from hashring.node.settings import (
@@ -136,9 +136,9 @@ class Node(NotCopied, Reader):
         """Have the loop send the next heartbeat now, if it runs."""
         raise NotImplementedError
 
-    def _publish(self, lease: Shown | None) -> Change | None:
+    def _publish(self, lease: Shown | None) -> None:
         """Show readers the machine's view; see :meth:`Reader._show`."""
-        return self._show(self._machine.view(monotonic()), lease)
+        self._show(self._machine.view(monotonic()), lease)
 
     def _check_stay(self, stay: bool) -> None:
         if stay and self._settings.name is None:

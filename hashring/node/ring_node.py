@@ -16,7 +16,7 @@ from hashring.errors import EmptyRingError, NodeStateError, StoreError
 from hashring.monkey_patching import threads_are_greenlets
 from hashring.node.base_node import Node
 from hashring.node.forks import remembered
-from hashring.node.key_answers import listed, monotonic
+from hashring.node.key_answers import RangeChanges, listed, monotonic
 from hashring.node.lock_flows import Asking
 from hashring.node.node_runner import Runner
 from hashring.node.settings import OnChange
@@ -583,26 +583,30 @@ class RingNode(Node):
     def _publisher(self, runner: Runner, lease: list[Any]) -> Callable[[], None]:
         on_change = self._settings.on_change
         if on_change is None:
-            return lambda: (self._publish(lease), None)[1]
-        changes: Inbox | None = None
+            return lambda: self._publish(lease)
+        changes = RangeChanges(self._view.ranges)
+        inbox: Inbox | None = None
         served = False
 
         def killed(server_of: Inbox) -> None:
             nonlocal served
-            served = served and changes is not server_of
+            served = served and inbox is not server_of
 
         def publish() -> None:
-            nonlocal changes, served
-            change = self._publish(lease)
-            if change is not None:
-                changes = changes or runner.backend.inbox()
-                changes.put(change)
-            if changes is not None and not served:
-                served = _serve(runner, changes, on_change, self._turns, killed)
-            if changes is not None and self._machine.state not in AT_WORK:
+            nonlocal inbox, served
+            self._publish(lease)
+            if changes.note(self._view.ranges):
+                inbox = inbox or runner.backend.inbox()
+                inbox.put(_NEWS)
+                changes.said()
+            if inbox is not None and not served:
+                turns = self._turns
+                notify = partial(_notify, runner.backend, inbox, changes, on_change, turns)
+                served = _serve(runner, turns, notify, partial(killed, inbox))
+            if inbox is not None and self._machine.state not in AT_WORK:
                 # The last word: a node that does not work owns nothing, and will not own.
-                changes.put(_END)
-                changes, served = None, False
+                inbox.put(_END)
+                inbox, served = None, False
 
         return publish
 
@@ -743,15 +747,11 @@ def _backend_of_threads() -> Backend:
     return GeventBackend() if threads_are_greenlets() else ThreadBackend()
 
 
-_END = object()
+_NEWS, _END = object(), object()
 
 
 def _serve(
-    runner: Runner,
-    changes: Inbox,
-    on_change: OnChange,
-    turns: CallerTurns,
-    killed: Callable[[Inbox], None],
+    runner: Runner, turns: CallerTurns, notify: Callable[[], None], killed: Callable[[], None]
 ) -> bool:
     """Have the callback called from a thread of its own; whether there is one.
 
@@ -766,9 +766,9 @@ def _serve(
         try:
             turns.join(turn)
             turn.wait(come)
-            _notify(backend, changes, on_change, turns)
+            notify()
         except BaseException:
-            killed(changes)
+            killed()
             raise
         finally:
             try:
@@ -792,19 +792,24 @@ def _serve(
     return True
 
 
-def _notify(backend: Backend, changes: Inbox, on_change: OnChange, turns: CallerTurns) -> None:
-    # In a child that the callback has forked there is nothing to be told.
-    while not turns.abandoned and (change := changes.get(60.0)) is not _END:
-        if change is None:
-            continue
-        try:
-            on_change(*change)
-        except BaseException as error:
-            # What a signal handler raised in this greenlet is the main greenlet's.
-            if not backend.forward(error):
-                logger.exception("on_change raised")
+def _notify(
+    backend: Backend, inbox: Inbox, changes: RangeChanges, on_change: OnChange, turns: CallerTurns
+) -> None:
+    word = None
+    while word is not _END:
+        # In a child that the callback has forked there is nothing to be told.
+        while not turns.abandoned and (change := changes.next()) is not None:
+            try:
+                on_change(*change)
+            except BaseException as error:
+                # What a signal handler raised in this greenlet is the main greenlet's.
+                if not backend.forward(error):
+                    logger.exception("on_change raised")
+            finally:
+                changes.told()
+        word = _END if turns.abandoned else inbox.get(60.0)
     # A signal handler that raised while this was spawned has made the loop spawn one more.
-    changes.put(_END)
+    inbox.put(_END)
 
 
 def _ignore(reply: Any, sent: float, now: float) -> None:

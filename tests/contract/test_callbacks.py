@@ -6,6 +6,8 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from types import CodeType
 from typing import Any
 
 import gevent
@@ -14,16 +16,20 @@ import redis
 import redis.asyncio
 
 from hashring import (
+    RING_SIZE,
     AsyncPartitionGroup,
     AsyncRingNode,
     PartitionChangeKind,
     PartitionGroup,
+    Range,
     RingNode,
 )
+from hashring.core.ranges import subtract
 from hashring.running.threads_and_greenlets import GeventBackend
 from hashring.store.embedded_server import RedisServer
 from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually
+from tests.unit.node.raised_into import raised_into
 
 EAGER: Any = getattr(asyncio, "eager_task_factory", None)
 
@@ -283,6 +289,53 @@ def test_on_change_whose_greenlet_was_killed_is_called_again() -> None:
             while len(calls) < 2:
                 gevent.sleep(0.01)
     node.stop()
+
+
+def _note(calls: list[Any], *change: object) -> None:
+    calls.append(change)
+
+
+def _second_call(calls: list[Any]) -> None:
+    with gevent.Timeout(PATIENCE):
+        while len(calls) < 2:
+            gevent.sleep(0.001)
+
+
+PUBLISHING = {"publish", "_publish", "_show", "note", "said"}
+CALLING = {"_notify", "next", "told"}
+
+
+@pytest.mark.parametrize("where", [PUBLISHING, CALLING], ids=["publishing", "calling"])
+def test_on_change_misses_nothing_though_a_handler_raised_when_a_change_came(
+    where: set[str],
+) -> None:
+    """Before any line; after some of those at the callback's side, it is called twice."""
+
+    def concerns(code: CodeType) -> bool:
+        return code.co_name in where and "hashring/node" in code.co_filename
+
+    line, raised_at = 0, "the beginning"
+    while raised_at:
+        line += 1
+        calls: list[tuple[tuple[Range, ...], tuple[Range, ...]]] = []
+        note = partial(_note, calls)
+        store = MemoryStore()
+        node = RingNode(store, "callbacks", name="a", on_change=note)
+        node.gevent_start()
+        with gevent.Timeout(PATIENCE):
+            while not calls:
+                gevent.sleep(0.001)
+        RingNode(store, "callbacks", name="b").heartbeat()
+        raised_at = raised_into(line, concerns, partial(_second_call, calls))
+        node.update()
+        everything = (Range(0, RING_SIZE),)
+        assert calls[0] == (everything, ()), raised_at
+        _second_call(calls)
+        lost = calls[1][1]
+        assert subtract(everything, lost) == node.get_ranges(), raised_at
+        assert not raised_at or len(calls) == 2 or where is CALLING, raised_at
+        node.stop()
+    assert line > 10
 
 
 def test_each_run_calls_on_change_though_a_handler_raised_when_its_greenlet_was_spawned(
