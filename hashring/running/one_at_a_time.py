@@ -56,6 +56,9 @@ class _AmongGreenlets:
         self._line = CallerTurns()
 
     def run(self, do: Callable[[], T]) -> T:
+        if sys.is_finalizing():
+            # Nobody else runs, and gevent is gone.
+            return do()
         current = sys.modules["gevent"].getcurrent()
         for turn in self._line.standing():
             if isinstance(turn, _Greenlet) and turn.current is current:

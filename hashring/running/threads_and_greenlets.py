@@ -337,6 +337,10 @@ class _Home:
         self._thread_ident = original("_thread", "get_ident")
         self._thread = self._thread_ident()
         self._owner = threading.current_thread()
+        # What the thread began as is over once the thread is, also one that gevent has not patched.
+        self._first = gevent.getcurrent()
+        while self._first.parent is not None:
+            self._first = self._first.parent
         self._loop = gevent.get_hub().loop
         self.native_queue: type[queue.SimpleQueue[Any]] = original("queue", "SimpleQueue")
 
@@ -346,7 +350,7 @@ class _Home:
 
     def is_gone(self) -> bool:
         """Whether the hub was destroyed, or the thread is known to have ended."""
-        if not self._loop.ptr:
+        if not self._loop.ptr or self._first.dead:
             return True
         # Patched, it is a greenlet's, which ends before the hub.
         if threads_are_greenlets() or self._owner.is_alive():

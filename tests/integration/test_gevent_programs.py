@@ -478,3 +478,68 @@ print("done")
 def test_a_signal_handler_calls_at_any_line_of_the_call_that_it_interrupts() -> None:
     done = ran(HANDLER_IN_A_CALL)
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+THREAD_ENDED = """
+from gevent import monkey
+monkey.patch_all(**{patched})
+import gevent, sys
+from hashring import RingNode
+from hashring.monkey_patching import original
+from redis import Redis
+
+node = RingNode(Redis.from_url(sys.argv[1]), "accounts", name="a", ttl=600, heartbeat_interval=60)
+start, sleep = original("_thread", "start_new_thread"), original("time", "sleep")
+count, started = original("_thread", "_count"), []
+
+def thread():
+    started.append(count())
+    node.gevent_start()
+
+start(thread, ())
+while not started or count() >= started[0]:
+    sleep(0.001)
+node.stop()
+assert node.state.value == "stopped", node.state
+node.gevent_start()
+assert node.contains("key")
+node.stop()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("patched", [{}, {"thread": False}], ids=["all", "no thread"])
+def test_a_node_leaves_whose_native_thread_has_ended(
+    redis_server: RedisServer, patched: dict[str, bool]
+) -> None:
+    done = ran(THREAD_ENDED.format(patched=patched), redis_server.url)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+SILENT = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, os, signal, sys
+from hashring import RingNode
+from redis import Redis
+
+node = RingNode(Redis.from_url(sys.argv[1]), "accounts", lock=True, ttl=6, heartbeat_interval=2)
+node.gevent_start()
+server = int(sys.argv[2])
+os.kill(server, signal.SIGSTOP)
+try:
+    asking = [gevent.spawn(node.contains, "key %d" % number) for number in range(20)]
+    gevent.sleep(0)
+    node.stop()
+    gevent.joinall(asking, raise_error=True)
+finally:
+    os.kill(server, signal.SIGCONT)
+"""
+
+
+def test_a_node_that_stops_while_redis_is_silent_says_so_once(redis_server: RedisServer) -> None:
+    """However many wait for it."""
+    done = ran(SILENT, redis_server.url, str(redis_server.pid))
+    assert done.stderr.count("leave of ring") == 1, done.stderr
+    assert done.stderr.count("its locks expire by themselves") == 1, done.stderr
+    assert len(done.stderr.splitlines()) == 2, done.stderr
