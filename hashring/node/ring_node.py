@@ -33,6 +33,7 @@ from hashring.running.threads_and_greenlets import (
     Inbox,
     ThreadBackend,
     is_logging,
+    where_it_may_wait,
 )
 from hashring.store.command import Command
 from hashring.store.interface import Store
@@ -192,7 +193,7 @@ class RingNode(Node):
         self._own_nothing()
         runner = self._runner
         if runner is None:
-            self._stop_by_hand(stay=stay)
+            where_it_may_wait(partial(self._stop_by_hand, stay=stay))
             return
         if sys.is_finalizing():
             # What ran the loop is gone, and with it who could say that the node has left.
@@ -202,7 +203,7 @@ class RingNode(Node):
         if waits:
             runner.wait()
         if runner.gone():
-            self._stop_by_hand(stay=stay, gone=runner)
+            where_it_may_wait(partial(self._stop_by_hand, stay=stay, gone=runner))
         elif waits and self._forget_runner(runner) and self._machine.state not in ENDED:
             # Its greenlet was killed before it had left.
             self._stop_by_hand(stay=stay)

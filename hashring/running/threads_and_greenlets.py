@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from hashring.errors import MissingDependencyError
-from hashring.monkey_patching import original, threads_are_greenlets
+from hashring.monkey_patching import connections_home, original, threads_are_greenlets
 from hashring.running.loop_log import log_home, write_logs_in
 
 T = TypeVar("T")
@@ -396,6 +396,19 @@ class _GeventLatch:
     def wait(self, timeout: float | None = None) -> bool:
         latch = self._elsewhere if self._home.is_elsewhere() else self._event
         return bool(latch.wait(timeout))
+
+
+def where_it_may_wait(do: Callable[[], object]) -> None:
+    """Do something that may wait: here, or in a greenlet where gevent's hub is the caller.
+
+    A signal handler may find itself there. What it has asked for is done once it has returned.
+    """
+    # At the end of the interpreter gevent may be gone.
+    gevent = None if sys.is_finalizing() else sys.modules.get("gevent")
+    if gevent is None or connections_home() is None or _outside_hub(gevent):
+        do()
+    else:
+        gevent.spawn(do)
 
 
 def latch_here() -> tuple[Latch, Callable[[], bool]]:

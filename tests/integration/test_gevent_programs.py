@@ -543,3 +543,36 @@ def test_a_node_that_stops_while_redis_is_silent_says_so_once(redis_server: Redi
     assert done.stderr.count("leave of ring") == 1, done.stderr
     assert done.stderr.count("its locks expire by themselves") == 1, done.stderr
     assert len(done.stderr.splitlines()) == 2, done.stderr
+
+
+STOPPED_IN_THE_HUB = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, os, signal, sys
+from hashring import RingNode
+from redis import Redis
+
+redis = Redis.from_url(sys.argv[1])
+node = RingNode(redis, "accounts", ttl=600, heartbeat_interval=60)
+node.heartbeat()
+stopped = []
+
+def stop(*_):
+    assert gevent.getcurrent() is gevent.get_hub()
+    node.stop()
+    stopped.append(node.contains("key"))
+
+signal.signal(signal.SIGTERM, stop)
+gevent.get_hub().loop.run_callback(os.kill, os.getpid(), signal.SIGTERM)
+with gevent.Timeout(30):
+    while not stopped or redis.zcard("accounts"):
+        gevent.sleep(0.001)
+print(stopped)
+"""
+
+
+def test_a_node_by_hand_leaves_when_a_handler_that_interrupts_the_hub_stops_it(
+    redis_server: RedisServer,
+) -> None:
+    done = ran(STOPPED_IN_THE_HUB, redis_server.url)
+    assert (done.stdout, done.stderr) == ("[False]\n", "")
