@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
@@ -98,8 +98,8 @@ class SyncMember(BaseMember):
         turns = self._turns
         stay = _SyncStay(
             calls.put,
-            _if_there(entered.set),
-            _if_there(ended.set),
+            entered.set,
+            ended.set,
             wait,
             backend=backend,
             end=ended,
@@ -304,17 +304,6 @@ class _Mailbox:
     def taken(self) -> None:
         """The first was dealt with."""
         self._changes.popleft()
-
-
-def _if_there(do: Callable[..., None]) -> Callable[..., None]:
-    """What any thread may call, also once the hub of those who wait has been destroyed."""
-
-    def tell(*arguments: object) -> None:
-        # Nothing waits in a destroyed hub, and waits in other threads have ended by now.
-        with contextlib.suppress(ValueError):
-            do(*arguments)
-
-    return tell
 
 
 def _wait(latch: Latch) -> None:

@@ -89,12 +89,12 @@ class CallerTurns:
 
     def _go_on(self) -> None:
         while (first := self._next()) is not None:
-            try:
-                first.go()
-                first.come = True
+            first.go()
+            first.come = True
+            # The hub that it waits in may have been destroyed meanwhile.
+            if not first.gone():
                 return
-            except Exception:  # noqa: BLE001 - the hub that it waits in may have been destroyed
-                self._remove(first)
+            self._remove(first)
 
     def _next(self) -> CallerTurn | None:
         """The first in the line, if nobody has told it to go on. Two may tell it at once."""

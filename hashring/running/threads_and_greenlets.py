@@ -358,17 +358,24 @@ class _Home:
         # The main thread counts as ended when the program does, and its hub still runs then.
         return threading.current_thread() is not self._owner
 
-    def run(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Run it in the hub: nothing of gevent's but this may be called from other threads.
+    def tell(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call it in this thread; from another one in the hub. Nothing, if the hub is gone.
 
         Args:
             function: one of gevent's own, which are compiled. A signal handler may raise at any
                 line of Python in the hub, and gevent runs nothing twice.
-
-        Raises:
-            ValueError: the hub was destroyed.
         """
-        self._loop.run_callback_threadsafe(function, *arguments)
+        try:
+            if self.is_elsewhere():
+                # Nothing of gevent's but this may be called from other threads.
+                self._loop.run_callback_threadsafe(function, *arguments)
+            else:
+                function(*arguments)
+        except (AttributeError, ValueError):
+            # The hub may be destroyed at any moment, also after a look at it. Where it was the
+            # caller's own, gevent finds that it has no loop. Nothing waits there any more.
+            if not self.is_gone():
+                raise
 
 
 def _outcome(
@@ -388,10 +395,7 @@ class _GeventLatch:
 
     def set(self) -> None:
         self._elsewhere.set()
-        if self._home.is_elsewhere():
-            self._home.run(self._event.set)
-        else:
-            self._event.set()
+        self._home.tell(self._event.set)
 
     def wait(self, timeout: float | None = None) -> bool:
         latch = self._elsewhere if self._home.is_elsewhere() else self._event
@@ -430,16 +434,7 @@ class _GeventInbox:
         self._empty = gevent.queue.Empty
 
     def put(self, item: Any) -> None:
-        try:
-            if self._home.is_elsewhere():
-                self._home.run(self._queue.put_nowait, item)
-            else:
-                self._queue.put_nowait(item)
-        except (AttributeError, ValueError):
-            # The hub may be destroyed at any moment, also after a look at it. Where it was the
-            # caller's own, gevent finds that it has no loop.
-            if not self._home.is_gone():
-                raise
+        self._home.tell(self._queue.put_nowait, item)
 
     def get(self, timeout: float) -> Any:
         try:
