@@ -14,98 +14,61 @@ whole   every line; else a sample, since some calls have thousands (poll: goes o
 
 from __future__ import annotations
 
-import sys
+from tests.interruptions import (
+    ACTION,
+    CALL,
+    PACKAGE,
+    PATIENCE,
+    RAISED,
+    REST,
+    RUNNER,
+    Interrupter,
+    eventually,
+    interrupt_each,
+    running,
+)
 
-URL, RUNNER, CALL, ACTION, *WHOLE = sys.argv[1:]
-if RUNNER.endswith("-patched"):
-    from gevent import monkey
+import os  # isort: skip - nothing may be imported before the patching
+import sys  # isort: skip
+import threading  # isort: skip
+from types import FrameType  # isort: skip
+from typing import Any  # isort: skip
 
-    monkey.patch_all()
+from redis import Redis  # isort: skip
 
-import faulthandler  # noqa: E402 - nothing may be imported before the patching
-import linecache  # noqa: E402
-import os  # noqa: E402
-import threading  # noqa: E402
-import time  # noqa: E402
-from pathlib import Path  # noqa: E402
-from types import FrameType  # noqa: E402
-from typing import Any  # noqa: E402
+from hashring import NodeStateError, RingNode  # isort: skip
 
-from redis import Redis  # noqa: E402
-
-import hashring  # noqa: E402
-from hashring import NodeStateError, RingNode  # noqa: E402
-
-PACKAGE = str(Path(hashring.__file__).parent)
 # Where nothing is done, only computed: an interruption there is one of the line that asked.
-PURE: tuple[str, ...] = (f"{PACKAGE}/core/", f"{PACKAGE}/store/ring/commands.py")
+PURE = (f"{PACKAGE}/core/", f"{PACKAGE}/store/ring/commands.py")
 RING = f"interrupted-{os.getpid()}"
 # A call that goes on until it is stopped is interrupted in so many lines: in every one of the first
 # in a thread, else in every fifth.
-MOST = 5000 if WHOLE else 450
-EVERY = MOST if WHOLE else 200 if RUNNER == "thread" else 0
-PATIENCE = 30
-
-if RUNNER == "greenlet":
-    import gevent
-
-    sleep: Any = gevent.sleep
-else:
-    sleep = time.sleep
+MOST = 5000 if REST else 450
+EVERY = MOST if REST else 200 if RUNNER == "thread" else 0
 
 
-class Interrupt(KeyboardInterrupt):
-    """What the handler of Ctrl-C raises."""
-
-
-class OwnInterrupt(Exception):
-    """What a handler of the application's raises."""
-
-
-RAISED = OwnInterrupt if ACTION == "raise-own" else Interrupt
-if ACTION == "raise-own":
-    # What is raised while a record is logged is taken for a fault of a log handler's.
-    PURE += (f"{PACKAGE}/running/loop_log.py",)
-
-
-class Interrupter:
-    """Acts before the given line, counted over all frames of the package in this thread."""
+class NodeInterrupter(Interrupter):
+    """Stops the node, and asks it at every line that follows whether it owns anything."""
 
     def __init__(self, line: int, node: RingNode) -> None:
-        self.left = line
+        super().__init__(line)
         self.node = node
-        self.where = ""
         self.owned = ""
         """Where the node owned something although it had been stopped."""
 
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        path = frame.f_code.co_filename
-        if not path.startswith(PACKAGE) or path.startswith(PURE):
-            return None
-        if self.where:
-            self._ask(frame)
-            return self
-        # Python looks for no signal between `try:` and what it guards, nor at the end of `with`.
-        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        # A greenlet's first line is before anybody could catch what is raised in it.
-        first = frame.f_code.co_name == "target"
-        if event == "line" and not first and not text.startswith(("try:", "with ")):
-            self.left -= 1
-            if self.left == 0:
-                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                if ACTION != "stop":
-                    sys.settrace(None)
-                    raise RAISED
-                self.node.stop()
-                if CALL == "poll" and self.where in EARLY:
-                    # Nothing had begun that it could have stopped, so the call goes on.
-                    threading.Timer(0.2, self.node.stop).start()
-                if self.where in EARLY or CALL == "select":
-                    # With locks, asking is an act.
-                    sys.settrace(None)
-        return self
+    def concerns(self, path: str) -> bool:
+        return not path.startswith(PURE)
 
-    def _ask(self, frame: FrameType) -> None:
+    def stop(self) -> None:
+        self.node.stop()
+        if CALL == "poll" and self.where in EARLY:
+            # Nothing had begun that it could have stopped, so the call goes on.
+            threading.Timer(0.2, self.node.stop).start()
+        if self.where in EARLY or CALL == "select":
+            # With locks, asking is an act.
+            sys.settrace(None)
+
+    def follow(self, frame: FrameType) -> None:
         if self.node.contains("key") or self.node.get_ranges():
             self.owned = self.owned or f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
@@ -119,25 +82,13 @@ def call(node: RingNode) -> None:
         getattr(node, CALL)()
 
 
-def running() -> list[str]:
-    return [each.name for each in threading.enumerate() if each.name.startswith("hashring")]
-
-
-def eventually(holds: Any, what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        if time.monotonic() > deadline:
-            raise AssertionError(what)
-        sleep(0.001)
-
-
 def attempt(line: int, redis: Redis) -> bool:
     """Interrupt one call; whether it had that many lines."""
     lock = CALL == "select"
     node = RingNode(redis, RING, on_change=lambda *_: None, ttl=2, heartbeat_interval=1, lock=lock)
     if CALL in ("stop", "select"):
         node.gevent_start() if RUNNER.startswith("greenlet") else node.start()
-    interrupter = Interrupter(line, node)
+    interrupter = NodeInterrupter(line, node)
     outcome = "returned"
     sys.settrace(interrupter)
     try:
@@ -190,18 +141,5 @@ EARLY = {
 }
 
 
-def main() -> None:
-    redis = Redis.from_url(URL)
-    times, line = 0, 1
-    while line < MOST:
-        faulthandler.dump_traceback_later(PATIENCE, exit=True)
-        if not attempt(line, redis):
-            break
-        times += 1
-        line += 1 if line < EVERY else 5
-    faulthandler.cancel_dump_traceback_later()
-    print(times)
-
-
 if __name__ == "__main__":
-    main()
+    interrupt_each(attempt, PATIENCE, every=EVERY, step=5, most=MOST)

@@ -14,87 +14,48 @@ ACTION  stop, raise, or raise-own, an exception of the application's own
 
 from __future__ import annotations
 
-import sys
+from tests.interruptions import (
+    ACTION,
+    CALL,
+    PACKAGE,
+    PATIENCE,
+    RAISED,
+    RUNNER,
+    Interrupter,
+    eventually,
+    interrupt_each,
+    running,
+)
 
-URL, RUNNER, CALL, ACTION = sys.argv[1:]
-if RUNNER.endswith("-patched"):
-    from gevent import monkey
+import logging  # isort: skip - nothing may be imported before the patching
+import os  # isort: skip
+import sys  # isort: skip
 
-    monkey.patch_all()
+from redis import Redis  # isort: skip
 
-import faulthandler  # noqa: E402 - nothing may be imported before the patching
-import linecache  # noqa: E402
-import logging  # noqa: E402
-import os  # noqa: E402
-import threading  # noqa: E402
-import time  # noqa: E402
-from pathlib import Path  # noqa: E402
-from types import FrameType  # noqa: E402
-from typing import Any  # noqa: E402
+from hashring import NodeStateError, PartitionGroup  # isort: skip
 
-from redis import Redis  # noqa: E402
-
-import hashring  # noqa: E402
-from hashring import NodeStateError, PartitionGroup  # noqa: E402
-
-PACKAGE = str(Path(hashring.__file__).parent)
 MEMBERSHIP = f"{PACKAGE}/core/groups/membership.py"
 # Where nothing is done, only computed: an interruption there is one of the line that asked.
-PURE: tuple[str, ...] = (f"{PACKAGE}/core/",)
+PURE = f"{PACKAGE}/core/"
 GROUP = f"interrupted-{os.getpid()}"
-# Of the lines so many are interrupted one by one, and of those that follow every third.
-EVERY = 100
-PATIENCE = 30
-
-if RUNNER == "greenlet":
-    import gevent
-
-    sleep: Any = gevent.sleep
-else:
-    sleep = time.sleep
-
-
-class Interrupt(KeyboardInterrupt):
-    """What the handler of Ctrl-C raises."""
-
-
-class OwnInterrupt(Exception):
-    """What a handler of the application's raises."""
-
-
-RAISED = OwnInterrupt if ACTION == "raise-own" else Interrupt
-if ACTION == "raise-own":
-    # What is raised while a record is logged is taken for a fault of a log handler's.
-    PURE += (f"{PACKAGE}/running/loop_log.py",)
 # What is raised in the hub, gevent writes to stderr.
 logging.disable(logging.CRITICAL)
 
 
-class Interrupter:
-    """Acts before the given line, counted over all frames of the package in this thread."""
+class MemberInterrupter(Interrupter):
+    """Stops the member."""
 
     def __init__(self, line: int, group: PartitionGroup) -> None:
-        self.left = line
+        super().__init__(line)
         self.group = group
-        self.where = ""
 
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        path = frame.f_code.co_filename
-        if not path.startswith(PACKAGE) or (path.startswith(PURE) and path != MEMBERSHIP):
-            return None
-        # Python looks for no signal between `try:` and what it guards, nor at the end of `with`.
-        text = linecache.getline(path, frame.f_lineno).strip()
-        # A greenlet's first line is before anybody could catch what is raised in it.
-        first = frame.f_code.co_name == "target"
-        if event == "line" and not first and not text.startswith(("try:", "with ")):
-            self.left -= 1
-            if self.left == 0:
-                self.where = f"{path}:{frame.f_lineno}"
-                sys.settrace(None)
-                if ACTION != "stop":
-                    raise RAISED
-                self.group.stop()
-        return self
+    def concerns(self, path: str) -> bool:
+        return path == MEMBERSHIP or not path.startswith(PURE)
+
+    def stop(self) -> None:
+        sys.settrace(None)
+        self.group.stop()
 
 
 told: list[int] = []
@@ -130,25 +91,13 @@ def call(group: PartitionGroup) -> None:
         getattr(group, CALL)()
 
 
-def running() -> list[str]:
-    return [each.name for each in threading.enumerate() if each.name.startswith("hashring")]
-
-
-def eventually(holds: Any, what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        if time.monotonic() > deadline:
-            raise AssertionError(what)
-        sleep(0.001)
-
-
 def attempt(line: int, redis: Redis) -> bool:
     """Interrupt one call; whether it had that many lines."""
     group = new_member(redis, line)
     if CALL != "start":
         start(group)
         eventually(lambda: len(told) == 2, f"it begins: {told}")
-    interrupter = Interrupter(line, group)
+    interrupter = MemberInterrupter(line, group)
     outcome = "returned"
     sys.settrace(interrupter)
     try:
@@ -176,18 +125,5 @@ def attempt(line: int, redis: Redis) -> bool:
     return bool(interrupter.where)
 
 
-def main() -> None:
-    redis = Redis.from_url(URL)
-    times, line = 0, 1
-    while True:
-        faulthandler.dump_traceback_later(2 * PATIENCE, exit=True)
-        if not attempt(line, redis):
-            break
-        times += 1
-        line += 1 if line < EVERY else 3
-    faulthandler.cancel_dump_traceback_later()
-    print(times)
-
-
 if __name__ == "__main__":
-    main()
+    interrupt_each(attempt, 2 * PATIENCE, every=100, step=3, most=float("inf"))

@@ -44,6 +44,7 @@ from hashring.protocol.base_member_machine import BaseMemberMachine, Stage
 from hashring.protocol.machine import Machine, io_timeout
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
+from hashring.running.not_copied import NotCopied
 from hashring.running.threads_and_greenlets import (
     Latch,
     NativeThreads,
@@ -256,7 +257,7 @@ def checked_partition(partition: Any) -> int:
     return index(partition)
 
 
-class BaseMember(ABC):
+class BaseMember(NotCopied, ABC):
     """A member kept alive by threads of its own; subclasses follow a protocol, and say who runs
     the application.
 
@@ -494,10 +495,10 @@ class BaseMember(ABC):
             put(None)
         self._thread(stay, lambda: self._live(stay), "renewer")
 
-    def _begin(self, stay: Stay) -> None:  # noqa: B027 - most have nothing beside it
+    def _begin(self, stay: Stay) -> None:  # most have nothing beside it
         """Make what stands beside the renewer for this stay."""
 
-    def _end(self, stay: Stay) -> None:  # noqa: B027 - the same
+    def _end(self, stay: Stay) -> None:  # the same
         """End what stands beside the renewer; the member has left, or did not enter."""
 
     def _loop(

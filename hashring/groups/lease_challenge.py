@@ -125,6 +125,10 @@ class _Challenge(BaseMember):
         """How many partitions there are."""
         return self._partitions
 
+    @property
+    def _made_as(self) -> str:
+        return self._twins[self._asynchronous]
+
 
 class FixedChallenge(_Challenge):
     """The fixed mode: see :class:`hashring.protocol.lease_table_machine.FixedMachine`."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
@@ -16,7 +17,6 @@ from hashring.running.callback_turns import CallerTurn, CallerTurns
 from hashring.running.threads_and_greenlets import (
     Backend,
     GeventBackend,
-    Inbox,
     Latch,
     ThreadBackend,
     is_logging,
@@ -93,13 +93,13 @@ class SyncMember(BaseMember):
     def _start(self, backend: Backend, *, wait: bool) -> None:
         if self._given_up:
             self.stop()
-        calls, put = _mailbox(backend)
+        calls = _Mailbox(backend)
         entered, ended, called, come = (backend.latch() for _ in range(4))
         turns = self._turns
         stay = _SyncStay(
-            put,
-            _if_there(entered.set),
-            _if_there(ended.set),
+            calls.put,
+            entered.set,
+            ended.set,
             wait,
             backend=backend,
             end=ended,
@@ -188,10 +188,12 @@ class SyncMember(BaseMember):
             NodeStateError: the member does not run.
         """
         forks = self._forks
-        mine, put = _mailbox(self._backend or ThreadBackend())
+        mine = _Mailbox(self._backend or ThreadBackend())
+        put = mine.put
         self._held_changes(put)
         try:
-            while self._forks == forks and (change := _next(mine)) is not END:
+            while self._forks == forks and (change := mine.first()) is not END:
+                mine.taken()
                 yield change
                 self._asks_for_next(change, put)
         finally:
@@ -216,32 +218,55 @@ class SyncMember(BaseMember):
             stay.abandon()
         super()._show(stay)
 
-    def _call(self, stay: _SyncStay, calls: Inbox) -> None:
-        backend, forks, turns, calling = stay.backend, self._forks, self._turns, self._calling
-        stay.caller = backend.current()
-        calling.append(stay)
+    def _call(self, stay: _SyncStay, calls: _Mailbox) -> None:
+        backend, turns, calling = stay.backend, self._turns, self._calling
         try:
-            turns.join(stay.turn)
-            stay.turn.wait(stay.come)
-            # In a child that a callback has forked there is nothing to be told.
-            while self._forks == forks and (change := _next(calls)) is not END:
-                try:
-                    self._call_back(change)
-                except BaseException as error:  # noqa: BLE001 - the next is to be called, too
-                    # What a signal handler raised in this greenlet is the main greenlet's.
-                    if not backend.forward(error):
-                        self._raised(change)
-                self._called_back(change)
+            self._call_each(stay, calls)
         finally:
             # Its greenlet was killed, unless the member has left: nobody is left who could work.
             try:
                 stay.abandon()
                 stay.called.set()
-                calling.remove(stay)
+                with contextlib.suppress(ValueError):
+                    calling.remove(stay)
                 turns.leave(stay.turn)
             finally:
                 turns.leave(stay.turn)
                 backend.close()
+
+    def _call_each(self, stay: _SyncStay, calls: _Mailbox) -> None:
+        backend, forks, turns, calling = stay.backend, self._forks, self._turns, self._calling
+        over: object = None
+        failed: object = END
+        while True:
+            try:
+                stay.caller = backend.current()
+                if stay not in calling:
+                    calling.append(stay)
+                turns.join(stay.turn)
+                stay.turn.wait(stay.come)
+                # In a child that a callback has forked there is nothing to be told.
+                while self._forks == forks and (change := calls.first()) is not END:
+                    if change is not over:
+                        try:
+                            self._call_back(change)
+                        except BaseException as error:  # noqa: BLE001 - the next is called, too
+                            # What a signal handler raised in this greenlet is the main greenlet's.
+                            if not backend.forward(error):
+                                self._raised(change)
+                        finally:
+                            over = change
+                    self._called_back(change)
+                    calls.taken()
+                return
+            except BaseException as error:
+                # A signal handler raised between two callbacks. The member works on.
+                if backend.forward(error):
+                    continue
+                if not isinstance(error, Exception) or failed is over:
+                    raise
+                failed = over
+                logger.exception("hashring group %s: unexpected error between callbacks", self.name)
 
     def _forget_callers(self) -> None:
         self._turns = CallerTurns()
@@ -255,30 +280,33 @@ class SyncMember(BaseMember):
             backend.abandon()
 
 
-def _mailbox(backend: Backend) -> tuple[Inbox, Callable[[PartitionChange | None], None]]:
-    """An inbox of the backend's, and what any thread may put into it with."""
-    inbox = backend.inbox()
-    return inbox, lambda change: inbox.put(END if change is None else change)
+class _Mailbox:
+    """Changes, and the end of them, that any thread puts in. The first stays until it is taken.
 
+    Whoever a signal handler has interrupted meanwhile finds it again.
+    """
 
-def _if_there(do: Callable[..., None]) -> Callable[..., None]:
-    """What any thread may call, also once the hub of those who wait has been destroyed."""
+    def __init__(self, backend: Backend) -> None:
+        self._inbox = backend.inbox()
+        self._changes: deque[Any] = deque()
 
-    def tell(*arguments: object) -> None:
-        # Nothing waits in a destroyed hub, and waits in other threads have ended by now.
-        with contextlib.suppress(ValueError):
-            do(*arguments)
+    def put(self, change: PartitionChange | None) -> None:
+        """Add a change; ``None`` is the last."""
+        self._changes.append(END if change is None else change)
+        self._inbox.put(self)
 
-    return tell
+    def first(self) -> Any:
+        """The oldest of the changes; waits for one."""
+        while not self._changes:
+            self._inbox.get(_LONG)
+        return self._changes[0]
+
+    def taken(self) -> None:
+        """The first was dealt with."""
+        self._changes.popleft()
 
 
 def _wait(latch: Latch) -> None:
     # With a timeout: without any timer gevent's hub would find nothing to wait for, and say so.
     while not latch.wait(_LONG):
         pass
-
-
-def _next(inbox: Inbox) -> Any:
-    while (item := inbox.get(_LONG)) is None:
-        pass
-    return item

@@ -7,8 +7,9 @@ import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 
+from hashring.core.ranges import Range
 from hashring.errors import StoreError
-from hashring.node.key_answers import Change, monotonic
+from hashring.node.key_answers import RangeChanges, monotonic
 from hashring.node.node_log import NodeLog
 from hashring.node.node_machine import NodeMachine
 from hashring.node.settings import OnChange
@@ -40,8 +41,9 @@ class AsyncRunner:
     Args:
         machine: the protocol; only this runner drives it while it runs.
         store: where the ring lives; closed at the end.
-        publish: shows readers the machine's view; what changed, for ``on_change``.
+        publish: shows readers the machine's view; the node's ranges in it.
         take: takes locks, as many as one call of Redis does.
+        ranges: those that were shown last.
         on_change: the application's callback, a plain function or a coroutine function.
         turns: of the node's runs, of which an earlier one may be in the callback still.
 
@@ -56,8 +58,9 @@ class AsyncRunner:
         machine: NodeMachine,
         store: AsyncStore,
         *,
-        publish: Callable[[], Change | None],
+        publish: Callable[[], tuple[Range, ...]],
         take: Callable[[list[Asked]], Awaitable[None]],
+        ranges: tuple[Range, ...],
         on_change: OnChange | None,
         turns: TaskTurns,
     ) -> None:
@@ -73,7 +76,8 @@ class AsyncRunner:
         self._published = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
         self._callback: asyncio.Task[None] | None = None
-        self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
+        self._changes = RangeChanges(ranges)
+        self._words: asyncio.Queue[bool] = asyncio.Queue()
         self._wanted: dict[bytes, Asked] = {}
         self._taker: asyncio.Task[None] | None = None
         self._taker_due = False
@@ -173,7 +177,7 @@ class AsyncRunner:
             self.settled.set()
             self._publish()
             self._log.state()
-            self._changes.put_nowait(None)
+            self._words.put_nowait(False)
             if self._taker is not None:
                 self._wanted.clear()
                 await asyncio.wait([self._taker])
@@ -230,21 +234,25 @@ class AsyncRunner:
         self._log.success(failing)
 
     def _publish(self) -> None:
-        change = self._show()
+        ranges = self._show()
         self._published.set()
-        if change is not None and self._callback is not None:
-            self._changes.put_nowait(change)
+        if self._callback is not None and self._changes.note(ranges):
+            self._words.put_nowait(True)
+            self._changes.said()
 
     async def _call_back(self, on_change: OnChange, turn: TaskTurn) -> None:
         await turn.come()
-        while (change := await self._changes.get()) is not None and not turn.passed:
-            try:
-                result = call_back(on_change, *change)
-                if inspect.isawaitable(result):
-                    turn.callback = asyncio.ensure_future(result)
-                    await callback_over(turn.callback)
-            except Exception:
-                logger.exception("on_change raised")
+        while await self._words.get() and not turn.passed:
+            while not turn.passed and (change := self._changes.next()) is not None:
+                try:
+                    result = call_back(on_change, *change)
+                    if inspect.isawaitable(result):
+                        turn.callback = asyncio.ensure_future(result)
+                        await callback_over(turn.callback)
+                except Exception:
+                    logger.exception("on_change raised")
+                finally:
+                    self._changes.told()
 
     # --- the subscription ---------------------------------------------------------------------
 

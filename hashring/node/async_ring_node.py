@@ -9,11 +9,12 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
+from hashring.core.ranges import Range
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError, NodeStateError, RedisUnavailable
 from hashring.node.async_node_runner import AsyncRunner
 from hashring.node.base_node import Node
-from hashring.node.key_answers import listed, monotonic
+from hashring.node.key_answers import Shown, listed, monotonic
 from hashring.node.lock_flows import Asking
 from hashring.node.states import AT_WORK
 from hashring.protocol.flow import Pause, UserFlow, run_flow_async
@@ -81,8 +82,9 @@ class AsyncRingNode(Node):
         run = self._run = AsyncRunner(
             self._machine,
             store,
-            publish=lambda: self._publish(lease),
+            publish=lambda: self._show_in(lease),
             take=self._take,
+            ranges=self._view.ranges,
             on_change=self._settings.on_change,
             turns=self._turns,
         )
@@ -265,6 +267,10 @@ class AsyncRingNode(Node):
         if verdict is Verdict.TAKE and self._run is not None:
             self._run.take_soon(asked)
         return verdict is Verdict.YES
+
+    def _show_in(self, lease: Shown) -> tuple[Range, ...]:
+        self._publish(lease)
+        return self._view.ranges
 
     async def _take(self, wanted: list[Asked]) -> None:
         asking = self._locks()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from typing import Any
 
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.value_checks import is_coroutine_function
 from hashring.errors import ConfigError, NodeForked, NodeStateError
 from hashring.node.forks import own_name, remember
-from hashring.node.key_answers import Change, Reader, Shown, monotonic, without_ranges
+from hashring.node.key_answers import Reader, Shown, monotonic, without_ranges
 from hashring.node.lock_flows import Asking
 from hashring.node.own_ranges_machine import machine_of
 from hashring.node.settings import (
@@ -26,6 +25,8 @@ from hashring.node.settings import (
 from hashring.node.states import RENEWING, STARTABLE, NodeState
 from hashring.node.status import NodeStatus, status_of
 from hashring.protocol.locks.lease import Lease
+from hashring.running.not_copied import NotCopied
+from hashring.running.one_at_a_time import one_at_a_time
 from hashring.store.client_kind import is_async
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryStore
@@ -39,7 +40,7 @@ def _one_of(setting: str, value: Any, alias: str, aliased: Any) -> Any:
     return aliased if value is None else value
 
 
-class Node(Reader):
+class Node(NotCopied, Reader):
     """A node that something else runs: :class:`hashring.RingNode`, :class:`hashring.AsyncRingNode`.
 
     It is made of checked settings, a machine with the protocol, and, with locks or a limit,
@@ -100,9 +101,9 @@ class Node(Reader):
             follow=follow,
         )
         self._redis = redis
-        # Held while a start decides whether it is the only one, and by calls by hand: one at a time
-        # drives the machine. Reentrant: a signal handler may run anywhere.
-        self._driving = threading.RLock()
+        # A start that decides whether it is the only one, and calls by hand: one at a time drives
+        # the machine.
+        self._driving = one_at_a_time()
         self._setup(settings.name or own_name(settings.keys.ring, self))
         remember(self)
 
@@ -135,9 +136,9 @@ class Node(Reader):
         """Have the loop send the next heartbeat now, if it runs."""
         raise NotImplementedError
 
-    def _publish(self, lease: Shown | None) -> Change | None:
+    def _publish(self, lease: Shown | None) -> None:
         """Show readers the machine's view; see :meth:`Reader._show`."""
-        return self._show(self._machine.view(monotonic()), lease)
+        self._show(self._machine.view(monotonic()), lease)
 
     def _check_stay(self, stay: bool) -> None:
         if stay and self._settings.name is None:
@@ -299,7 +300,7 @@ class Node(Reader):
 
     def _abandon(self) -> None:
         """In a forked child: the node is the parent's, if it is anywhere."""
-        self._driving = threading.RLock()
+        self._driving = one_at_a_time()
         if self._machine.state in STARTABLE:
             self._setup(
                 self.name if self._settings.name else own_name(self._settings.keys.ring, self)

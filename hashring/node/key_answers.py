@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from hashring.core.hashing import HashAlgorithm, key_bytes
-from hashring.core.ranges import Range
+from hashring.core.ranges import Range, subtract
 from hashring.core.ring import Ring
 from hashring.core.select_keys import cells_of, select_inside
 from hashring.errors import ConfigError, KeyValueError, NodeForked
-from hashring.node.node_machine import View, ownership_change
+from hashring.node.node_machine import View
 from hashring.protocol.locks.key_states import Key, KeyState
 
 T = TypeVar("T")
@@ -30,6 +31,43 @@ unpacked, and replaced, in one piece."""
 
 Change = tuple[tuple[Range, ...], tuple[Range, ...]]
 """The ranges gained, and those lost."""
+
+
+class RangeChanges:
+    """The ranges that a run of the node has had, as far as ``on_change`` is not told of them yet.
+
+    A signal handler may raise between any two lines. So what changed is not handed from one to the
+    next: the run notes its ranges after each step, and the callback's own side compares.
+
+    Args:
+        before: those before the run.
+    """
+
+    def __init__(self, before: tuple[Range, ...]) -> None:
+        # The first are those that the callback knows.
+        self._ranges = deque([before])
+        self._said = before
+
+    def note(self, ranges: tuple[Range, ...]) -> bool:
+        """What the run has now; whether the callback's side is to be woken."""
+        if ranges != self._ranges[-1]:
+            self._ranges.append(ranges)
+        return self._ranges[-1] is not self._said
+
+    def said(self) -> None:
+        """The callback's side was woken."""
+        self._said = self._ranges[-1]
+
+    def next(self) -> Change | None:
+        """What is to be told next."""
+        if len(self._ranges) == 1:
+            return None
+        before, after = self._ranges[0], self._ranges[1]
+        return subtract(after, before), subtract(before, after)
+
+    def told(self) -> None:
+        """The callback was told; or has raised."""
+        self._ranges.popleft()
 
 
 def listed(items: Iterable[T], key: Callable[[T], str | bytes] | None) -> Sequence[T]:
@@ -229,25 +267,21 @@ class Reader:
         lease = self._lease = list(self._nothing)
         return lease
 
-    def _show(self, after: View, lease: Shown | None) -> Change | None:
-        """Show readers a view; what was gained and lost, if anything was.
+    def _show(self, after: View, lease: Shown | None) -> None:
+        """Show readers a view.
 
         Args:
             lease: what ``_lease`` was when the run began: readers look at it unless ``stop()``
                 was called since.
         """
-        before = self._view
-        if after is before:
-            return None
+        if after is self._view:
+            return
         # The ring first, then the ranges: both are whole in themselves.
         self._view = after
         if lease is not None and lease is not self._nothing:
             # A heartbeat moves the deadline alone: the table is made when the bounds change.
             cells = lease[2:4] if lease[0] is after.bounds else cells_of(after.bounds)
             lease[:4] = (after.bounds, after.deadline, *cells)
-        if after.ranges == before.ranges:
-            return None
-        return ownership_change(before, after)
 
     def _own_nothing(self) -> None:
         """From now on, until the next start, whatever the loop does."""

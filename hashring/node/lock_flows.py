@@ -243,9 +243,10 @@ class Asking:
                 reply = yield step.command
             except StoreError as error:
                 step.failed(error, self.clock())
-                self.book.forget_releases()
-                logger.warning(
-                    "hashring %s: %s; its locks expire by themselves", self.machine.name, error
-                )
+                # Many callers may let go at once: the first speaks for all.
+                if self.book.forget_releases():
+                    logger.warning(
+                        "hashring %s: %s; its locks expire by themselves", self.machine.name, error
+                    )
                 return
             step.done(reply, sent, self.clock())

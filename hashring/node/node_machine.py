@@ -38,7 +38,7 @@ from hashring.core.placement import (
     more_points,
     points_of_weight,
 )
-from hashring.core.ranges import Range, bounds_of, subtract
+from hashring.core.ranges import Range, bounds_of
 from hashring.core.replica import Replica
 from hashring.core.replica_ranges import replica_lengths
 from hashring.core.ring import Ring
@@ -1198,8 +1198,3 @@ def _replaced(record: NodeRecord) -> tuple[str, ...]:
     if not isinstance(told, list):
         return ()
     return tuple(session for session in told if isinstance(session, str))
-
-
-def ownership_change(before: View, after: View) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
-    """The ranges gained and lost between two views; the deadline is not looked at."""
-    return subtract(after.ranges, before.ranges), subtract(before.ranges, after.ranges)

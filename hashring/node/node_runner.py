@@ -125,10 +125,8 @@ class Runner(Loop):
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             subscription.end()
-        for latch in (self.settled, self.ended):
-            # Nothing waits in a destroyed hub, and waits in other threads have ended by now.
-            with suppress(AttributeError, ValueError):
-                latch.set()
+        self.settled.set()
+        self.ended.set()
 
     def cancel(self) -> bool:
         """Keep the loop from beginning; false when it has begun."""

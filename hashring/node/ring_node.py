@@ -16,7 +16,7 @@ from hashring.errors import EmptyRingError, NodeStateError, StoreError
 from hashring.monkey_patching import threads_are_greenlets
 from hashring.node.base_node import Node
 from hashring.node.forks import remembered
-from hashring.node.key_answers import listed, monotonic
+from hashring.node.key_answers import RangeChanges, listed, monotonic
 from hashring.node.lock_flows import Asking
 from hashring.node.node_runner import Runner
 from hashring.node.settings import OnChange
@@ -33,6 +33,7 @@ from hashring.running.threads_and_greenlets import (
     Inbox,
     ThreadBackend,
     is_logging,
+    where_it_may_wait,
 )
 from hashring.store.command import Command
 from hashring.store.interface import Store
@@ -192,7 +193,7 @@ class RingNode(Node):
         self._own_nothing()
         runner = self._runner
         if runner is None:
-            self._stop_by_hand(stay=stay)
+            where_it_may_wait(partial(self._stop_by_hand, stay=stay))
             return
         if sys.is_finalizing():
             # What ran the loop is gone, and with it who could say that the node has left.
@@ -202,7 +203,7 @@ class RingNode(Node):
         if waits:
             runner.wait()
         if runner.gone():
-            self._stop_by_hand(stay=stay, gone=runner)
+            where_it_may_wait(partial(self._stop_by_hand, stay=stay, gone=runner))
         elif waits and self._forget_runner(runner) and self._machine.state not in ENDED:
             # Its greenlet was killed before it had left.
             self._stop_by_hand(stay=stay)
@@ -556,20 +557,23 @@ class RingNode(Node):
         """
         if (last := self._runner) is not None and last.gone():
             backend.call(partial(self._stop_by_hand, gone=last))
-        with self._driving:
-            if self._runner is not None and not self._runner.ended.wait(0):
-                raise NodeStateError(
-                    f"node {self.name!r} runs already: call stop() before starting it again"
-                )
-            self._adopt_in_child()
-            label = f"hashring {self.name}"
-            runner = Runner(self._machine, self._get_store(), backend, monotonic, label)
-            runner.publish = self._publisher(runner, self._begin_lease())
-            self._runner = runner
+        runner = self._driving.run(partial(self._new_runner, backend))
         self._machine.start(monotonic(), strict=strict)
         if self._stops != stops:
             self._own_nothing()
             runner.stop()
+        return runner
+
+    def _new_runner(self, backend: Backend) -> Runner:
+        if self._runner is not None and not self._runner.ended.wait(0):
+            raise NodeStateError(
+                f"node {self.name!r} runs already: call stop() before starting it again"
+            )
+        self._adopt_in_child()
+        label = f"hashring {self.name}"
+        runner = Runner(self._machine, self._get_store(), backend, monotonic, label)
+        runner.publish = self._publisher(runner, self._begin_lease())
+        self._runner = runner
         return runner
 
     def _launched(self, backend: Backend) -> Runner | None:
@@ -580,26 +584,30 @@ class RingNode(Node):
     def _publisher(self, runner: Runner, lease: list[Any]) -> Callable[[], None]:
         on_change = self._settings.on_change
         if on_change is None:
-            return lambda: (self._publish(lease), None)[1]
-        changes: Inbox | None = None
+            return lambda: self._publish(lease)
+        changes = RangeChanges(self._view.ranges)
+        inbox: Inbox | None = None
         served = False
 
         def killed(server_of: Inbox) -> None:
             nonlocal served
-            served = served and changes is not server_of
+            served = served and inbox is not server_of
 
         def publish() -> None:
-            nonlocal changes, served
-            change = self._publish(lease)
-            if change is not None:
-                changes = changes or runner.backend.inbox()
-                changes.put(change)
-            if changes is not None and not served:
-                served = _serve(runner, changes, on_change, self._turns, killed)
-            if changes is not None and self._machine.state not in AT_WORK:
+            nonlocal inbox, served
+            self._publish(lease)
+            if changes.note(self._view.ranges):
+                inbox = inbox or runner.backend.inbox()
+                inbox.put(_NEWS)
+                changes.said()
+            if inbox is not None and not served:
+                turns = self._turns
+                notify = partial(_notify, runner.backend, inbox, changes, on_change, turns)
+                served = _serve(runner, turns, notify, partial(killed, inbox))
+            if inbox is not None and self._machine.state not in AT_WORK:
                 # The last word: a node that does not work owns nothing, and will not own.
-                changes.put(_END)
-                changes, served = None, False
+                inbox.put(_END)
+                inbox, served = None, False
 
         return publish
 
@@ -615,13 +623,16 @@ class RingNode(Node):
 
     def _forget_runner(self, runner: Runner) -> bool:
         """The runner has ended: the node has none, unless another thread has started it again."""
-        with self._driving:
+
+        def forget() -> bool:
             if self._runner is not runner:
                 return False
             self._runner = None
             if self._store is not None:
                 self._store.close()
             return True
+
+        return self._driving.run(forget)
 
     def _stop_by_hand(self, *, stay: bool = False, gone: Runner | None = None) -> None:
         """Leave the ring when no loop runs: after heartbeats by hand, or not at all.
@@ -630,10 +641,13 @@ class RingNode(Node):
             gone: what ran the node, and will never go on.
         """
         failures: list[StoreError] = []
-        # In one: another thread must not start the node before it has left.
-        with self._driving:
+
+        def leave() -> None:
             if gone is None or self._forget_runner(gone):
                 self._by_hand(lambda: self._leave_by_hand(failures, stay=stay))
+
+        # In one: another thread must not start the node before it has left.
+        self._driving.run(leave)
         if gone is not None:
             gone.bury()
         # Later: a signal handler may have interrupted a log handler, and wait for its turn.
@@ -686,12 +700,15 @@ class RingNode(Node):
         """Do it in the caller's thread, when no loop runs; false when one does."""
         if self._runner is not None:
             return False
-        with self._driving:
+
+        def unless_it_runs() -> bool:
             # A start may have come first.
             if self._loops:
                 return False
             do()
             return True
+
+        return self._driving.run(unless_it_runs)
 
     def _run_now(self, step: Run) -> None:
         """Run a step in the caller's thread, when no loop runs."""
@@ -731,15 +748,11 @@ def _backend_of_threads() -> Backend:
     return GeventBackend() if threads_are_greenlets() else ThreadBackend()
 
 
-_END = object()
+_NEWS, _END = object(), object()
 
 
 def _serve(
-    runner: Runner,
-    changes: Inbox,
-    on_change: OnChange,
-    turns: CallerTurns,
-    killed: Callable[[Inbox], None],
+    runner: Runner, turns: CallerTurns, notify: Callable[[], None], killed: Callable[[], None]
 ) -> bool:
     """Have the callback called from a thread of its own; whether there is one.
 
@@ -754,9 +767,9 @@ def _serve(
         try:
             turns.join(turn)
             turn.wait(come)
-            _notify(backend, changes, on_change, turns)
+            notify()
         except BaseException:
-            killed(changes)
+            killed()
             raise
         finally:
             try:
@@ -780,19 +793,24 @@ def _serve(
     return True
 
 
-def _notify(backend: Backend, changes: Inbox, on_change: OnChange, turns: CallerTurns) -> None:
-    # In a child that the callback has forked there is nothing to be told.
-    while not turns.abandoned and (change := changes.get(60.0)) is not _END:
-        if change is None:
-            continue
-        try:
-            on_change(*change)
-        except BaseException as error:
-            # What a signal handler raised in this greenlet is the main greenlet's.
-            if not backend.forward(error):
-                logger.exception("on_change raised")
+def _notify(
+    backend: Backend, inbox: Inbox, changes: RangeChanges, on_change: OnChange, turns: CallerTurns
+) -> None:
+    word = None
+    while word is not _END:
+        # In a child that the callback has forked there is nothing to be told.
+        while not turns.abandoned and (change := changes.next()) is not None:
+            try:
+                on_change(*change)
+            except BaseException as error:
+                # What a signal handler raised in this greenlet is the main greenlet's.
+                if not backend.forward(error):
+                    logger.exception("on_change raised")
+            finally:
+                changes.told()
+        word = _END if turns.abandoned else inbox.get(60.0)
     # A signal handler that raised while this was spawned has made the loop spawn one more.
-    changes.put(_END)
+    inbox.put(_END)
 
 
 def _ignore(reply: Any, sent: float, now: float) -> None:

@@ -64,6 +64,10 @@ class CallerTurns:
             self._line.append(turn)
         self._go_on()
 
+    def standing(self) -> list[CallerTurn]:
+        """Those in the line now."""
+        return list(self._line)
+
     def leave(self, turn: CallerTurn) -> None:
         """Let the next go on. Whoever did not wait for its turn leaves the line like any other.
 
@@ -85,16 +89,16 @@ class CallerTurns:
 
     def _go_on(self) -> None:
         while (first := self._next()) is not None:
-            try:
-                first.go()
-                first.come = True
+            first.go()
+            first.come = True
+            # The hub that it waits in may have been destroyed meanwhile.
+            if not first.gone():
                 return
-            except Exception:  # noqa: BLE001 - the hub that it waits in may have been destroyed
-                self._remove(first)
+            self._remove(first)
 
     def _next(self) -> CallerTurn | None:
         """The first in the line, if nobody has told it to go on. Two may tell it at once."""
-        for turn in list(self._line):
+        for turn in self.standing():
             if not turn.gone():
                 return None if turn.come else turn
             self._remove(turn)

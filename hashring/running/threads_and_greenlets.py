@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from hashring.errors import MissingDependencyError
-from hashring.monkey_patching import original, threads_are_greenlets
+from hashring.monkey_patching import connections_home, original, threads_are_greenlets
 from hashring.running.loop_log import log_home, write_logs_in
 
 T = TypeVar("T")
@@ -337,6 +337,10 @@ class _Home:
         self._thread_ident = original("_thread", "get_ident")
         self._thread = self._thread_ident()
         self._owner = threading.current_thread()
+        # What the thread began as is over once the thread is, also one that gevent has not patched.
+        self._first = gevent.getcurrent()
+        while self._first.parent is not None:
+            self._first = self._first.parent
         self._loop = gevent.get_hub().loop
         self.native_queue: type[queue.SimpleQueue[Any]] = original("queue", "SimpleQueue")
 
@@ -346,7 +350,7 @@ class _Home:
 
     def is_gone(self) -> bool:
         """Whether the hub was destroyed, or the thread is known to have ended."""
-        if not self._loop.ptr:
+        if not self._loop.ptr or self._first.dead:
             return True
         # Patched, it is a greenlet's, which ends before the hub.
         if threads_are_greenlets() or self._owner.is_alive():
@@ -354,17 +358,24 @@ class _Home:
         # The main thread counts as ended when the program does, and its hub still runs then.
         return threading.current_thread() is not self._owner
 
-    def run(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Run it in the hub: nothing of gevent's but this may be called from other threads.
+    def tell(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call it in this thread; from another one in the hub. Nothing, if the hub is gone.
 
         Args:
             function: one of gevent's own, which are compiled. A signal handler may raise at any
                 line of Python in the hub, and gevent runs nothing twice.
-
-        Raises:
-            ValueError: the hub was destroyed.
         """
-        self._loop.run_callback_threadsafe(function, *arguments)
+        try:
+            if self.is_elsewhere():
+                # Nothing of gevent's but this may be called from other threads.
+                self._loop.run_callback_threadsafe(function, *arguments)
+            else:
+                function(*arguments)
+        except (AttributeError, ValueError):
+            # The hub may be destroyed at any moment, also after a look at it. Where it was the
+            # caller's own, gevent finds that it has no loop. Nothing waits there any more.
+            if not self.is_gone():
+                raise
 
 
 def _outcome(
@@ -384,14 +395,36 @@ class _GeventLatch:
 
     def set(self) -> None:
         self._elsewhere.set()
-        if self._home.is_elsewhere():
-            self._home.run(self._event.set)
-        else:
-            self._event.set()
+        self._home.tell(self._event.set)
 
     def wait(self, timeout: float | None = None) -> bool:
         latch = self._elsewhere if self._home.is_elsewhere() else self._event
         return bool(latch.wait(timeout))
+
+
+def where_it_may_wait(do: Callable[[], object]) -> None:
+    """Do something that may wait: here, or in a greenlet where gevent's hub is the caller.
+
+    A signal handler may find itself there. What it has asked for is done once it has returned.
+    """
+    # At the end of the interpreter gevent may be gone.
+    gevent = None if sys.is_finalizing() else sys.modules.get("gevent")
+    if gevent is None or connections_home() is None or _outside_hub(gevent):
+        do()
+    else:
+        gevent.spawn(do)
+
+
+def latch_here() -> tuple[Latch, Callable[[], bool]]:
+    """In a program that gevent has patched: a latch for the caller, in whatever thread it is.
+
+    Returns:
+        Also what says whether the caller's hub was destroyed.
+    """
+    import gevent.event  # noqa: PLC0415 - see above
+
+    home = _Home(gevent)
+    return _GeventLatch(gevent, home), home.is_gone
 
 
 class _GeventInbox:
@@ -401,16 +434,7 @@ class _GeventInbox:
         self._empty = gevent.queue.Empty
 
     def put(self, item: Any) -> None:
-        try:
-            if self._home.is_elsewhere():
-                self._home.run(self._queue.put_nowait, item)
-            else:
-                self._queue.put_nowait(item)
-        except (AttributeError, ValueError):
-            # The hub may be destroyed at any moment, also after a look at it. Where it was the
-            # caller's own, gevent finds that it has no loop.
-            if not self._home.is_gone():
-                raise
+        self._home.tell(self._queue.put_nowait, item)
 
     def get(self, timeout: float) -> Any:
         try:

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from types import CodeType
 from typing import Any
 
 import gevent
@@ -14,16 +16,20 @@ import redis
 import redis.asyncio
 
 from hashring import (
+    RING_SIZE,
     AsyncPartitionGroup,
     AsyncRingNode,
     PartitionChangeKind,
     PartitionGroup,
+    Range,
     RingNode,
 )
+from hashring.core.ranges import subtract
 from hashring.running.threads_and_greenlets import GeventBackend
 from hashring.store.embedded_server import RedisServer
 from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually
+from tests.unit.node.raised_into import raised_into
 
 EAGER: Any = getattr(asyncio, "eager_task_factory", None)
 
@@ -265,6 +271,44 @@ def test_a_member_whose_greenlet_was_killed_leaves() -> None:
     member.stop()
 
 
+BETWEEN = {"_call_each", "_called_back", "first", "taken", "get", "tick", "_let_go"}
+
+
+def test_a_member_stays_and_misses_nothing_though_a_handler_raised_between_two_callbacks() -> None:
+    """What the handler raised reaches the main greenlet; no callback is called twice."""
+    caller: object = None
+
+    def concerns(code: CodeType) -> bool:
+        # Others call some of these functions, too.
+        ours = "hashring/" in code.co_filename and code.co_name in BETWEEN
+        return ours and gevent.getcurrent() is caller
+
+    line, raised_at = 0, "the beginning"
+    while raised_at:
+        line += 1
+        calls: list[tuple[object, ...]] = []
+        store, settings = MemoryStore(), {"ttl": 60.0, "rebalance_delay": 0.0}
+        member = PartitionGroup(store, "callbacks", 2, on_revoked=partial(_note, calls), **settings)
+        member.gevent_start()
+        with gevent.Timeout(PATIENCE):
+            while len(member.held) < 2 or not member._calling:
+                gevent.sleep(0.001)
+        caller = member._calling[0].caller
+        other = PartitionGroup(store, "callbacks", **settings)
+        starting = gevent.spawn(other.gevent_start)
+        raised_at = raised_into(line, concerns, partial(_calls, calls, 1))
+        with gevent.Timeout(PATIENCE, AssertionError(raised_at)):
+            starting.join()
+            _calls(calls, 1)
+            while not len(member.held) == len(other.held) == 1:
+                gevent.sleep(0.001)
+        assert member.running, raised_at
+        assert len(calls) == 1, raised_at
+        other.stop()
+        member.stop()
+    assert line > 5
+
+
 def test_on_change_whose_greenlet_was_killed_is_called_again() -> None:
     calls: list[object] = []
 
@@ -283,6 +327,54 @@ def test_on_change_whose_greenlet_was_killed_is_called_again() -> None:
             while len(calls) < 2:
                 gevent.sleep(0.01)
     node.stop()
+
+
+def _note(calls: list[Any], *change: object) -> None:
+    calls.append(change)
+
+
+def _calls(calls: list[Any], count: int) -> None:
+    with gevent.Timeout(PATIENCE):
+        while len(calls) < count:
+            gevent.sleep(0.001)
+        gevent.sleep(0.001)
+
+
+PUBLISHING = {"publish", "_publish", "_show", "note", "said"}
+CALLING = {"_notify", "next", "told"}
+
+
+@pytest.mark.parametrize("where", [PUBLISHING, CALLING], ids=["publishing", "calling"])
+def test_on_change_misses_nothing_though_a_handler_raised_when_a_change_came(
+    where: set[str],
+) -> None:
+    """Before any line; after some of those at the callback's side, it is called twice."""
+
+    def concerns(code: CodeType) -> bool:
+        return code.co_name in where and "hashring/node" in code.co_filename
+
+    line, raised_at = 0, "the beginning"
+    while raised_at:
+        line += 1
+        calls: list[tuple[tuple[Range, ...], tuple[Range, ...]]] = []
+        note = partial(_note, calls)
+        store = MemoryStore()
+        node = RingNode(store, "callbacks", name="a", on_change=note)
+        node.gevent_start()
+        with gevent.Timeout(PATIENCE):
+            while not calls:
+                gevent.sleep(0.001)
+        RingNode(store, "callbacks", name="b").heartbeat()
+        raised_at = raised_into(line, concerns, partial(_calls, calls, 2))
+        node.update()
+        everything = (Range(0, RING_SIZE),)
+        assert calls[0] == (everything, ()), raised_at
+        _calls(calls, 2)
+        lost = calls[1][1]
+        assert subtract(everything, lost) == node.get_ranges(), raised_at
+        assert not raised_at or len(calls) == 2 or where is CALLING, raised_at
+        node.stop()
+    assert line > 10
 
 
 def test_each_run_calls_on_change_though_a_handler_raised_when_its_greenlet_was_spawned(

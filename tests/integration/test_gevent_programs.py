@@ -273,3 +273,306 @@ def test_native_threads_log_in_a_hub_that_did_not_run_yet() -> None:
     """Such a hub is false. The threads' own, which end with them, would lose the records."""
     done = ran(LOG_HOMES)
     assert (done.stdout, done.stderr) == ("[True, True]\n", "")
+
+
+BY_HAND = """
+from gevent import monkey
+monkey.patch_all(**{patched})
+import gevent, sys
+from hashring import RingNode
+from redis import Redis
+
+sys.setswitchinterval(1e-5)
+node = RingNode(Redis.from_url(sys.argv[1]), "accounts", ttl=600, heartbeat_interval=60)
+drive, inside, most = node._run_now, [], 0
+
+def run_now(step):
+    global most
+    inside.append(step)
+    most = max(most, len(inside))
+    drive(step)
+    inside.remove(step)
+
+node._run_now = run_now
+pool = gevent.get_hub().threadpool
+others = [pool.spawn(each) for _ in range(15) for each in (node.heartbeat, node.update)]
+greenlets = [gevent.spawn(each) for _ in range(15) for each in (node.heartbeat, node.update)]
+greenlets[3].kill(block=False)
+for other in others:
+    other.get()
+gevent.joinall(greenlets, raise_error=True)
+assert most == 1, most
+pool.apply(node.stop)
+print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    "patched",
+    [{}, {"socket": False}, {"thread": False}, {"queue": False}],
+    ids=lambda patched: " and ".join(f"no {each}" for each in patched) or "all",
+)
+def test_calls_by_hand_of_threads_and_greenlets_are_made_one_at_a_time(
+    redis_server: RedisServer, patched: dict[str, bool]
+) -> None:
+    done = ran(BY_HAND.format(patched=patched), redis_server.url)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+WHILE_ONE_WAITS = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, os, signal, sys
+from hashring import RingNode
+from redis import Redis
+
+redis = Redis.from_url(sys.argv[1])
+node = RingNode(redis, "accounts", ttl=600, heartbeat_interval=60)
+node.heartbeat()
+server = int(sys.argv[2])
+pool = gevent.get_hub().threadpool
+os.kill(server, signal.SIGSTOP)
+try:
+    first = pool.spawn(node.heartbeat)
+    while not node._calling:
+        gevent.sleep(0.001)
+    second = gevent.spawn(node.heartbeat)
+    killed = gevent.spawn(node.heartbeat)
+    # The hub turns.
+    for _ in range(20):
+        gevent.sleep(0.001)
+    assert not second.dead and not first.ready()
+    killed.kill()
+finally:
+    os.kill(server, signal.SIGCONT)
+first.get()
+second.get()
+node.stop()
+print("done")
+"""
+
+
+def test_the_hub_turns_while_a_call_by_hand_waits_for_another(redis_server: RedisServer) -> None:
+    done = ran(WHILE_ONE_WAITS, redis_server.url, str(redis_server.pid))
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+HOLDER_GONE = """
+from gevent import monkey
+monkey.patch_all()
+import gevent
+from hashring.monkey_patching import original
+from hashring.running.one_at_a_time import one_at_a_time
+
+calls = one_at_a_time()
+start, sleep = original("_thread", "start_new_thread"), original("time", "sleep")
+held = []
+
+def hold():
+    held.append("held")
+    gevent.sleep(60)
+
+def thread():
+    gevent.spawn(calls.run, hold)
+    gevent.sleep(0.01)
+    gevent.get_hub().destroy(destroy_loop=True)
+    held.append("gone")
+
+start(thread, ())
+while not held:
+    sleep(0.001)
+print(calls.run(lambda: "done"))
+"""
+
+
+@pytest.mark.one_server
+def test_a_hub_that_was_destroyed_in_a_call_keeps_nobody_waiting() -> None:
+    done = ran(HOLDER_GONE)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+RAISED_INTO_CALLS = """
+from gevent import monkey
+monkey.patch_all()
+import gevent
+from contextlib import suppress
+from hashring.running.one_at_a_time import one_at_a_time
+from tests.unit.node.raised_into import Interrupt, raised_into
+
+FILES = ("one_at_a_time.py", "callback_turns.py", "threads_and_greenlets.py")
+
+def concerns(code):
+    return code.co_filename.endswith(FILES)
+
+for waits in (False, True):
+    line, where = 0, "begin"
+    while where:
+        line += 1
+        calls = one_at_a_time()
+        holder = gevent.spawn(calls.run, lambda: gevent.sleep(0.002)) if waits else None
+        gevent.sleep(0)
+        where = raised_into(line, concerns, lambda: calls.run(lambda: None))
+        with gevent.Timeout(20, AssertionError(where)):
+            other = gevent.spawn(calls.run, lambda: "other")
+            assert other.get() == "other", where
+            assert calls.run(lambda: calls.run(lambda: "nested")) == "nested", where
+            if waits:
+                with suppress(Interrupt):
+                    holder.get()
+    assert line > 20, line
+print("done")
+"""
+
+
+@pytest.mark.one_server
+def test_what_is_raised_between_any_two_lines_of_a_call_keeps_nobody_waiting() -> None:
+    done = ran(RAISED_INTO_CALLS)
+    # What is raised in another greenlet, gevent prints.
+    assert done.stdout == "done\n", done.stderr
+
+
+HANDLER_IN_A_CALL = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, sys
+from hashring.running.one_at_a_time import one_at_a_time
+
+FILES = ("one_at_a_time.py", "callback_turns.py", "threads_and_greenlets.py")
+
+def handled_at(line):
+    # Calls in a signal handler that comes before one of the lines; whether there are so many.
+    calls, left, handled = one_at_a_time(), line, []
+    holder = gevent.spawn(calls.run, lambda: gevent.sleep(0.002))
+    gevent.sleep(0)
+
+    def trace(frame, event, argument):
+        nonlocal left
+        if not frame.f_code.co_filename.endswith(FILES) or gevent.getcurrent() is not caller:
+            return None
+        left -= event == "line"
+        if left == 0:
+            left = -1
+            sys.settrace(None)
+            handled.append(calls.run(lambda: "handled"))
+        return trace
+
+    caller = gevent.getcurrent()
+    sys.settrace(trace)
+    try:
+        with gevent.Timeout(20, AssertionError(line)):
+            assert calls.run(lambda: "run") == "run"
+    finally:
+        sys.settrace(None)
+    assert calls.run(lambda: "run") == "run"
+    return bool(handled)
+
+line = 1
+while handled_at(line):
+    line += 1
+assert line > 20, line
+print("done")
+"""
+
+
+@pytest.mark.one_server
+def test_a_signal_handler_calls_at_any_line_of_the_call_that_it_interrupts() -> None:
+    done = ran(HANDLER_IN_A_CALL)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+THREAD_ENDED = """
+from gevent import monkey
+monkey.patch_all(**{patched})
+import gevent, sys
+from hashring import RingNode
+from hashring.monkey_patching import original
+from redis import Redis
+
+node = RingNode(Redis.from_url(sys.argv[1]), "accounts", name="a", ttl=600, heartbeat_interval=60)
+start, sleep = original("_thread", "start_new_thread"), original("time", "sleep")
+count, started = original("_thread", "_count"), []
+
+def thread():
+    started.append(count())
+    node.gevent_start()
+
+start(thread, ())
+while not started or count() >= started[0]:
+    sleep(0.001)
+node.stop()
+assert node.state.value == "stopped", node.state
+node.gevent_start()
+assert node.contains("key")
+node.stop()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("patched", [{}, {"thread": False}], ids=["all", "no thread"])
+def test_a_node_leaves_whose_native_thread_has_ended(
+    redis_server: RedisServer, patched: dict[str, bool]
+) -> None:
+    done = ran(THREAD_ENDED.format(patched=patched), redis_server.url)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+SILENT = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, os, signal, sys
+from hashring import RingNode
+from redis import Redis
+
+node = RingNode(Redis.from_url(sys.argv[1]), "accounts", lock=True, ttl=6, heartbeat_interval=2)
+node.gevent_start()
+server = int(sys.argv[2])
+os.kill(server, signal.SIGSTOP)
+try:
+    asking = [gevent.spawn(node.contains, "key %d" % number) for number in range(20)]
+    gevent.sleep(0)
+    node.stop()
+    gevent.joinall(asking, raise_error=True)
+finally:
+    os.kill(server, signal.SIGCONT)
+"""
+
+
+def test_a_node_that_stops_while_redis_is_silent_says_so_once(redis_server: RedisServer) -> None:
+    """However many wait for it."""
+    done = ran(SILENT, redis_server.url, str(redis_server.pid))
+    assert done.stderr.count("leave of ring") == 1, done.stderr
+    assert done.stderr.count("its locks expire by themselves") == 1, done.stderr
+    assert len(done.stderr.splitlines()) == 2, done.stderr
+
+
+STOPPED_IN_THE_HUB = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, os, signal, sys
+from hashring import RingNode
+from redis import Redis
+
+redis = Redis.from_url(sys.argv[1])
+node = RingNode(redis, "accounts", ttl=600, heartbeat_interval=60)
+node.heartbeat()
+stopped = []
+
+def stop(*_):
+    assert gevent.getcurrent() is gevent.get_hub()
+    node.stop()
+    stopped.append(node.contains("key"))
+
+signal.signal(signal.SIGTERM, stop)
+gevent.get_hub().loop.run_callback(os.kill, os.getpid(), signal.SIGTERM)
+with gevent.Timeout(30):
+    while not stopped or redis.zcard("accounts"):
+        gevent.sleep(0.001)
+print(stopped)
+"""
+
+
+def test_a_node_by_hand_leaves_when_a_handler_that_interrupts_the_hub_stops_it(
+    redis_server: RedisServer,
+) -> None:
+    done = ran(STOPPED_IN_THE_HUB, redis_server.url)
+    assert (done.stdout, done.stderr) == ("[False]\n", "")

@@ -740,13 +740,19 @@ class LockBook:
         step = self._resolve_step()
         return step or (self._release_step() if self._keys.count(_RELEASING) else None)
 
-    def forget_releases(self) -> None:
-        """Redis does not answer, and the node leaves: what is not released expires."""
+    def forget_releases(self) -> bool:
+        """Redis does not answer, and the node leaves: what is not released expires.
+
+        Returns:
+            Whether there was any, that nobody has forgotten before.
+        """
         if not self.left:
-            return  # It has begun anew.
-        self._keys.enter(_E.FORGOTTEN, *self._keys.of(_S.DOUBTED, _RELEASING))
+            return False  # It has begun anew.
+        found = [*self._keys.of(_S.DOUBTED, _RELEASING)]
+        self._keys.enter(_E.FORGOTTEN, *found)
         self._doubts.clear()
         self._unanswered = False
+        return bool(found)
 
     # --- steps --------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 
-class Interrupt(BaseException):
+class Interrupt(KeyboardInterrupt):
     """What the signal handler raises."""
 
 
