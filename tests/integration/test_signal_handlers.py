@@ -57,8 +57,12 @@ class Interrupted(logging.Handler):
 
 it.start()
 if where == "pool":
-    redis.connection.ConnectionPool.owns_connection = owns_and_interrupts
+    while not it.get_node_count():
+        time.sleep(0.01)
+    # Redis has the script from now on: asked twice, it might answer when the node has left.
     it.contains("k") if what == "locks" else it.owner("k")
+    redis.connection.ConnectionPool.owns_connection = owns_and_interrupts
+    it.contains("j") if what == "locks" else it.owner("j")
 else:
     logging.getLogger().addHandler(Interrupted())
     logging.getLogger("application").info("working")
