@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ import click
 from hashring.cli.common_options import NumberRange, Settings, served_options
 from hashring.cli.connection import connected
 from hashring.cli.output import json_line
+from hashring.core.printable import printable
 from hashring.errors import ConfigError
 from hashring.store.redis_url import client_of, without_password
 
@@ -152,7 +154,7 @@ def command(
             (act_users or view_users)[0],
             "give --trusted-proxy as well: only a trusted proxy can name users",
         )
-    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s", level=logging.INFO)
+    _log_to_stderr()
     found = [*urls, *(_servers(servers) if servers else ())]
     if not found and settings.url is not None:  # before the command, or in the environment
         found = [settings.url]
@@ -210,10 +212,28 @@ def command(
         signal.sigwait(_ENDS)
         # Told twice, it ends at once.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
-        for site in sites:
-            site.service.stop()
+        # Each waits for an answer of its Redis, which may be gone.
+        stopping = [threading.Thread(target=site.service.stop, daemon=True) for site in sites]
+        for each in stopping:
+            each.start()
+        for each in stopping:
+            each.join()
         server.stop(timeout=_STOPPING)
     return 0
+
+
+class _OneLine(logging.Formatter):
+    """Escapes what would move the cursor or begin a line: a request's path may hold anything."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine("%(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
 
 
 def _servers(path: str) -> list[str]:

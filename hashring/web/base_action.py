@@ -108,10 +108,12 @@ class Action(ABC, Generic[A]):
             address: where the request came from, for the history.
 
         Raises:
-            RedisUnavailable: nobody knows whether it was done.
+            RedisUnavailable: nobody knows whether it was done; or it was not tried, because Redis
+                has not responded for some time.
             HashringError: it was not done.
         """
         by = f"{checked_by(asked.by)} (hashring serve, from {address})"
+        self._service.check_responds()
         try:
             return self._do(asked, by)
         except RedisUnavailable as error:

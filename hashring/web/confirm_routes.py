@@ -8,8 +8,9 @@ from typing import Any, Final
 import msgspec
 from flask import Blueprint, abort, request
 from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import HTTPException
 
-from hashring.errors import ConfigError
+from hashring.errors import ConfigError, HashringError
 from hashring.web.actions import Actions
 from hashring.web.base_action import Question
 from hashring.web.costly_requests import Turns
@@ -85,10 +86,21 @@ class ConfirmRoutes:
             # What somebody else did meanwhile, or a box that was not ticked.
             page = self._page(what, self._question(what, request.form), str(error))
             return page, status_of(error)
-        question = self._question(what, request.form)
-        event = f"{question.events}#e-{deed.event}" if deed.event else ""
-        session.notice = Notice(deed.text, event)
-        return see(question.back)
+        back, events = self._ways(what)
+        session.notice = Notice(deed.text, f"{events}#e-{deed.event}" if deed.event else "")
+        return see(back)
+
+    def _ways(self, what: str) -> tuple[str, str]:
+        """Where the visitor goes after a deed, and the page with the history that it is in."""
+        given = request.form
+        try:
+            question = self._question(what, given)
+        except (HashringError, HTTPException):
+            # It was done: what it was about may be gone with it, or Redis.
+            kind = "group" if given.get("group") else "ring"
+            page = self._link(f"/{kind}", name=given.get(kind, ""))
+            return page, page
+        return question.back, question.events
 
     def _sign_in(self, what: str) -> Any:
         """Lead to the login, and from there to the question."""

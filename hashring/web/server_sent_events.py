@@ -153,7 +153,8 @@ class Feed:
     def _follow(self, since: str, at: float) -> Iterator[Chunk]:
         yield Chunk(_RETRY)
         born, _, number = since.partition(".")
-        known = int(number) if born == _BORN and number.isdecimal() else -1
+        # Python refuses to read thousands of digits.
+        known = int(number) if born == _BORN and number.isdecimal() and len(number) < 20 else -1
         while True:
             with self._changed:
                 if known == self._number and not self._closed:

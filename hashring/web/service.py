@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import Any, Final, Protocol
 
 from hashring.core.readable import counted
-from hashring.errors import HashringError
+from hashring.errors import HashringError, RedisUnavailable
 from hashring.health import State
 from hashring.metrics import FleetCollector
 from hashring.store.discovery import Found
@@ -148,8 +148,25 @@ class Service:
 
     @property
     def store(self) -> RedisStore:
-        """Redis itself, for what nobody watches: the lock of one key, actions."""
+        """Redis itself, for what nobody watches: the lock of one key, actions.
+
+        Raises:
+            RedisUnavailable: see :meth:`check_responds`.
+        """
+        self.check_responds()
         return self._store
+
+    def check_responds(self) -> None:
+        """Refuse to ask a Redis that does not respond.
+
+        Each request would wait until its time is over, and keep its thread from others.
+
+        Raises:
+            RedisUnavailable: it did not respond to the last ``PING``.
+        """
+        failure = self.failure
+        if failure is not None and isinstance(failure.error, RedisUnavailable):
+            raise RedisUnavailable(str(failure.error))
 
     @property
     def failure(self) -> Failure | None:
@@ -226,7 +243,7 @@ class Service:
         """
         watcher = self._rings.get(name)
         if watcher is None:
-            seen = self._store.run(snapshot(ring_keys(name), scoring=self._scoring_of(name)))
+            seen = self.store.run(snapshot(ring_keys(name), scoring=self._scoring_of(name)))
             if not seen.stamp.epoch and not seen.replicas:
                 return None
             self._make_way(1)
@@ -240,7 +257,7 @@ class Service:
         """The watcher of a group; as :meth:`ring`."""
         watcher = self._groups.get(name)
         if watcher is None:
-            if self._store.run(read(group_keys(name))).standing() is None:
+            if self.store.run(read(group_keys(name))).standing() is None:
                 return None
             self._make_way(1)
             watcher = self._watch_group(name)

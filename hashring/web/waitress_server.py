@@ -5,8 +5,9 @@ request that is complete gets a thread, so a costly one delays the others by its
 processor and no more. A stream keeps its thread as long as it is open.
 
 This module adds what a service without a proxy in front needs: threads are started as they are
-wanted; a request must be complete in time; and when all connections are taken, the one that has
-been without a request the longest makes way for a new one.
+wanted, and health has its own; a request must be complete in time; when all connections are taken,
+the one that has been without a request the longest makes way for a new one; and what connections
+hold in memory, requests and answers, has a limit for all of them together.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from __future__ import annotations
 import logging
 import resource
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from waitress.channel import HTTPChannel
@@ -24,8 +27,8 @@ from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher, WSGITask
 
+from hashring.core.readable import counted
 from hashring.web.request_parameters import MAX_BODY
-from hashring.web.server_sent_events import MOST_STREAMS
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -34,8 +37,16 @@ CONNECTIONS: Final = 4000
 """Connections at once."""
 OTHER_FILES: Final = 1200
 """Files that the process needs besides: two for each of 500 rings and groups, and some."""
-REQUESTS: Final = 64
+REQUESTS: Final = 16
 """Requests in work at once, besides streams; further ones wait."""
+HELD: Final = 64 << 20
+"""Bytes of requests and answers that all connections together hold in memory."""
+
+_HEALTH: Final = ("/healthz", "/readyz")  # with any base path before them
+_HEALTH_THREADS: Final = 2
+_ACCEPTED: Final = 100  # connections in a row
+_SWITCH: Final = 0.0005  # seconds
+_HELD_LOOKS: Final = 0.05  # seconds between two looks at what connections hold
 
 _MAX_HEAD: Final = 1 << 17  # bytes of a request's head: a key of 16 kB, escaped, fits twice
 _REQUEST_SECONDS: Final = 15.0  # from a request's first byte to its last
@@ -61,10 +72,11 @@ class _Task(WSGITask):  # type: ignore[misc]
     """Answers a request, and notes in its channel whether the answer is a stream."""
 
     def build_response_header(self) -> bytes:
-        self.channel.streams = any(
+        if any(
             name.lower() == "content-type" and value.startswith("text/event-stream")
             for name, value in self.response_headers
-        )
+        ):
+            self.channel.begin_stream()
         return bytes(super().build_response_header())
 
 
@@ -73,12 +85,14 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
 
     Attributes:
         streams: whether the answer in work is a stream.
+        in_work: whether a thread answers a request.
         waits_since: when it became without a complete request.
     """
 
     parser_class = _Parser
     task_class = _Task
     streams = False
+    in_work = False
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self.waits_since = time.monotonic()
@@ -89,12 +103,44 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
         # anything else may have ended their own side, and still gets the answer.
         return bool(super().readable()) and (self.streams or not self.requests)
 
+    def begin_stream(self) -> None:
+        """Note that the answer in work is a stream, which takes no other request's thread."""
+        self.streams = True
+        self.server.task_dispatcher.stream_began()
+
     def service(self) -> None:
+        self.in_work = True
         try:
             super().service()
         finally:
-            self.streams = False
+            self.in_work = False
+            if self.streams:
+                self.streams = False
+                self.server.task_dispatcher.stream_ended()
             self.waits_since = time.monotonic()
+
+    @property
+    def asks_for_health(self) -> bool:
+        """Whether the next request is one for health."""
+        return str(self.requests[0].path).endswith(_HEALTH)
+
+    @property
+    def held(self) -> int:
+        """Bytes of its requests and answers that are in memory."""
+        # The application has what a thread answers: that is soon over.
+        waiting = [self.request] if self.in_work else [self.request, *self.requests]
+        return self.total_outbufs_len + sum(  # type: ignore[no-any-return]
+            request.header_bytes_received + request.body_bytes_received
+            for request in waiting
+            if request is not None
+        )
+
+    def drop(self) -> None:
+        """Close it, and let go of what it holds, though its request may wait for a thread."""
+        for request in [] if self.in_work else [self.request, *self.requests]:
+            if request is not None:
+                request.close()
+        self.handle_close()
 
     def overdue(self) -> bool:
         """Whether its request should be complete by now, or its answer read."""
@@ -111,19 +157,51 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
 
 
 class _Threads(ThreadedTaskDispatcher):  # type: ignore[misc]
-    """Starts a thread when a request comes and none is free."""
+    """Starts a thread when a request comes and none is free; a stream's ends with the stream.
 
-    def __init__(self, most: int) -> None:
+    Args:
+        requests: how many threads there are at most, besides those of streams.
+    """
+
+    def __init__(self, requests: int) -> None:
         super().__init__()
-        self._most = most
+        self._most = requests  # and one for each stream
 
     def add_task(self, task: Any) -> None:
         with self.lock:
-            running = len(self.threads) - self.stop_count
-            free = running - self.active_count - len(self.queue)
-        if free < 1 and running < self._most:
-            self.set_thread_count(running + 1)
-        super().add_task(task)
+            self.queue.append(task)
+            self.queue_cv.notify()
+            self._start_if_wanted()
+
+    def stream_began(self) -> None:
+        """A thread has a stream, so there may be one more."""
+        with self.lock:
+            self._most += 1
+            self._start_if_wanted()
+
+    def stream_ended(self) -> None:
+        """There may be a thread less."""
+        with self.lock:
+            self._most -= 1
+            if len(self.threads) - self.stop_count > self._most:
+                self.stop_count += 1
+                self.queue_cv.notify()
+
+    def _start_if_wanted(self) -> None:
+        running = len(self.threads) - self.stop_count
+        if len(self.queue) <= running - self.active_count or running >= self._most:
+            return
+        number = next(each for each in count() if each not in self.threads)
+        try:
+            self.start_new_thread(self.handler_thread, number)
+        except RuntimeError as error:
+            # The machine gives no more. With none at all the request would wait for ever.
+            log.warning("no further thread can be started: %s", error)
+            if not running:
+                raise
+        else:
+            self.threads.add(number)
+            self.active_count += 1
 
 
 class Server(TcpWSGIServer):  # type: ignore[misc]
@@ -149,7 +227,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self._most = connections_possible()
         super().__init__(
             app,
-            dispatcher=_Threads(MOST_STREAMS + REQUESTS),
+            dispatcher=_Threads(REQUESTS),
             sockinfo=(family, kind, protocol, address),
             _start=False,
             ident="hashring",
@@ -162,12 +240,15 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             max_request_header_size=_MAX_HEAD,
             # Longer ones are cut off; those between are read and refused in words.
             max_request_body_size=4 * MAX_BODY,
-            inbuf_overflow=1 << 16,  # bytes of a body in memory; the rest goes to a temporary file
+            # Nothing goes to temporary files, which would fill a disk: see HELD.
+            inbuf_overflow=1 << 30,
             outbuf_overflow=1 << 30,
             outbuf_high_watermark=_BUFFERED,
             clear_untrusted_proxy_headers=False,
         )
         self.accept_connections()
+        self._health = _Threads(_HEALTH_THREADS)
+        self._held_looked = 0.0
         self._ending = threading.Event()
         self._loop = threading.Thread(target=self._answer, name="hashring-serve", daemon=True)
 
@@ -183,6 +264,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
 
     def start(self) -> None:
         """Begin to answer, in a thread."""
+        # After each call to the system the loop waits for its turn among the threads that compute.
+        # With Python's own 5 ms, a request for health would wait for seconds to be accepted.
+        sys.setswitchinterval(_SWITCH)
         self._loop.start()
 
     def stop(self, timeout: float) -> None:
@@ -201,11 +285,19 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self._ending.set()
         self.pull_trigger()
         self._loop.join()
-        self.task_dispatcher.shutdown(timeout=max(0.1, deadline - time.monotonic()))
+        for threads in (self.task_dispatcher, self._health):
+            threads.shutdown(timeout=max(0.1, deadline - time.monotonic()))
+
+    def add_task(self, task: _Channel) -> None:
+        """Let a thread answer the next request of a connection."""
+        (self._health if task.asks_for_health else self.task_dispatcher).add_task(task)
 
     def _answer(self) -> None:
         while not self._ending.is_set():
             self.asyncore.loop(timeout=1.0, map=self._map, use_poll=True, count=1)
+            if time.monotonic() - self._held_looked > _HELD_LOOKS:
+                self._let_go()
+                self._held_looked = time.monotonic()
         for channel in self._channels():
             channel.handle_close()
         self.asyncore.close_all(self._map, ignore_all=True)
@@ -222,16 +314,38 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
                 continue
 
     def handle_accept(self) -> None:
-        """Accept a connection; another makes way when there are too many."""
-        super().handle_accept()
-        if len(self.active_channels) > self._most:
-            self._make_way()
+        """Accept the connections that wait; another makes way when there are too many."""
+        for _ in range(_ACCEPTED):
+            before = len(self.active_channels)
+            super().handle_accept()
+            if len(self.active_channels) == before:
+                return
+            if before >= self._most:
+                self._make_way()
 
     def _make_way(self) -> None:
         idle = (channel for channel in self.active_channels.values() if not channel.requests)
         oldest = min(idle, key=lambda channel: channel.waits_since, default=None)
         if oldest is not None:
             oldest.handle_close()
+
+    def _let_go(self) -> None:
+        """Close connections when all hold too much: first what is still for the longest."""
+        holding = [(channel.held, channel) for channel in self._channels()]
+        much = sum(held for held, _ in holding) - HELD
+        if much <= 0:
+            return
+        holding.sort(key=lambda each: each[1].last_activity)
+        dropped = 0
+        for held, channel in holding:
+            if much > 0 and held:
+                channel.drop()
+                much, dropped = much - held, dropped + 1
+        log.warning(
+            "%s closed: requests and unread answers held more than %d MiB",
+            counted(dropped, "connection"),
+            HELD >> 20,
+        )
 
     def maintenance(self, now: float) -> None:
         """Close the connections whose time is over."""

@@ -93,3 +93,11 @@ def test_a_reader_that_waits_is_told_at_once_and_ends_with_the_feed() -> None:
     reader.join()
     assert b"text 2" in heard[1]
     assert feed.readers == 0
+
+
+def test_a_version_of_thousands_of_digits_is_none() -> None:
+    feed = Feed()
+    version = publish(feed, 1, x=1)
+    for digits in (20, 5000):
+        [message] = sent(feed, f"{version.partition('.')[0]}.{'9' * digits}")
+        assert message["whole"]

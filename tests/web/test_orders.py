@@ -20,7 +20,9 @@ from hashring.store.ring.commands import Scoring, snapshot
 from hashring.store.ring.key_names import ring_keys
 from hashring.web import service
 from hashring.web.actions import ACTIONS
+from hashring.web.base_action import Deed
 from hashring.web.costly_requests import AT_ONCE, WAITING
+from hashring.web.group_actions import UndrainMember
 from hashring.web.wsgi_app import Access, Limits
 from tests.conftest import eventually
 from tests.web.conftest import TOKEN, Visit, Visitor, nodes_on, put
@@ -178,6 +180,35 @@ def test_a_node_gets_another_weight_after_a_look_at_the_plan(redis: Redis, visit
         again = act(visitor, "weight", ring="ring", node="a").json
         assert again["event"] is None
         assert act(visitor, "weight", ring="ring", node="nobody").status_code == 404
+
+
+def test_whoever_lifts_the_last_order_about_a_member_that_left_is_told_that_it_was_done(
+    redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visitor = visit(token=TOKEN)
+    sign_in(visitor)
+    with PartitionGroup(redis, "orders", partitions=4, member="n", rebalance_delay=0):
+        with PartitionGroup(redis, "orders", partitions=4, member="m", rebalance_delay=0):
+            eventually(
+                lambda: act(visitor, "group-drain", group="orders", member="m").status_code == 200,
+                "a member that is there can be drained",
+            )
+
+        def told() -> Any:
+            return visitor.json("/api/group", group="orders")
+
+        eventually(lambda: [m["name"] for m in told()["members"]] == ["n"], "it has left")
+        do = UndrainMember._do
+
+        def seen_at_once(self: UndrainMember, asked: Any, by: str) -> Deed:
+            deed = do(self, asked, by)
+            eventually(lambda: not told()["orders"], "the service has read what was done")
+            return deed
+
+        monkeypatch.setattr(UndrainMember, "_do", seen_at_once)
+        done = answered(visitor, "/act/group-undrain?group=orders&member=m")
+        assert (done.status_code, done.location) == (303, "/group?name=orders")
+        assert "m is to have partitions again" in visitor.page("/group", name="orders")
 
 
 def test_a_member_is_drained_and_weighed_from_its_row_with_the_plan_before(

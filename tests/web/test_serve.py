@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ import pytest
 from redis import Redis
 
 from hashring import PartitionGroup
+from hashring.cli.serve import _OneLine
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.proxy import Proxy
@@ -279,6 +284,29 @@ def test_it_ends_when_told_to_though_pages_are_open(
             stream.answer.read()
             stream.close()
         silent.close()
+
+
+def test_it_ends_soon_though_none_of_many_servers_responds() -> None:
+    with ExitStack() as stack:
+        urls = []
+        for number in range(24):
+            # Takes connections, and answers nothing.
+            silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            urls.append(f"s{number}=redis://127.0.0.1:{silent.getsockname()[1]}")
+        rest = [part for url in urls[1:] for part in ("--url", url)]
+        running = stack.enter_context(serving(urls[0], *rest))
+        began = time.monotonic()
+        running.process.terminate()
+        assert running.process.wait(PATIENCE) == 0
+        assert time.monotonic() - began < 6
+
+
+def test_a_line_of_the_log_is_one_whatever_the_path_of_a_request_is() -> None:
+    path = "/\nERROR forged\x1b[31m"
+    record = logging.makeLogRecord({"msg": "GET %s", "args": (path,), "levelname": "INFO"})
+    assert _OneLine("%(levelname)s %(message)s").format(record) == (
+        r"INFO GET /\nERROR forged\x1b[31m"
+    )
 
 
 def refusal(*arguments: str, **environment: str) -> tuple[int, str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import os
 import resource
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -252,6 +254,135 @@ def test_stopping_lets_an_answer_end() -> None:
         answer = b"".join(iter(lambda: connection.recv(65_536), b""))
         connection.close()
     assert answer.endswith(b"0\r\n\r\n")
+
+
+# --- what all connections hold together -----------------------------------------------------------
+
+
+def much(_: Any, start_response: Any) -> list[bytes]:
+    # More than the buffers of the sockets take.
+    start_response("200 OK", [("Content-Length", str(16 << 20))])
+    return [bytes(16 << 20)]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nX: " + b"x" * 100_000, id="heads"),
+        pytest.param(
+            b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n" + b"x" * 2_900_000,
+            id="bodies",
+        ),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", id="answers"),
+    ],
+)
+def test_what_connections_hold_has_a_limit_for_all_together(
+    monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(module, "HELD", 40 << 20 if b"Host" in sent else 1 << 20)
+    with small_server(much) as server, ExitStack() as stack:
+        files = len(os.listdir("/proc/self/fd"))
+        held = []
+        for _ in range(30):
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+            held.append(stack.enter_context(connection))
+            with suppress(ConnectionError):
+                connection.sendall(sent)
+        eventually(
+            lambda: (
+                0 < len(server._channels()) < 30
+                and sum(channel.held for channel in server._channels()) <= module.HELD
+            ),
+            "some connections have been closed, and not all of them",
+        )
+        # Two ends of each connection, and nothing on a disk.
+        assert len(os.listdir("/proc/self/fd")) - files <= 60
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+
+def get(path: bytes) -> bytes:
+    return GET.replace(b"/", path, 1)
+
+
+def test_health_is_answered_while_all_threads_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REQUESTS", 3)
+    free = threading.Event()
+
+    def app(environ: Any, start_response: Any) -> list[bytes]:
+        if environ["PATH_INFO"] == "/slow":
+            free.wait(PATIENCE)
+        return hello(environ, start_response)
+
+    with small_server(app) as server, ExitStack() as stack:
+        slow = []
+        for _ in range(10):
+            slow.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port))))
+            slow[-1].sendall(get(b"/slow"))
+        eventually(lambda: len(server.task_dispatcher.queue) == 7, "the others wait")
+        for path in (b"/healthz", b"/readyz", b"/base/healthz"):
+            assert asked(server.port, get(path)).endswith(b"hello")
+        assert len(server.task_dispatcher.threads) == 3
+        free.set()
+        for connection in slow:
+            with connection.makefile("rb") as answer:
+                assert answer.read().endswith(b"hello")
+
+
+def test_streams_take_no_other_request_s_thread_and_theirs_end_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "REQUESTS", 2)
+
+    def app(environ: Any, start_response: Any) -> Iterator[bytes]:
+        stream = environ["PATH_INFO"] == "/stream"
+        start_response(
+            "200 OK", [("Content-Type", "text/event-stream" if stream else "text/plain")]
+        )
+        yield b"hello"
+        while stream and not environ["waitress.client_disconnected"]():
+            time.sleep(0.01)
+
+    with small_server(app) as server:
+        with ExitStack() as stack:
+            for _ in range(10):
+                stream = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+                stack.enter_context(stream).sendall(get(b"/stream"))
+                assert stream.recv(1)
+            assert b"hello" in asked(server.port, GET)
+        threads = server.task_dispatcher.threads
+        eventually(lambda: len(threads) <= 2, "the threads of the streams have ended")
+        assert b"hello" in asked(server.port, GET)
+
+
+def test_where_no_further_thread_can_be_started_those_that_are_there_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = module._Threads.start_new_thread
+
+    def start_one(self: Any, target: Any, number: int) -> None:
+        if self.threads:
+            raise RuntimeError("can't start new thread")
+        start(self, target, number)
+
+    monkeypatch.setattr(module._Threads, "start_new_thread", start_one)
+    free = threading.Event()
+
+    def app(environ: Any, start_response: Any) -> list[bytes]:
+        free.wait(PATIENCE)
+        return hello(environ, start_response)
+
+    with small_server(app) as server, ExitStack() as stack:
+        asking = []
+        for _ in range(3):
+            asking.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port))))
+            asking[-1].sendall(GET)
+        eventually(lambda: "no further thread" in caplog.text, "the log says so")
+        free.set()
+        for connection in asking:
+            with connection.makefile("rb") as answer:
+                assert answer.read().endswith(b"hello")
 
 
 # --- what two readers could read differently ------------------------------------------------------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import time
 from typing import Any
 
 import pytest
@@ -294,3 +297,35 @@ def test_a_group_without_a_state_that_can_be_read_says_so(redis: Redis, visit: V
         lambda: "its key in Redis has no state that can be read" in visitor.page("/"),
         "the list says why it is unknown",
     )
+
+
+def test_a_redis_that_hangs_keeps_no_thread_for_each_request_about_it(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    visitor.json("/api/ring", ring="ring")
+    process = redis.info("server")["process_id"]
+    os.kill(process, signal.SIGSTOP)
+    try:
+        eventually(lambda: visitor.service.failure is not None, "it is found out")
+        started = time.monotonic()
+        for _ in range(5):
+            owner = visitor.json("/api/owner", ring="ring", key="k")
+            assert owner["owner"] == "a"
+            assert "did not answer" in owner["lock_error"]
+            for path, name in (("/api/ring", "ring"), ("/api/group", "group")):
+                assert "did not answer" in visitor.json(path, 503, **{name: "unknown"})["error"]
+            answer = visitor.client.post(
+                "/api/act/remove",
+                json={"ring": "ring", "node": "a", "by": "ada"},
+                headers={"Authorization": f"Bearer {TOKEN}"},
+            )
+            assert answer.status_code == 503
+            # It was not tried.
+            assert "may have been done" not in answer.json["error"]
+        assert time.monotonic() - started < 3
+    finally:
+        os.kill(process, signal.SIGCONT)
+    eventually(lambda: visitor.service.failure is None, "it is back")
+    assert visitor.json("/api/owner", ring="ring", key="k")["lock_error"] is None
