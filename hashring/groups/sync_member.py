@@ -283,7 +283,7 @@ class SyncMember(BaseMember):
 class _Mailbox:
     """Changes, and the end of them, that any thread puts in. The first stays until it is taken.
 
-    Whoever a signal handler has interrupted meanwhile finds it again.
+    A caller that a signal handler interrupted reads it again.
     """
 
     def __init__(self, backend: Backend) -> None:

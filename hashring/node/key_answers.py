@@ -66,7 +66,7 @@ class RangeChanges:
         return subtract(after, before), subtract(before, after)
 
     def told(self) -> None:
-        """The callback was told; or has raised."""
+        """Drop the first change: the callback returned, or raised."""
         self._ranges.popleft()
 
 

@@ -494,7 +494,7 @@ def _check_blanks(df: DataFrame, table: str) -> None:
 
 
 def _provider(spark: SparkSession, table: str) -> str | None:
-    """The format of a table, if it is told."""
+    """The format of a table; ``None`` if the catalog does not name it."""
     told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where("col_name = 'Provider'").collect()
     return told[-1]["data_type"].lower() if told else None
 
