@@ -31,8 +31,10 @@ ROOT = Path(__file__).parents[1]
 PATIENCE = 60
 """Seconds until something that must happen counts as not happening. No test measures time."""
 
-# A shell's background job has SIGINT ignored, and so would have the processes that tests interrupt.
+# A shell's background job has SIGINT ignored, and under nohup SIGHUP is: so would the processes be
+# that tests end with these signals.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A busy machine is no fault of an example, however long it takes to make or to try one.
 settings.register_profile(
