@@ -306,6 +306,22 @@ def get(path: bytes) -> bytes:
     return GET.replace(b"/", path, 1)
 
 
+def asking(stack: ExitStack, server: Server, number: int, request: bytes) -> list[socket.socket]:
+    """So many connections on which this was asked."""
+    connections = []
+    for _ in range(number):
+        connection = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+        connections.append(stack.enter_context(connection))
+        connection.sendall(request)
+    return connections
+
+
+def check_answers(connections: list[socket.socket]) -> None:
+    for connection in connections:
+        with connection.makefile("rb") as answer:
+            assert answer.read().endswith(b"hello")
+
+
 def test_health_is_answered_while_all_threads_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REQUESTS", 3)
     free = threading.Event()
@@ -316,18 +332,13 @@ def test_health_is_answered_while_all_threads_are_taken(monkeypatch: pytest.Monk
         return hello(environ, start_response)
 
     with small_server(app) as server, ExitStack() as stack:
-        slow = []
-        for _ in range(10):
-            slow.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port))))
-            slow[-1].sendall(get(b"/slow"))
+        slow = asking(stack, server, 10, get(b"/slow"))
         eventually(lambda: len(server.task_dispatcher.queue) == 7, "the others wait")
         for path in (b"/healthz", b"/readyz", b"/base/healthz"):
             assert asked(server.port, get(path)).endswith(b"hello")
         assert len(server.task_dispatcher.threads) == 3
         free.set()
-        for connection in slow:
-            with connection.makefile("rb") as answer:
-                assert answer.read().endswith(b"hello")
+        check_answers(slow)
 
 
 def test_streams_take_no_other_request_s_thread_and_theirs_end_with_them(
@@ -346,9 +357,7 @@ def test_streams_take_no_other_request_s_thread_and_theirs_end_with_them(
 
     with small_server(app) as server:
         with ExitStack() as stack:
-            for _ in range(10):
-                stream = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
-                stack.enter_context(stream).sendall(get(b"/stream"))
+            for stream in asking(stack, server, 10, get(b"/stream")):
                 assert stream.recv(1)
             assert b"hello" in asked(server.port, GET)
         threads = server.task_dispatcher.threads
@@ -374,15 +383,10 @@ def test_where_no_further_thread_can_be_started_those_that_are_there_answer(
         return hello(environ, start_response)
 
     with small_server(app) as server, ExitStack() as stack:
-        asking = []
-        for _ in range(3):
-            asking.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port))))
-            asking[-1].sendall(GET)
+        connections = asking(stack, server, 3, GET)
         eventually(lambda: "no further thread" in caplog.text, "the log says so")
         free.set()
-        for connection in asking:
-            with connection.makefile("rb") as answer:
-                assert answer.read().endswith(b"hello")
+        check_answers(connections)
 
 
 # --- what two readers could read differently ------------------------------------------------------
