@@ -99,19 +99,36 @@ def balanced_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int
     """
     others = ring.without_nodes(node)
     replicas = list(others.replicas())
-    _check_room(count, len({point for point, _ in replicas}))
-    if not replicas:
-        # Nobody to even out with: spread the points evenly, from a random start, so that later
-        # joiners find ranges of one size.
-        return _spread_points(count, rng)
-
     # What each replica owns. Not the node's ranges, which run on over its own replicas: a cut ends
     # at the next replica, any node's.
     owned: dict[str, list[tuple[int, int]]] = {name: [] for name in others.nodes}
-    around = [*(point for point, _ in replicas[1:]), replicas[0][0] + RING_SIZE]
-    for (start, name), end in zip(replicas, around, strict=True):
+    ends = [point for point, _ in [*replicas[1:], *replicas[:1]]]
+    if ends:
+        ends[-1] += RING_SIZE
+    for (start, name), end in zip(replicas, ends, strict=True):
         owned[name].append((start, end - start))
-    return balanced_cuts(owned, len(replicas), count)
+    return joining_cuts(owned, len(replicas), len({point for point, _ in replicas}), count, rng)
+
+
+def joining_cuts(
+    owned: Mapping[str, Sequence[tuple[int, int]]], points: int, taken: int, count: int, rng: Random
+) -> tuple[int, ...]:
+    """:func:`balanced_points` for a ring of which it is known what each node's points own, rising.
+
+    Args:
+        owned: start and length of the ranges of each node's points.
+        points: how many points all nodes of the ring have.
+        taken: on how many different places these are.
+
+    Raises:
+        ConfigError: there are not that many free points.
+    """
+    _check_room(count, taken)
+    if not points:
+        # Nobody to even out with: spread the points evenly, from a random start, so that later
+        # joiners find ranges of one size.
+        return _spread_points(count, rng)
+    return balanced_cuts(owned, points, count)
 
 
 def balanced_cuts(

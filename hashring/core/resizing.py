@@ -1,4 +1,4 @@
-"""The points of a ring while one node after the other gets more or fewer of them."""
+"""The points of a ring while one node after the other joins, or gets more or fewer of them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from bisect import bisect_left, insort
 from typing import Final
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.placement import Random, free_points, kept_points, more_cuts
+from hashring.core.placement import Random, free_points, joining_cuts, kept_points, more_cuts
 from hashring.core.ring import Ring
 
 
 class Resizing:
-    """A ring whose nodes get other numbers of points, as live nodes do it.
+    """A ring that nodes join, and whose nodes get other numbers of points, as live nodes do it.
 
     A change costs about as much as the node has points, however large the ring is. What each node
-    owns is computed anew only beside what has changed; nodes with ``balanced`` placement that add
-    points look at the ranges of all others.
+    owns is computed anew only beside what has changed; nodes with ``balanced`` placement that join
+    or add points look at the ranges of all others.
 
     Args:
         ring: what it begins with.
@@ -60,6 +60,26 @@ class Resizing:
             for point in more:
                 self._add(point, node)
             self._points[node] = sorted([*points, *more])
+
+    def join(self, node: str, count: int, rng: Random, placement: str = "random") -> None:
+        """Let another node join.
+
+        Args:
+            node: one that is not on the ring.
+            count: at least 1.
+            placement: where it puts its points: ``random`` or ``balanced``.
+
+        Raises:
+            ConfigError: there are not that many free points.
+        """
+        if placement == "balanced":
+            owned = {name: self._ranges_of(name) for name in self._points}
+            points = joining_cuts(owned, self._count, len(self._owners), count, rng)
+        else:
+            points = free_points(self._owners.keys(), count, rng)
+        for point in points:
+            self._add(point, node)
+        self._points[node] = list(points)
 
     def ring(self) -> Ring:
         """The ring as it is now."""
@@ -120,6 +140,8 @@ class Resizing:
 
     def _changed(self, point: int, node: str) -> None:
         """Forget the ranges of all whom a change of a node at a point may concern."""
+        if not self._starts:
+            return
         before = self._starts[bisect_left(self._starts, point) - 1]
         for name in (node, self._owners[before], self._owners.get(point, node)):
             self._ranges.pop(name, None)

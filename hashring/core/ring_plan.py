@@ -12,10 +12,8 @@ from hashring.core.order_checks import GREATEST_WEIGHT
 from hashring.core.placement import (
     MAX_POINTS,
     Random,
-    balanced_points,
     check_placement,
     points_of_weight,
-    random_points,
 )
 from hashring.core.resizing import Resizing
 from hashring.core.ring import Ring
@@ -93,10 +91,9 @@ def planned_ring(
         if node in ring:
             how = shapes[node].placement if node in shapes else placement
             resizing.resize(node, count, rng_for(node), how)
-    after = resizing.ring()
-    place = balanced_points if placement == "balanced" else random_points
     for node in join:
-        after = after.with_node(node, place(after, node, counts[node], rng_for(node)))
+        resizing.join(node, counts[node], rng_for(node), placement)
+    after = resizing.ring()
     if not after.node_count:
         raise EmptyRingError(
             "no node would be left, so no key would have an owner: keep one, or let another join"

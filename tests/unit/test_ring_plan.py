@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring import Ring
-from hashring.core.placement import PLACEMENTS, kept_points, more_points, points_of_weight
+from hashring.core.placement import (
+    PLACEMENTS,
+    balanced_points,
+    kept_points,
+    more_points,
+    points_of_weight,
+    random_points,
+)
 from hashring.core.replica_ranges import replica_lengths
 from hashring.core.ring_plan import (
     NodeShape,
@@ -135,6 +142,27 @@ def test_orders_about_many_nodes_do_what_one_after_the_other_does(
     found = reweighed_ring(ring, weights, shapes, Crowding)
     assert found == after
     assert list(found.replicas()) == list(after.replicas())
+    assert found.fingerprint == after.fingerprint
+
+
+@given(
+    st.dictionaries(st.sampled_from(NAMES), st.sets(POINTS, min_size=1, max_size=8)),
+    st.permutations(NAMES),
+    st.integers(1, 8),
+    st.sampled_from(PLACEMENTS),
+)
+def test_a_plan_of_many_joins_does_what_one_after_the_other_does(
+    points: Mapping[str, set[int]], names: list[str], n_replicas: int, placement: str
+) -> None:
+    place = balanced_points if placement == "balanced" else random_points
+    ring = after = Ring(points)
+    join = [name for name in names if name not in ring]
+    for name in join:
+        after = after.with_node(name, place(after, name, n_replicas, Crowding(name)))
+    found = planned_ring(
+        ring, join=join, n_replicas=n_replicas, placement=placement, rng_for=Crowding
+    )
+    assert found == after
     assert found.fingerprint == after.fingerprint
 
 
