@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable
 
 from hashring.core.ranges import Range
 from hashring.errors import StoreError
-from hashring.node.key_answers import RangeChanges, monotonic
+from hashring.node.key_answers import monotonic
 from hashring.node.node_log import NodeLog
 from hashring.node.node_machine import NodeMachine
+from hashring.node.on_change_calls import RangeChanges
 from hashring.node.settings import OnChange
 from hashring.node.states import RENEWING, NodeState
 from hashring.protocol.locks.lock_book import Asked

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from hashring.core.hashing import HashAlgorithm, key_bytes
-from hashring.core.ranges import Range, subtract
+from hashring.core.ranges import Range
 from hashring.core.ring import Ring
 from hashring.core.select_keys import cells_of, select_inside
 from hashring.errors import ConfigError, KeyValueError, NodeForked
@@ -28,46 +27,6 @@ Shown = list[Any]
 """Bounds, deadline, a table of the bounds in two parts (see :func:`cells_of`), and the keys that
 are held (``None`` without locks and limit). A plain sequence is unpacked fastest, and a list is
 unpacked, and replaced, in one piece."""
-
-Change = tuple[tuple[Range, ...], tuple[Range, ...]]
-"""The ranges gained, and those lost."""
-
-
-class RangeChanges:
-    """The ranges that a run of the node has had, as far as ``on_change`` is not told of them yet.
-
-    A signal handler may raise between any two lines. So what changed is not handed from one to the
-    next: the run notes its ranges after each step, and the callback's own side compares.
-
-    Args:
-        before: those before the run.
-    """
-
-    def __init__(self, before: tuple[Range, ...]) -> None:
-        # The first are those that the callback knows.
-        self._ranges = deque([before])
-        self._said = before
-
-    def note(self, ranges: tuple[Range, ...]) -> bool:
-        """What the run has now; whether the callback's side is to be woken."""
-        if ranges != self._ranges[-1]:
-            self._ranges.append(ranges)
-        return self._ranges[-1] is not self._said
-
-    def said(self) -> None:
-        """The callback's side was woken."""
-        self._said = self._ranges[-1]
-
-    def next(self) -> Change | None:
-        """What is to be told next."""
-        if len(self._ranges) == 1:
-            return None
-        before, after = self._ranges[0], self._ranges[1]
-        return subtract(after, before), subtract(before, after)
-
-    def told(self) -> None:
-        """Drop the first change: the callback returned, or raised."""
-        self._ranges.popleft()
 
 
 def listed(items: Iterable[T], key: Callable[[T], str | bytes] | None) -> Sequence[T]:

@@ -16,21 +16,19 @@ from hashring.errors import EmptyRingError, NodeStateError, StoreError
 from hashring.monkey_patching import threads_are_greenlets
 from hashring.node.base_node import Node
 from hashring.node.forks import remembered
-from hashring.node.key_answers import RangeChanges, listed, monotonic
+from hashring.node.key_answers import listed, monotonic
 from hashring.node.lock_flows import Asking
 from hashring.node.node_runner import Runner
-from hashring.node.settings import OnChange
+from hashring.node.on_change_calls import OnChangeCalls
 from hashring.node.states import AT_WORK, ENDED, STARTABLE, NodeState
 from hashring.protocol.flow import Pause, UserFlow, run_flow
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import Verdict
 from hashring.protocol.machine import Run
-from hashring.running.callback_turns import CallerTurn, CallerTurns
 from hashring.running.loop_log import LoopLog
 from hashring.running.threads_and_greenlets import (
     Backend,
     GeventBackend,
-    Inbox,
     ThreadBackend,
     is_logging,
     where_it_may_wait,
@@ -536,7 +534,8 @@ class RingNode(Node):
 
     def _setup(self, name: str) -> None:
         super()._setup(name)
-        self._turns = CallerTurns()
+        on_change = self._settings.on_change
+        self._calls = None if on_change is None else OnChangeCalls(on_change)
         # Who is in a call to Redis on the node's connections: of each call its thread, or greenlet.
         self._calling: dict[object, object] = {}
 
@@ -582,32 +581,13 @@ class RingNode(Node):
         return runner if runner is not None and runner.backend is backend else None
 
     def _publisher(self, runner: Runner, lease: list[Any]) -> Callable[[], None]:
-        on_change = self._settings.on_change
-        if on_change is None:
+        if self._calls is None:
             return lambda: self._publish(lease)
-        changes = RangeChanges(self._view.ranges)
-        inbox: Inbox | None = None
-        served = False
-
-        def killed(server_of: Inbox) -> None:
-            nonlocal served
-            served = served and inbox is not server_of
+        calls = self._calls.of_run(runner.backend, runner.label, self._view.ranges)
 
         def publish() -> None:
-            nonlocal inbox, served
             self._publish(lease)
-            if changes.note(self._view.ranges):
-                inbox = inbox or runner.backend.inbox()
-                inbox.put(_NEWS)
-                changes.said()
-            if inbox is not None and not served:
-                turns = self._turns
-                notify = partial(_notify, runner.backend, inbox, changes, on_change, turns)
-                served = _serve(runner, turns, notify, partial(killed, inbox))
-            if inbox is not None and self._machine.state not in AT_WORK:
-                # The last word: a node that does not work owns nothing, and will not own.
-                inbox.put(_END)
-                inbox, served = None, False
+            calls.note(self._view.ranges, ended=self._machine.state not in AT_WORK)
 
         return publish
 
@@ -737,8 +717,8 @@ class RingNode(Node):
             self._runner.abandon()
         self._runner = None
         self._store = None
-        self._turns.abandon()
-        self._turns = CallerTurns()
+        if self._calls is not None:
+            self._calls.abandon()
 
 
 def _backend_of_threads() -> Backend:
@@ -746,71 +726,6 @@ def _backend_of_threads() -> Backend:
     # Other threads may put into the inboxes of greenlets, and wait for their latches; into the
     # queues that gevent has put in the place of the standard library's they may not.
     return GeventBackend() if threads_are_greenlets() else ThreadBackend()
-
-
-_NEWS, _END = object(), object()
-
-
-def _serve(
-    runner: Runner, turns: CallerTurns, notify: Callable[[], None], killed: Callable[[], None]
-) -> bool:
-    """Have the callback called from a thread of its own; whether there is one.
-
-    Args:
-        turns: of the node's runs, of which an earlier one may be in the callback still.
-        killed: told that its greenlet was killed, and that another one is to go on.
-    """
-    name, backend = f"{runner.label} on_change", runner.backend
-    come = backend.latch()
-
-    def serve() -> None:
-        try:
-            turns.join(turn)
-            turn.wait(come)
-            notify()
-        except BaseException:
-            killed()
-            raise
-        finally:
-            try:
-                turns.leave(turn)
-            finally:
-                turns.leave(turn)
-
-    turn = CallerTurn(come.set, backend.gone)
-    try:
-        if not backend.greenlets():
-            turns.join(turn)
-        backend.spawn(serve, name)
-    except BaseException as error:
-        turns.leave(turn)
-        # The process may have no more threads; or a signal handler has raised in this greenlet.
-        if not isinstance(error, Exception):
-            raise
-        # What it is to be told waits; the heartbeats do not.
-        logger.warning("%s: there is no thread to run in: %s", name, error)
-        return False
-    return True
-
-
-def _notify(
-    backend: Backend, inbox: Inbox, changes: RangeChanges, on_change: OnChange, turns: CallerTurns
-) -> None:
-    word = None
-    while word is not _END:
-        # In a child that the callback has forked there is nothing to be told.
-        while not turns.abandoned and (change := changes.next()) is not None:
-            try:
-                on_change(*change)
-            except BaseException as error:
-                # What a signal handler raised in this greenlet is the main greenlet's.
-                if not backend.forward(error):
-                    logger.exception("on_change raised")
-            finally:
-                changes.told()
-        word = _END if turns.abandoned else inbox.get(60.0)
-    # A signal handler that raised while this was spawned has made the loop spawn one more.
-    inbox.put(_END)
 
 
 def _ignore(reply: Any, sent: float, now: float) -> None:
