@@ -10,7 +10,7 @@ from hashring.core.hashing import HashAlgorithm
 from hashring.core.value_checks import is_coroutine_function
 from hashring.errors import ConfigError, NodeForked, NodeStateError
 from hashring.node.forks import own_name, remember
-from hashring.node.key_answers import Reader, Shown, monotonic, without_ranges
+from hashring.node.key_answers import KeyAnswers, Shown, monotonic, without_ranges
 from hashring.node.lock_flows import Asking
 from hashring.node.own_ranges_machine import machine_of
 from hashring.node.settings import (
@@ -40,7 +40,7 @@ def _one_of(setting: str, value: Any, alias: str, aliased: Any) -> Any:
     return aliased if value is None else value
 
 
-class Node(NotCopied, Reader):
+class Node(NotCopied, KeyAnswers):
     """A node that something else runs: :class:`hashring.RingNode`, :class:`hashring.AsyncRingNode`.
 
     It is made of checked settings, a machine with the protocol, and, with locks or a limit,
@@ -137,7 +137,7 @@ class Node(NotCopied, Reader):
         raise NotImplementedError
 
     def _publish(self, lease: Shown | None) -> None:
-        """Show readers the machine's view; see :meth:`Reader._show`."""
+        """Show readers the machine's view; see :meth:`KeyAnswers._show`."""
         self._show(self._machine.view(monotonic()), lease)
 
     def _check_stay(self, stay: bool) -> None:

@@ -52,7 +52,7 @@ def listed(items: Iterable[T], key: Callable[[T], str | bytes] | None) -> Sequen
     return list(iterator)
 
 
-class Reader:
+class KeyAnswers:
     """What a node answers without I/O, and without a lock of its own.
 
     Each run of the node shows its views in a list of its own (:meth:`_show`). ``stop()`` puts

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
+
 import hashring
 from hashring import RingNode
 from hashring.store.memory_store import MemoryStore
@@ -74,6 +76,14 @@ def test_the_first_question_about_a_locked_key_passes_the_files_that_are_drawn()
     assert passed.files - {*IN_MEMORY, *READ_ONCE} == drawn
     assert len(PICTURES.CONTAINS_WAY) <= 6
     node.stop()
+
+
+@pytest.mark.parametrize("way", ["contains", "change", "handoff"])
+def test_who_cannot_see_a_picture_of_a_way_reads_the_names_of_its_files(way: str) -> None:
+    page = (ROOT / "docs" / "explanation" / "architecture.rst").read_text()
+    _, _, said = page.partition(f"/_pictures/{way}_way.svg\n   :alt: ")
+    files = said.partition("\n")[0].partition(": ")[2].split(", ")
+    assert files == [Path(file).stem for file in getattr(PICTURES, f"{way.upper()}_WAY")]
 
 
 def test_a_message_of_a_change_passes_the_files_that_are_drawn() -> None:
