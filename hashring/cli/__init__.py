@@ -12,9 +12,7 @@ order first.
 
 from __future__ import annotations
 
-import errno
 import importlib
-import io
 import os
 import sys
 from collections.abc import Sequence
@@ -25,6 +23,7 @@ import click
 from hashring._version import __version__
 from hashring.cli.common_options import ring_options
 from hashring.cli.output import has_controls
+from hashring.cli.standard_streams import NO_ROOM, discard_output, prepare_streams
 from hashring.errors import (
     EmptyRingError,
     HashringError,
@@ -67,11 +66,6 @@ REDIS: Final = 3
 INTERRUPTED: Final = 130
 NOBODY_READS: Final = 141
 
-_NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""The errors of a standard output that takes no more."""
-
-_NOT_TAKEN: Final = _NO_ROOM | {errno.EPIPE}
-
 
 class _Commands(click.Group):
     """Loads commands when they are asked for, and turns what they raise into an exit status."""
@@ -89,7 +83,7 @@ class _Commands(click.Group):
         try:
             return super().make_context(*arguments, **extra)
         except BrokenPipeError:  # of --help
-            _discard_output()
+            discard_output()
             sys.exit(NOBODY_READS)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -98,7 +92,7 @@ class _Commands(click.Group):
             # Here, where a reader that went away can still be told from success.
             sys.stdout.flush()
         except BrokenPipeError:
-            _discard_output()
+            discard_output()
             return NOBODY_READS
         return status
 
@@ -108,13 +102,7 @@ class _Commands(click.Group):
         prog_name: str | None = None,
         **extra: Any,
     ) -> NoReturn:
-        _replace_closed_streams()
-        _buffer_output()
-        _guard_errors()
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):
-                # A node's name that the terminal's encoding lacks is no reason to die.
-                stream.reconfigure(errors="backslashreplace")
+        prepare_streams()
         extra["standalone_mode"] = False
         if os.environ.get("NO_COLOR") or not has_controls():
             extra["color"] = False
@@ -129,61 +117,12 @@ class _Commands(click.Group):
             click.echo(f"hashring: {error}", err=True)
             sys.exit(_status_of(error))
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in NO_ROOM:
                 raise
-            _discard_output()
+            discard_output()
             click.echo(f"hashring: standard output: {error.strerror}", err=True)
             sys.exit(USAGE)
         sys.exit(status if isinstance(status, int) else 0)
-
-
-def _replace_closed_streams() -> None:
-    """Let a standard stream that was closed before the start (``>&-``) be an empty one."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-
-
-def _buffer_output() -> None:
-    """Buffer standard output also with ``PYTHONUNBUFFERED``: commands flush it themselves.
-
-    Without a buffer, Python takes a write that a full disk or a reader's end cut short for a whole
-    one.
-    """
-    stream = sys.stdout
-    if isinstance(stream, io.TextIOWrapper) and isinstance(stream.buffer, io.RawIOBase):
-        encoding = stream.encoding
-        whole = io.BufferedWriter(stream.detach())
-        sys.stdout = io.TextIOWrapper(whole, encoding, write_through=True)
-
-
-class _Errors(io.FileIO):
-    """Standard error. What it does not take is dropped."""
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError as error:
-            if error.errno not in _NOT_TAKEN:
-                raise
-            return len(data)
-
-
-def _guard_errors() -> None:
-    """Let a command do its work, and end with its status, if nobody can be told of it.
-
-    A log on a full disk must not keep anybody from taking a node off the ring.
-    """
-    stream = sys.stderr
-    if stream is sys.__stderr__ and isinstance(stream, io.TextIOWrapper):
-        stream.flush()
-        whole = io.BufferedWriter(_Errors(stream.fileno(), "w", closefd=False))
-        sys.stderr = io.TextIOWrapper(whole, stream.encoding, line_buffering=True)
-
-
-def _discard_output() -> None:
-    # Python flushes once more at its exit: let that go nowhere.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _status_of(error: HashringError) -> int:

@@ -1,0 +1,75 @@
+"""Standard input, output and error of a command, which may be closed, or on a full disk."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from typing import Any, Final
+
+NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""The errors of a standard output that takes no more."""
+
+_NOT_TAKEN: Final = NO_ROOM | {errno.EPIPE}
+
+
+def prepare_streams() -> None:
+    """Make the standard streams such that what becomes of them can be told, or need not be."""
+    _replace_closed_streams()
+    _buffer_output()
+    _guard_errors()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A node's name that the terminal's encoding lacks is no reason to die.
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _replace_closed_streams() -> None:
+    """Let a standard stream that was closed before the start (``>&-``) be an empty one."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _buffer_output() -> None:
+    """Buffer standard output also with ``PYTHONUNBUFFERED``: commands flush it themselves.
+
+    Without a buffer, Python takes a write that a full disk or a reader's end cut short for a whole
+    one.
+    """
+    stream = sys.stdout
+    if isinstance(stream, io.TextIOWrapper) and isinstance(stream.buffer, io.RawIOBase):
+        encoding = stream.encoding
+        whole = io.BufferedWriter(stream.detach())
+        sys.stdout = io.TextIOWrapper(whole, encoding, write_through=True)
+
+
+class _Errors(io.FileIO):
+    """Standard error. What it does not take is dropped."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in _NOT_TAKEN:
+                raise
+            return len(data)
+
+
+def _guard_errors() -> None:
+    """Let a command do its work, and end with its status, if nobody can be told of it.
+
+    A log on a full disk must not keep anybody from taking a node off the ring.
+    """
+    stream = sys.stderr
+    if stream is sys.__stderr__ and isinstance(stream, io.TextIOWrapper):
+        stream.flush()
+        whole = io.BufferedWriter(_Errors(stream.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(whole, stream.encoding, line_buffering=True)
+
+
+def discard_output() -> None:
+    """Let what is left to write to standard output go nowhere."""
+    # Python flushes once more at its exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
