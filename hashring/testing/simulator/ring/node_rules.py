@@ -7,7 +7,7 @@ Redis, at once. Times are true times.
 to have succeeded; nor later than its own expiry in Redis, unless Redis lost data, or another
 session took the name, after that renewal.
 
-**Own.** A node that knows only its own ranges claims no others than it has in Redis for longer than
+**Own.** A node that knows only its own ranges claims no others than it has in Redis, or had within
 :data:`WINDOW`, counted from when its own connection worked again. When no message
 was lost, no longer than :data:`PROMPT`. Of nodes that follow the ring the next three rules speak.
 
@@ -198,6 +198,7 @@ class Own(RingRule):
         self._wrong_since: dict[str, float] = {}
         self._actual: dict[str, tuple[Range, ...]] = {}
         self._changed_at: dict[str, float] = {}
+        self._lost_at: dict[tuple[str, tuple[Range, ...]], float] = {}
         self._busy_at: dict[str, float] = {}
 
     def executed(
@@ -228,7 +229,10 @@ class Own(RingRule):
         actual: tuple[Range, ...] = ()
         if world.server.holder(KEYS.ring, machine.name) in ("", machine.session):
             actual = self._without_spares(machine).node_ranges(machine.name)
-        if actual != self._actual.get(label):
+        before = self._actual.get(label)
+        if actual != before:
+            if before is not None:
+                self._lost_at[label, before] = world.now
             self._actual[label] = actual
             self._changed_at[label] = world.now
         # With locks the view has what it may take keys in, besides what is its own.
@@ -236,7 +240,11 @@ class Own(RingRule):
         if not claimed or claimed == actual:
             self._wrong_since.pop(label, None)
             return
-        wrong = self._wrong_since.setdefault(label, world.now)
+        # One claim after the other may be wrong: an answer may bring ranges that the node had in
+        # Redis for a moment, and has no more.
+        wrong = max(
+            self._wrong_since.setdefault(label, world.now), self._lost_at.get((label, claimed), 0.0)
+        )
         since, changed = max(wrong, process.trouble_until), max(wrong, self._changed_at[label])
         # An answer that is older than a change is taken up after the message was missed. Nobody
         # tells a node of what it did itself, though it may have given that up.
