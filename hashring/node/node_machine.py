@@ -746,6 +746,12 @@ class NodeMachine:
         """What its next heartbeat takes off the ring, if it is there."""
         return (*self._drop, *self._left_behind)
 
+    @property
+    def _given_up(self) -> tuple[Replica, ...]:
+        """What it was about to give up for another weight, and may have on the ring still."""
+        # Before it has joined, that is what another session of its name has there.
+        return self._drop if self._settled else ()
+
     def _count_placed(self) -> int:
         """How many times it has had other replicas than before."""
         if self._placed[0] != self.replicas:
@@ -960,7 +966,7 @@ class NodeMachine:
             if reply.full != self.full_nodes:
                 self.full_nodes = reply.full
         elif self.stamp is None or reply.stamp.tag != self.stamp.tag:
-            if all(reply.stamp.tag not in (change.prev, change.stamp.tag) for change in heard):
+            if not self._was_told(reply.stamp.tag, heard):
                 self._catch_up(reply, now)
         elif reply.stamp.members != self.stamp.members:
             self._doubt(now)
@@ -974,6 +980,18 @@ class NodeMachine:
             # Told while the answer was on its way, so perhaps later than what it says.
             for change in heard:
                 self._change(change, now)
+
+    def _was_told(self, tag: str, heard: list[Any]) -> bool:
+        """Whether messages have said that the ring has this tag, and they count.
+
+        Args:
+            heard: what was told while the answer with the tag was on its way.
+        """
+        if all(tag not in (change.prev, change.stamp.tag) for change in heard):
+            return False
+        # Where Redis lost the ring, and its clock went back, they look older than what is known.
+        applied = self.stamp is None or any(self.stamp.tag == each.stamp.tag for each in heard)
+        return applied or self._behind is not None
 
     def _accepted(self, status: BeatStatus) -> None:
         """The heartbeat was answered, and what the node must know of the ring is known."""
@@ -1126,6 +1144,7 @@ class NodeMachine:
             node=self.name,
             session=self.session,
             replicas=self.replicas,
+            drop=(*self._given_up, *self._left_behind),
             reason=reason,
         )
         return Run(command, self._left, self._note)
@@ -1137,7 +1156,7 @@ class NodeMachine:
             node=self.name,
             session=self.session,
             scoring=config.scoring,
-            replicas=self.replicas,
+            replicas=(*self.replicas, *self._given_up),
             told=self._stated_ranges(),
         )
         return Run(command, self._left, self._note)

@@ -325,6 +325,14 @@ def test_a_departure_takes_the_node_off_and_is_told(place: Place, channel: Liste
     assert set(place.look().nodes) == {"m"}
 
 
+def test_a_departure_takes_off_what_was_given_up_and_remembers_the_rest(place: Place) -> None:
+    place.join("n", A, 10, 20, 40, told={"named": True})
+    place.join("m", B, 30)
+    assert place.leave("n", A, 10, 40, drop=replicas("n", 20)) is LeaveStatus.OK
+    assert set(place.zset()) == {b"30:m:id30"}
+    assert place.look("n").remembered == (10, 40)
+
+
 def test_a_departure_of_nobody_is_no_change(place: Place, channel: Listener) -> None:
     place.join("m", B, 30)
     channel.changes()

@@ -272,6 +272,7 @@ def leave(
     *,
     node: str,
     replicas: Iterable[Replica],
+    drop: Iterable[Replica] = (),
     session: str = "",
     reason: str = "stop",
     by: str = "",
@@ -280,15 +281,19 @@ def leave(
     """Take a node off the ring.
 
     Args:
+        drop: members of it besides ``replicas``, to which it does not want to come back.
         session: the session that must hold the name; empty for any.
         reason, by: for the history.
     """
+    dropped = [replica.member for replica in drop]
     arguments: tuple[Argument, ...] = (
         node,
         session,
         reason,
         by or node,
         events_kept,
+        len(dropped),
+        *dropped,
         *(replica.member for replica in replicas),
     )
     return Command(

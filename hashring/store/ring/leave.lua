@@ -1,7 +1,8 @@
 -- A node leaves, or somebody removes it.
 --
 -- ARGV  1 node   2 session ('' = any)   3 reason   4 by whom
---       5 how many events to keep   6... the node's members
+--       5 how many events to keep   6 how many members it was about to give up
+--       7... those, then the node's own members
 -- Answer  status: ok, superseded (another session has the name, or stopped to come back), absent
 --         (none of the members was on the ring).
 local node, session, history = ARGV[1], ARGV[2], ARGV[5]
@@ -15,15 +16,18 @@ if session ~= '' and holder ~= session and (holder ~= '' or is_away(entry)) then
   return 'superseded'
 end
 
-local members, points = {}, {}
-for i = 6, #ARGV do
+local members, points, own, first_own = {}, {}, {}, 7 + tonumber(ARGV[6])
+for i = 7, #ARGV do
   members[#members + 1] = ARGV[i]
   points[#points + 1] = point_of(ARGV[i])
+  if i >= first_own then
+    own[#own + 1] = points[#points]
+  end
 end
 local removed = in_parts('ZREM', KEYS[1], members)
 take_off_index(members)
-if #points > 0 and told_of(entry).named == true then
-  remember(node, points)
+if #own > 0 and told_of(entry).named == true then
+  remember(node, own)
 end
 free_name(node)
 if ARGV[3] == 'stop' then

@@ -1316,6 +1316,20 @@ def test_a_gap_is_fetched_after_a_moment_that_differs_from_node_to_node(dice: fl
     assert hand.machine.counters.fetches == 2
 
 
+def test_an_answer_tells_of_a_ring_whose_message_looked_older_than_what_is_known() -> None:
+    """Redis lost the ring, and has a clock that is behind: the message came before the answer."""
+    hand = Hand().live()
+    run = hand.beat_due()
+    began = replace(hand.stamp, epoch=1, tag="other", at=hand.stamp.at - 1)
+    hand.tell(replace(hand.change(node="back"), prev="", stamp=began))
+    hand.answer(run, stamp=began, before="")
+    assert hand.machine.counters.gaps == 1
+    hand.stamp = began
+    hand.now = hand.waits_until()
+    hand.answer(hand.run())
+    assert "back" in hand.view.ring.nodes
+
+
 def test_a_gap_of_a_long_heartbeat_waits_a_quarter_of_a_second() -> None:
     hand = Hand(heartbeat_interval=10.0, ttl=60.0, scoring=Scoring.expiry(60.0)).live()
     hand.change(node="lost")

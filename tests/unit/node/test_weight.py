@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hashring.core.replica import Replica
+from hashring.errors import RedisUnavailable
 from hashring.node.node_machine import NodeMachine
 from hashring.node.own_ranges_machine import OwnRangesMachine
 from hashring.node.states import NodeState
@@ -71,6 +72,20 @@ def test_a_lighter_node_gives_up_some_of_its_points() -> None:
     assert set(told["members"]) < had
     assert set(told["drop"]) == had - set(told["members"])
     assert len(told["members"]) == 2
+
+
+@pytest.mark.parametrize("stay", [False, True])
+def test_a_lighter_node_that_stops_before_redis_answered_gives_up_all_of_its_points(
+    stay: bool,
+) -> None:
+    hand = Hand(n_replicas=4).live()
+    had = {each.member for each in hand.machine.replicas}
+    run = ordered(hand, HALF).run()
+    run.failed(RedisUnavailable("no answer"), hand.now)
+    hand.machine.stop(stay=stay)
+    leaving = hand.run().command
+    assert leaving.script.name == ("park" if stay else "leave")
+    assert had <= set(leaving.arguments)
 
 
 def test_a_weight_that_makes_as_many_points_moves_nothing() -> None:

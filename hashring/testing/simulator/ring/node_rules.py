@@ -50,6 +50,9 @@ ring's names by hand, a point of an older session may stay for one ttl more, for
 another process, no heartbeat of its session has an effect, however late it comes, unless Redis lost
 data.
 
+**Left.** Once Redis has executed that a node leaves, it has none of its points there that the node
+knew of, those included that it was about to give up; and no other, unless Redis lost data.
+
 **Stays.** A named node that stopped to come back, and is back within one ttl, has the replicas that
 it had, and nobody is told of anything. That holds whatever other processes of the name did
 meanwhile, unless one was on the ring, or drained: one that gave up its start changes nothing, and
@@ -678,6 +681,30 @@ class Ended(RingRule):
                 )
             if before != session and not reply.swept:
                 self._ended.add(before)
+
+
+class Left(RingRule):
+    name = "left"
+
+    def __init__(self) -> None:
+        self._placed: dict[str, set[bytes]] = {}
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        machine = process.machine
+        if isinstance(reply, BeatReply) and reply.status is BeatStatus.OK:
+            session = str(command.arguments[1])
+            self._placed.setdefault(session, set()).update(members_of(command, reply))
+        if command.script.name != "leave" or reply is LeaveStatus.SUPERSEDED:
+            return
+        if str(command.arguments[1]) != machine.session:
+            return  # It comes late, and the node has begun anew meanwhile.
+        left = self._placed.get(machine.session, set()) & set(world.server.scores(KEYS.ring))
+        if world.lost_at > NEVER or world.tampered_at > NEVER:
+            left &= _known(process)
+        if left:
+            raise self.broken(world, f"{process.spec.label} has left, and {sorted(left)} is there")
 
 
 class Stays(RingRule):
