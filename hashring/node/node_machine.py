@@ -269,6 +269,8 @@ class NodeMachine:
         # Of a named node: the sessions that it had itself, and those that had the name before it,
         # the newest first.
         self._sessions: tuple[str, ...] = ()
+        # Those of its runs before this one.
+        self._former: tuple[str, ...] = ()
         self._replaced: tuple[str, ...] = ()
         # What it has missed goes up to here.
         self._behind: Stamp | None = None
@@ -300,6 +302,7 @@ class NodeMachine:
         Args:
             strict: end as ``failed`` at the first error, instead of trying on.
         """
+        self._former = (*self._sessions, *self._former)[:_REPLACED_KEPT]
         self._new_session()
         self._enter(NodeEvent.START)
         self.error = self.last_error = self.failed_since = None
@@ -661,7 +664,9 @@ class NodeMachine:
         self._expect = found.stamp.tag if self.config.placement == "balanced" else None
         record = found.record
         self._take_from = record.session if record and self.config.named else ""
-        if record is not None and self._take_from not in ("", *self._sessions, *self._replaced):
+        # A heartbeat of its own of before a stop may have come late, after Redis lost that stop.
+        own = (*self._sessions, *self._former)
+        if record is not None and self._take_from not in ("", *own, *self._replaced):
             if self.claim is ClaimState.CONTESTING and self._began_before(record):
                 self._give_up_name()
                 return

@@ -1116,6 +1116,22 @@ def _restarted(hand: Hand) -> Hand:
     return hand
 
 
+@pytest.mark.parametrize("runs", [1, 2])
+def test_a_node_does_not_end_for_a_session_of_its_own_of_before_a_stop(runs: int) -> None:
+    """Redis lost the stop, obeyed a late heartbeat of before it, and its clock went back."""
+    hand = _named()
+    session = hand.machine.session
+    for _ in range(runs):
+        _restarted(hand).subscribe()
+        run = hand.run()
+        run.done(seen(hand.stamp, []), hand.now, hand.now)
+        hand.answer(hand.run())
+    _superseded_by_an_answer(hand)
+    _contest(hand, session, '{"started": 1.5}')
+    assert hand.state is NodeState.JOINING
+    assert asks(hand.run())["take_from"] == session
+
+
 def test_a_node_that_starts_again_knows_no_more_of_its_ring_than_its_history() -> None:
     hand = Hand().live()
     hand.answer(hand.beat_due(), history="1")

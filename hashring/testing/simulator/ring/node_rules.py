@@ -431,9 +431,11 @@ class Names(RingRule):
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
     ) -> None:
-        if isinstance(reply, Snapshot | Look):
+        accepted = isinstance(reply, BeatReply) and reply.status in _ACCEPTED
+        # One that comes back to what it left there need not look before its first heartbeat.
+        if accepted or isinstance(reply, Snapshot | Look):
             self._began.setdefault(process.spec.label, world.now)
-        if isinstance(reply, BeatReply) and reply.status in _ACCEPTED:
+        if accepted:
             self._sessions[str(command.arguments[1])] = process
         elif isinstance(reply, BeatReply):
             self._meet_itself(world, process)
