@@ -7,11 +7,13 @@ on the newest of them, and the tests of the rooms in ``ON_OLDEST_TOO`` once more
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -79,6 +81,29 @@ def oldest_and_newest() -> tuple[str, ...]:
 
 ON_OLDEST_TOO = tuple(ROOT / "tests" / room for room in ("cli", "web", "integration"))
 """Rooms whose tests run on both, unless a test says what else it runs on (``one_server``)."""
+
+
+LONGEST = [
+    ROOT / "tests" / file
+    for file in (
+        "integration/test_group_flights.py",
+        "unit/node/test_own_ranges_simulation.py",
+        "docs/test_project.py",
+        "cli/test_demo.py",
+        "web/test_browser.py",
+        "spark/test_engines.py",
+        "spark/test_processes.py",
+    )
+]
+"""Files of few tests that take long: begun last, one of them would run alone at the end."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # These, and then the files of the most tests: for --dist loadfile --no-loadscope-reorder.
+        tests = Counter(item.path for item in items)
+        items.sort(key=lambda item: (item.path not in LONGEST, -tests[item.path]))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from hashring.core.ring import Ring
 from tests.conftest import PATIENCE, _children, _threads
+from tests.spark.java_classes import options
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
@@ -32,7 +33,7 @@ def spark(tmp_path_factory):
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config(
             "spark.driver.extraJavaOptions",
-            f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder}",
+            f"{options()} -Dderby.system.home={folder}",
         )
         .getOrCreate()
     )

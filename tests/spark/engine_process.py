@@ -9,8 +9,9 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from hashring.cli.spark import spark_group
+from tests.spark.java_classes import options
 
-JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+JAVA = options()
 
 
 def run(*arguments: object) -> str:

@@ -4,12 +4,13 @@ import sys
 
 from hashring.spark.session import spark_session
 from hashring.spark.stream import followed_ring, tag_stream
+from tests.spark.java_classes import options
 
 
 def main(folder: str, url: str, ring: str) -> None:
     spark = spark_session(
         "local[1]",
-        conf={"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},
+        conf={"spark.driver.extraJavaOptions": options()},
     )
     rows = (
         spark.readStream.schema("key string")
