@@ -196,7 +196,8 @@ class ApiRoutes:
 
     def _group(self) -> Response:
         watcher, view = group_of(self._service, text_of(request.args, "group"))
-        return _json(api_answers.group(watcher, view))
+        with self._turns.turn_if_long(view.status.partitions):
+            return _json(api_answers.group(watcher, view))
 
     def _group_plan(self) -> Response:
         watcher, view = group_of(self._service, text_of(request.args, "group"))

@@ -166,6 +166,9 @@ def test_a_plan_of_a_group_shows_moves_rounds_and_counts(redis: Redis, visit: Vi
         eventually(
             lambda: visitor.json("/api/group", group="orders")["members"], "the member is there"
         )
+        text = words(visitor.page("/plan/group", group="orders"))
+        assert "Then see what moves." in text
+        assert "Partitions that move" not in text
         text = words(visitor.page("/plan/group", group="orders", join="n"))
         assert "Partitions that move 3 of 6" in text
         assert "m 6 3" in text
