@@ -6,6 +6,7 @@ import http.client
 import os
 import resource
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -260,6 +261,13 @@ def test_stopping_lets_an_answer_end() -> None:
         answer = b"".join(iter(lambda: connection.recv(65_536), b""))
         connection.close()
     assert answer.endswith(b"0\r\n\r\n")
+
+
+def test_once_stopped_python_switches_threads_as_before() -> None:
+    before = sys.getswitchinterval()
+    with small_server(hello):
+        assert sys.getswitchinterval() < before
+    assert sys.getswitchinterval() == before
 
 
 # --- what all connections hold together -----------------------------------------------------------
