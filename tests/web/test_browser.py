@@ -470,6 +470,25 @@ def test_whoever_signs_in_can_take_a_node_off(
     assert [line for line in tab.wrong if "401" not in line] == []
 
 
+def test_two_services_on_one_host_have_a_session_each(
+    module_redis: RedisServer, running: Running, tab: Watched
+) -> None:
+    page, footer = tab.page, tab.page.locator("footer")
+    with serving(module_redis.url, "--allow-actions", HASHRING_TOKEN=TOKEN) as other:
+        for service, name in ((running, "ada"), (other, "grace")):
+            page.goto(f"{service.url}/login")
+            page.get_by_label("Your name").fill(name)
+            page.get_by_label("Token").fill(TOKEN)
+            page.get_by_role("button", name="Sign in").click()
+            expect(footer).to_contain_text(f"acting as {name}")
+        page.goto(running.url)
+        expect(footer).to_contain_text("acting as ada")
+        page.get_by_role("button", name="sign out").click()
+        expect(footer).to_contain_text("sign in to act")
+        page.goto(other.url)
+        expect(footer).to_contain_text("acting as grace")
+
+
 # --- the verdict ----------------------------------------------------------------------------------
 
 
