@@ -32,6 +32,7 @@ from hashring.web.ring_actions import PlannedRingAction
 from hashring.web.ring_view import RingView
 from hashring.web.server_sent_events import Streams, changes_after, live_changes
 from hashring.web.service import MOST, Service
+from hashring.web.users import current_client
 from hashring.web.watchers import EVENTS, GroupWatcher, RingWatcher
 
 T = TypeVar("T")
@@ -184,7 +185,7 @@ class ApiRoutes:
         since = request.headers.get("Last-Event-ID") or request.args.get("after")
         if since is None:
             since = view.events[-1].id if view.events else "0-0"
-        return self._streams.response(live_changes(watcher, since))
+        return self._streams.response(live_changes(watcher, since), current_client())
 
     # --- groups -------------------------------------------------------------------------------
 

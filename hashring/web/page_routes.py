@@ -21,6 +21,7 @@ from hashring.web.ring_view import RingView
 from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
 from hashring.web.state_marks import icon, mark
+from hashring.web.users import current_client
 from hashring.web.watchers import RingWatcher
 
 _FIRST_ROWS: Final = 40
@@ -200,7 +201,9 @@ class PageRoutes:
         since = request.headers.get("Last-Event-ID") or request.args.get("since", "")
         page.current()
         deflated = bool(request.accept_encodings["gzip"])
-        response = self._streams.response(page.feed.follow(since, at, deflated=deflated))
+        response = self._streams.response(
+            page.feed.follow(since, at, deflated=deflated), current_client()
+        )
         if deflated:
             response.headers["Content-Encoding"] = "gzip"
         response.vary.add("Accept-Encoding")
