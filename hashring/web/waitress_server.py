@@ -77,7 +77,11 @@ class _Task(WSGITask):  # type: ignore[misc]
             for name, value in self.response_headers
         ):
             self.channel.begin_stream()
-        return bytes(super().build_response_header())
+        head = bytes(super().build_response_header())
+        if self.request.command == "HEAD":
+            # waitress would send the end of a body, though there is none.
+            self.chunked_response = False
+        return head
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc]

@@ -447,6 +447,15 @@ def test_many_headers_are_no_error(running: Running) -> None:
     assert running.ask("/healthz", **{f"X-{n}": "y" for n in range(500)})[0] == 200
 
 
+def test_the_head_of_a_stream_has_no_body(client: Redis, running: Running) -> None:
+    put(client, "a", 0, ring="heads")
+    assert running.ask("/ring?name=heads")[0] == 200
+    answer = asked(running.port, get(b"/ring/feed?name=heads").replace(b"GET", b"HEAD"))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"text/event-stream" in head
+    assert body == b""
+
+
 @pytest.mark.parametrize("host", ["localhost:80@evil.example", "localhost, evil.example"])
 def test_a_host_that_is_none_is_refused(running: Running, host: str) -> None:
     assert running.ask("/healthz", Host=host)[0] == 421
