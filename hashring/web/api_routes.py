@@ -32,6 +32,7 @@ from hashring.web.ring_actions import PlannedRingAction
 from hashring.web.ring_view import RingView
 from hashring.web.server_sent_events import Streams, changes_after, live_changes
 from hashring.web.service import MOST, Service
+from hashring.web.users import current_client
 from hashring.web.watchers import EVENTS, GroupWatcher, RingWatcher
 
 T = TypeVar("T")
@@ -184,7 +185,7 @@ class ApiRoutes:
         since = request.headers.get("Last-Event-ID") or request.args.get("after")
         if since is None:
             since = view.events[-1].id if view.events else "0-0"
-        return self._streams.response(live_changes(watcher, since))
+        return self._streams.response(live_changes(watcher, since), current_client())
 
     # --- groups -------------------------------------------------------------------------------
 
@@ -196,7 +197,8 @@ class ApiRoutes:
 
     def _group(self) -> Response:
         watcher, view = group_of(self._service, text_of(request.args, "group"))
-        return _json(api_answers.group(watcher, view))
+        with self._turns.turn_if_long(view.status.partitions):
+            return _json(api_answers.group(watcher, view))
 
     def _group_plan(self) -> Response:
         watcher, view = group_of(self._service, text_of(request.args, "group"))

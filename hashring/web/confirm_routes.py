@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
 from flask import Blueprint, abort, request
 from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import HTTPException
 
-from hashring.errors import ConfigError, HashringError
+from hashring.core.groups.group_plan import Foresight
+from hashring.core.ring_plan import RingPlan
+from hashring.errors import ConfigError
 from hashring.web.actions import Actions
 from hashring.web.base_action import Question
 from hashring.web.costly_requests import Turns
@@ -28,6 +30,9 @@ _LASTING: Final = {
     "86400": "1 day",
 }
 """How long an order to drain may stand, by the seconds that the form sends."""
+_SHOWN: Final = "shown"
+"""The field of a form that names what the visitor was shown with the question."""
+_OWN_FIELDS: Final = ("csrf", "by", "next", _SHOWN)  # those that are not about the action
 _LONGEST: Final = 32_768  # characters of an address that browsers and proxies let pass
 _ROWS: Final = 20  # of the table of what moves
 
@@ -69,12 +74,16 @@ class ConfirmRoutes:
         session = self._login.session()
         if session is None:
             return self._sign_in(what)
+        question = self._question(what, request.form)
         # The answer to the question may have changed meanwhile, and who asked it is not known.
         if not self._login.is_own_form(session):
-            question = self._question(what, request.form)
             wrong = "This form was not from your session. If you mean it, answer again."
             return self._page(what, question, wrong), 403
-        sent = {k: v for k, v in request.form.items() if v and k not in ("csrf", "by", "next")}
+        plan, unforeseen = self._foreseen(question)
+        if request.form.get(_SHOWN) != _mark(question, plan, unforeseen):
+            wrong = "This has changed since you were asked. If you still mean it, answer again."
+            return self._page(what, question, wrong), 409
+        sent = {k: v for k, v in request.form.items() if v and k not in _OWN_FIELDS}
         action = self._actions.named(what)
         try:
             asked = msgspec.convert({**sent, "by": session.by}, action.asked, strict=False)
@@ -86,25 +95,15 @@ class ConfirmRoutes:
             # What somebody else did meanwhile, or a box that was not ticked.
             page = self._page(what, self._question(what, request.form), str(error))
             return page, status_of(error)
-        back, events = self._ways(what)
-        session.notice = Notice(deed.text, f"{events}#e-{deed.event}" if deed.event else "")
-        return see(back)
-
-    def _ways(self, what: str) -> tuple[str, str]:
-        """Where the visitor goes after a deed, and the page with the history that it is in."""
-        given = request.form
-        try:
-            question = self._question(what, given)
-        except (HashringError, HTTPException):
-            # It was done: what it was about may be gone with it, or Redis.
-            kind = "group" if given.get("group") else "ring"
-            page = self._link(f"/{kind}", name=given.get(kind, ""))
-            return page, page
-        return question.back, question.events
+        link = f"{question.events}#e-{deed.event}" if deed.event else ""
+        session.notice = Notice(deed.text, link)
+        return see(question.back)
 
     def _sign_in(self, what: str) -> Any:
         """Lead to the login, and from there to the question."""
-        sent = {name: value for name, value in request.values.items() if name != "csrf"}
+        sent = {
+            name: value for name, value in request.values.items() if name not in ("csrf", _SHOWN)
+        }
         here = self._link(f"/act/{what}", **sent)
         address = self._link("/login", next=here)
         if len(address) > _LONGEST:
@@ -112,25 +111,30 @@ class ConfirmRoutes:
         return see(address)
 
     def _page(self, what: str, question: Question, wrong: str = "") -> str:
-        plan, unforeseen = None, question.unforeseen
-        if question.plan is not None:
-            try:
-                with self._turns.turn():
-                    plan = question.plan()
-            except ConfigError as error:
-                unforeseen = str(error)
+        plan, unforeseen = self._foreseen(question)
         return self._templates.page(
             "confirm.html",
             what=what,
             question=question,
             plan=plan,
             unforeseen=unforeseen,
+            shown_now=_mark(question, plan, unforeseen),
             wrong=wrong,
             given=request.values,
             lasting=_LASTING,
             rows=_ROWS,
             **self._login.visitor(),
         )
+
+    def _foreseen(self, question: Question) -> tuple[RingPlan | Foresight | None, str]:
+        """What would move; or why that is not known."""
+        if question.plan is None:
+            return None, question.unforeseen
+        try:
+            with self._turns.turn():
+                return question.plan(), question.unforeseen
+        except ConfigError as error:
+            return None, str(error)
 
     def _question(self, what: str, given: MultiDict[str, str]) -> Question:
         found = self._actions.named(what).question(given)
@@ -139,3 +143,20 @@ class ConfirmRoutes:
             return found
         back = self._login.inside(following)
         return replace(found, fields={**found.fields, "next": back}, back=back)
+
+
+def _mark(question: Question, plan: RingPlan | Foresight | None, unforeseen: str) -> str:
+    """A name for what the visitor is shown. Another name: another question.
+
+    The figures are rounded: on a large ring some node always joins or leaves, which changes nothing
+    that a person decides by, and must not keep anybody from acting.
+    """
+    figures: tuple[float, ...] = ()
+    if isinstance(plan, RingPlan):
+        figures = (round(plan.moved, 2), round(plan.after.peak_to_mean, 1) if plan.after else 0.0)
+    elif plan is not None:
+        partitions = sum(plan.before.values()) or 1
+        most = max(plan.after.values(), default=0)
+        figures = (round(len(plan.moves) / partitions, 1), round(most / partitions, 2))
+    seen = (question.title, question.text, question.force, unforeseen, figures)
+    return blake2b(repr(seen).encode(), digest_size=12).hexdigest()

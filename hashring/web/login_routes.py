@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections import defaultdict
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -19,7 +20,7 @@ from hashring.web.sessions import Session, Sessions
 from hashring.web.token_guard import Guard
 from hashring.web.users import Users, current_user
 
-_COOKIE: Final = "hashring"
+_PORT: Final = re.compile(r":([0-9]+)$")
 
 
 class Login:
@@ -56,7 +57,7 @@ class Login:
         if self._users.may_act(user):
             return self._sessions.of_user(user)
         return (
-            None if self._guard is None else self._sessions.find(request.cookies.get(_COOKIE, ""))
+            None if self._guard is None else self._sessions.find(request.cookies.get(_cookie(), ""))
         )
 
     def visitor(self) -> dict[str, Any]:
@@ -184,10 +185,10 @@ class Login:
             status, text, wait = wrong
             headers = {"Retry-After": str(wait)} if wait else {}
             return self._page(text, name, following), status, headers
-        self._sessions.end(request.cookies.get(_COOKIE, ""))
+        self._sessions.end(request.cookies.get(_cookie(), ""))
         response = see(self.inside(following))
         response.set_cookie(
-            _COOKIE,
+            _cookie(),
             self._sessions.begin(by),
             path=f"{self._templates.base_path}/",
             secure=request.is_secure,
@@ -204,10 +205,20 @@ class Login:
 
     def _logout(self) -> Response:
         self.required()
-        self._sessions.end(request.cookies.get(_COOKIE, ""))
+        self._sessions.end(request.cookies.get(_cookie(), ""))
         response = see(f"{self._templates.base_path}/")
-        response.delete_cookie(_COOKIE, path=f"{self._templates.base_path}/")
+        response.delete_cookie(_cookie(), path=f"{self._templates.base_path}/")
         return response
+
+
+def _cookie() -> str:
+    """The name of the cookie, which is each service's own on a host that has several.
+
+    Browsers keep one cookie of a name for all ports of a host. The port is that which the browser
+    asked for, and not the one that is listened on: a proxy may be between them.
+    """
+    port = _PORT.search(request.host)
+    return f"hashring-{port[1]}" if port else "hashring"
 
 
 def see(address: str) -> Response:

@@ -21,6 +21,7 @@ from hashring.web.ring_view import RingView
 from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
 from hashring.web.state_marks import icon, mark
+from hashring.web.users import current_client
 from hashring.web.watchers import RingWatcher
 
 _FIRST_ROWS: Final = 40
@@ -119,9 +120,10 @@ class PageRoutes:
         return self._page(
             "ring.html",
             page.health.state,
+            size=len(rows),
             name=name,
             part={**empty, **parts},
-            rows=Markup("".join(row.html for row in rows)),
+            rows=rows,
             more=more,
             shown_rows=len(rows),
             leaves=leaves,
@@ -181,9 +183,10 @@ class PageRoutes:
         return self._page(
             "group.html",
             page.health.state,
+            size=max(len(rows), 0 if view is None else view.status.partitions),
             name=name,
             part={**empty, **parts},
-            rows=Markup("".join(row.html for row in rows.values())),
+            rows=list(rows.values()),
             seen=seen,
             live=live,
         )
@@ -198,22 +201,30 @@ class PageRoutes:
         since = request.headers.get("Last-Event-ID") or request.args.get("since", "")
         page.current()
         deflated = bool(request.accept_encodings["gzip"])
-        response = self._streams.response(page.feed.follow(since, at, deflated=deflated))
+        response = self._streams.response(
+            page.feed.follow(since, at, deflated=deflated), current_client()
+        )
         if deflated:
             response.headers["Content-Encoding"] = "gzip"
         response.vary.add("Accept-Encoding")
         return response
 
-    def _page(self, template: str, state: State, **values: Any) -> Response:
-        text = self._templates.page(
-            template, state=state.value, mark=mark(state), **self._login.visitor(), **values
-        )
-        response = Response(text, mimetype="text/html")
-        response.vary.add("Accept-Encoding")
-        if request.accept_encodings["gzip"]:
-            response.set_data(gzip.compress(text.encode(), 3))
-            response.headers["Content-Encoding"] = "gzip"
-        return response
+    def _page(self, template: str, state: State, *, size: int = 0, **values: Any) -> Response:
+        """Render a page.
+
+        Args:
+            size: how many rows or partitions it shows, if these may be many.
+        """
+        with self._turns.turn_if_long(size):
+            text = self._templates.page(
+                template, state=state.value, mark=mark(state), **self._login.visitor(), **values
+            )
+            response = Response(text, mimetype="text/html")
+            response.vary.add("Accept-Encoding")
+            if request.accept_encodings["gzip"]:
+                response.set_data(gzip.compress(text.encode(), 3))
+                response.headers["Content-Encoding"] = "gzip"
+            return response
 
 
 def _redis_time(watcher: RingWatcher, view: RingView | None) -> float:

@@ -77,6 +77,11 @@ class PlannedGroupChange:
     partitions: int | None = None
     access: str | None = None
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is to change."""
+        return not (self.join or self.leave or self.partitions or self.access)
+
 
 def group_change(*, lines: bool = False) -> PlannedGroupChange:
     """What the request asks about a group; see :func:`ring_change`."""

@@ -67,7 +67,7 @@ class PlanRoutes:
         change = PlannedGroupChange()
         try:
             change = group_change(lines=True)
-            if change != PlannedGroupChange():
+            if not change.empty:
                 with self._turns.turn():
                     found = group_after(view, change)
         except (HashringError, HTTPException) as error:
@@ -82,19 +82,21 @@ class PlanRoutes:
         plan: PicturedPlan | Foresight | None,
         wrong: HashringError | HTTPException | None,
     ) -> Any:
-        text = self._templates.page(
-            template,
-            view=view,
-            change=change,
-            leaving=set(request.args.getlist("leave")),
-            # What was typed stays, also when it cannot work.
-            typed={name: "\n".join(request.args.getlist(name)) for name in ("join", "weight")},
-            plan=plan,
-            wrong=_text(wrong),
-            rows=_ROWS,
-            here=self._templates.base_path + request.full_path,
-            **self._login.visitor(),
-        )
+        choices = len(view.nodes if isinstance(view, RingView) else view.status.members)
+        with self._turns.turn_if_long(choices):
+            text = self._templates.page(
+                template,
+                view=view,
+                change=change,
+                leaving=set(request.args.getlist("leave")),
+                # What was typed stays, also when it cannot work.
+                typed={name: "\n".join(request.args.getlist(name)) for name in ("join", "weight")},
+                plan=plan,
+                wrong=_text(wrong),
+                rows=_ROWS,
+                here=self._templates.base_path + request.full_path,
+                **self._login.visitor(),
+            )
         if wrong is None:
             return text
         status = status_of(wrong) if isinstance(wrong, HashringError) else wrong.code

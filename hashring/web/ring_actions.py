@@ -80,6 +80,7 @@ class RemoveNode(RingAction[api.RemoveAsked]):
         """Ask, with a warning if the node has not expired."""
         ring, node = text_of(given, "ring"), text_of(given, "node")
         _, view = ring_of(self._service, ring)
+        _check_known(view, node)
         known = view.by_name.get(node)
         text = "The others take over at once."
         if known is not None and not known.facts.expired:

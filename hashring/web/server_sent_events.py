@@ -31,6 +31,7 @@ MOST_STREAMS: Final = 1000
 
 _KEPT: Final = 64
 _RETRY: Final = b"retry: 1000\n\n"
+_RETRY_AFTER: Final = 15  # seconds, for programs; a page tries again by itself
 _SIGN_OF_LIFE: Final = b":\n\n"
 _GZIP: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # how a gzip stream begins
 
@@ -238,7 +239,10 @@ def _id(text: str) -> tuple[int, int]:
 
 
 class Streams:
-    """Counts the open streams, each of which takes a thread.
+    """Counts the open streams, each of which takes a thread, and shares them out.
+
+    When all are in use, the client with the most of them loses its oldest to one that has fewer. A
+    fixed limit for each would be wrong: all who come through a proxy may be one client here.
 
     Attributes:
         open: how many there are.
@@ -246,33 +250,71 @@ class Streams:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._of: dict[str, list[_Stream]] = {}  # by client, the oldest first
         self.open = 0
 
-    def response(self, chunks: Iterator[bytes]) -> Response:
-        """Answer with a stream of server-sent events."""
+    def response(self, chunks: Iterator[bytes], client: str) -> Response:
+        """Answer with a stream of server-sent events.
+
+        Args:
+            client: who asks; see :func:`hashring.web.users.current_client`.
+
+        Raises:
+            HTTPException: with status 503, when all are in use, and nobody has many more.
+        """
         with self._lock:
             if self.open >= MOST_STREAMS:
-                abort(503, f"all {MOST_STREAMS} streams of this process are in use: try later")
+                self._make_way(client)
+            stream = _Stream(chunks, lambda: self._ended(client, stream))
+            self._of.setdefault(client, []).append(stream)
             self.open += 1
         return Response(
-            _CountedStream(chunks, self._ended),
+            stream,
             mimetype="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
 
-    def _ended(self) -> None:
+    def _make_way(self, client: str) -> None:
+        busiest = max(self._of, key=lambda each: len(self._of[each]))
+        own = len(self._of.get(client, ()))
+        if len(self._of[busiest]) <= own + 1:
+            abort(
+                503,
+                f"all {MOST_STREAMS} streams of this process are in use, {own} of them by you: "
+                "close pages or try later",
+                retry_after=_RETRY_AFTER,
+            )
+        oldest = self._of[busiest][0]
+        oldest.wanted = False
+        self._forget(busiest, oldest)
+
+    def _ended(self, client: str, stream: _Stream) -> None:
         with self._lock:
-            self.open -= 1
+            if stream.wanted:
+                self._forget(client, stream)
+
+    def _forget(self, client: str, stream: _Stream) -> None:
+        self._of[client].remove(stream)
+        if not self._of[client]:
+            del self._of[client]
+        self.open -= 1
 
 
-class _CountedStream(Iterator[bytes]):
-    """A stream that reports its end, also when it never began."""
+class _Stream(Iterator[bytes]):
+    """A stream that reports its end, also when it never began.
+
+    Attributes:
+        wanted: whether it may go on. If not, it ends at its next message or comment.
+    """
 
     def __init__(self, chunks: Iterator[bytes], ended: Callable[[], None]) -> None:
         self._chunks = chunks
         self._ended: Callable[[], None] | None = ended
+        self.wanted = True
 
     def __next__(self) -> bytes:
+        if not self.wanted:
+            raise StopIteration
         return next(self._chunks)
 
     def close(self) -> None:

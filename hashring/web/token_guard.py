@@ -47,12 +47,12 @@ class Guard:
         """Seconds that this address must wait before it may try; 0 for none."""
         now = self._monotonic()
         with self._lock:
-            own = _decayed(self._tried.get(_network(address)), now)
+            own = _decayed(self._tried.get(network_of(address)), now)
         return max(0.0, (own - _ATTEMPTS + 1) * _SECONDS_EACH)
 
     def admits(self, token: str, address: str) -> bool:
         """Whether it is the token. Takes as long for a nearly right one as for any other."""
-        network = _network(address)
+        network = network_of(address)
         if hmac.compare_digest(_digest(token), self._digest):
             with self._lock:
                 self._tried.pop(network, None)
@@ -66,13 +66,13 @@ class Guard:
         return False
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
+    """What stands for an address: of IPv6 its network of 64 bits, which one machine usually has."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
         return address
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is None:
-        # One machine usually has 2 ** 64 addresses.
         return str(ipaddress.ip_network((found, 64), strict=False))
     return address
 

@@ -9,6 +9,8 @@ from flask import request
 
 from hashring.core.order_checks import checked_by
 from hashring.errors import ConfigError
+from hashring.web.request_parameters import address_of
+from hashring.web.token_guard import network_of
 
 ANYBODY: Final = "*"
 """Stands for each name that a trusted proxy gives."""
@@ -58,3 +60,8 @@ def current_user() -> str:
         return checked_by(name) if name else ""
     except ConfigError:
         return ""
+
+
+def current_client() -> str:
+    """Who a request is from, to share out what is scarce: its user, else its address."""
+    return current_user() or network_of(address_of(request))

@@ -77,7 +77,11 @@ class _Task(WSGITask):  # type: ignore[misc]
             for name, value in self.response_headers
         ):
             self.channel.begin_stream()
-        return bytes(super().build_response_header())
+        head = bytes(super().build_response_header())
+        if self.request.command == "HEAD":
+            # waitress would send the end of a body, though there is none.
+            self.chunked_response = False
+        return head
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc]
@@ -266,6 +270,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         """Begin to answer, in a thread."""
         # After each call to the system the loop waits for its turn among the threads that compute.
         # With Python's own 5 ms, a request for health would wait for seconds to be accepted.
+        self._switch_before = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH)
         self._loop.start()
 
@@ -287,6 +292,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self._loop.join()
         for threads in (self.task_dispatcher, self._health):
             threads.shutdown(timeout=max(0.1, deadline - time.monotonic()))
+        sys.setswitchinterval(self._switch_before)
 
     def add_task(self, task: _Channel) -> None:
         """Let a thread answer the next request of a connection."""

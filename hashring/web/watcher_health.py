@@ -20,6 +20,7 @@ _UNREADABLE: Final = Health.of(
         )
     ]
 )
+_UNREAD: Final = Health.of([Reason(State.UNKNOWN, "it has not been read yet", "")])
 
 
 def verdict_of(watcher: Watcher[Any]) -> Health:
@@ -28,7 +29,7 @@ def verdict_of(watcher: Watcher[Any]) -> Health:
         return unreadable(watcher.failure.error)
     if watcher.view is not None:
         return watcher.view.health  # type: ignore[no-any-return]
-    return _UNREADABLE if watcher.looks else Health(State.UNKNOWN)
+    return _UNREADABLE if watcher.looks else _UNREAD
 
 
 def verdict_on_all(service: Service) -> Health:

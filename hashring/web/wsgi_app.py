@@ -140,10 +140,10 @@ def create_app(
         grafana=grafana,
         above=above,
     )
-    app = application(templates, access)
+    login = Login(templates, guard, Sessions(monotonic), users)
+    app = application(templates, access, visitor=login.visitor)
     pages = LivePages(service, templates)
     service.listen(pages)
-    login = Login(templates, guard, Sessions(monotonic), users)
     actions = Actions(service, templates)
     for routes in (
         PageRoutes(service, templates, pages, login=login, streams=streams, turns=turns),
@@ -166,8 +166,14 @@ def mounted(app: Flask, base_path: str, access: Access) -> Flask:
     return app
 
 
-def application(templates: Templates, access: Access) -> Flask:
-    """An application without pages: it refuses what may not be, and answers errors."""
+def application(
+    templates: Templates, access: Access, visitor: Callable[[], dict[str, Any]] = dict
+) -> Flask:
+    """An application without pages: it refuses what may not be, and answers errors.
+
+    Args:
+        visitor: what the page of an error shows of who has signed in.
+    """
     app = Flask("hashring.web", template_folder=None)
     app.config.update(
         MAX_CONTENT_LENGTH=MAX_BODY,
@@ -223,7 +229,7 @@ def application(templates: Templates, access: Access) -> Flask:
     def _told(status: int, title: str, text: str, headers: dict[str, str]) -> Any:
         if _is_api():
             return jsonify(error=text), status, headers
-        return templates.page("message.html", title=title, text=text), status, headers
+        return templates.page("message.html", title=title, text=text, **visitor()), status, headers
 
     @app.get("/static/picture.css")
     def _picture_css() -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.spark.html_report import Report
 from hashring.store.embedded_server import RedisServer
+from hashring.web import Service, create_app
+from hashring.web.waitress_server import Server
+from hashring.web.watchers import RingWatcher
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.hosts import Host
 from tests.proxy import Proxy
@@ -468,6 +472,71 @@ def test_whoever_signs_in_can_take_a_node_off(
     expect(page.locator("footer")).to_contain_text("sign in to act")
     # The browser reports the answer to the wrong token.
     assert [line for line in tab.wrong if "401" not in line] == []
+
+
+def test_a_second_click_does_not_act_again(client: Redis, running: Running, tab: Watched) -> None:
+    put(client, "dead", 0, ring="twice")
+    put(client, "well", 1, ring="twice")
+    page = tab.page
+    page.goto(f"{running.url}/act/remove?ring=twice&node=dead")
+    page.get_by_label("Your name").fill("ada")
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Yes, as ada").dblclick()
+    expect(page.get_by_role("status")).to_contain_text("dead was taken off")
+    # Whoever goes back may act again.
+    page.go_back()
+    assert page.locator("form[data-sent]").count() == 0
+    page.goto(f"{running.url}/act/remove?ring=twice&node=nobody")
+    expect(page.locator("main")).to_contain_text("not on ring")
+    expect(page.locator("footer")).to_contain_text("acting as ada")
+
+
+def test_a_ring_that_has_not_been_read_is_not_shown_as_empty(
+    client: Redis, tab: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(client, "a", 0, ring="unread")
+    looked, look = threading.Event(), RingWatcher._look
+
+    def late(watcher: RingWatcher) -> Any:
+        looked.wait()
+        return look(watcher)
+
+    monkeypatch.setattr(RingWatcher, "_look", late)
+    service = Service(client, rings=["unread"])
+    server = Server(create_app(service), "127.0.0.1", 0)
+    server.start()
+    service.start()
+    try:
+        tab.page.goto(f"http://127.0.0.1:{server.port}/ring?name=unread")
+        expect(tab.page.locator("#verdict")).to_contain_text("it has not been read yet")
+        expect(tab.page.get_by_text("No node is on the ring.")).to_be_hidden()
+        looked.set()
+        expect(tab.page.locator("#verdict")).to_contain_text("Everything is as it should be.")
+        expect(row(tab.page, "a")).to_be_visible()
+    finally:
+        looked.set()
+        service.stop()
+        server.stop(timeout=1.0)
+
+
+def test_two_services_on_one_host_have_a_session_each(
+    module_redis: RedisServer, running: Running, tab: Watched
+) -> None:
+    page, footer = tab.page, tab.page.locator("footer")
+    with serving(module_redis.url, "--allow-actions", HASHRING_TOKEN=TOKEN) as other:
+        for service, name in ((running, "ada"), (other, "grace")):
+            page.goto(f"{service.url}/login")
+            page.get_by_label("Your name").fill(name)
+            page.get_by_label("Token").fill(TOKEN)
+            page.get_by_role("button", name="Sign in").click()
+            expect(footer).to_contain_text(f"acting as {name}")
+        page.goto(running.url)
+        expect(footer).to_contain_text("acting as ada")
+        page.get_by_role("button", name="sign out").click()
+        expect(footer).to_contain_text("sign in to act")
+        page.goto(other.url)
+        expect(footer).to_contain_text("acting as grace")
 
 
 # --- the verdict ----------------------------------------------------------------------------------

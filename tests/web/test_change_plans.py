@@ -12,7 +12,7 @@ from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from tests.conftest import eventually
 from tests.web.conftest import HOSTILE, TOKEN, Visit, put
-from tests.web.test_acting import form_token, sign_in
+from tests.web.test_acting import form_data, sign_in
 
 pytestmark = pytest.mark.one_server
 
@@ -143,9 +143,7 @@ def test_a_node_that_is_planned_to_leave_is_removed_and_the_plan_is_back(
     found = re.search(r'href="(/act/remove[^"]*)"', page)
     assert found
     confirm = visitor.client.get(unescape(found[1])).text
-    fields = re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', confirm)
-    data = {name: unescape(value) for name, value in fields} | {"csrf": form_token(confirm)}
-    done = visitor.client.post("/act/remove", data=data)
+    done = visitor.client.post("/act/remove", data=form_data(confirm))
     assert (done.status_code, done.location) == (303, "/plan/ring?ring=ring&leave=a")
     assert "a was taken off the ring ring." in visitor.client.get(done.location).text
 
@@ -166,6 +164,9 @@ def test_a_plan_of_a_group_shows_moves_rounds_and_counts(redis: Redis, visit: Vi
         eventually(
             lambda: visitor.json("/api/group", group="orders")["members"], "the member is there"
         )
+        text = words(visitor.page("/plan/group", group="orders"))
+        assert "Then see what moves." in text
+        assert "Partitions that move" not in text
         text = words(visitor.page("/plan/group", group="orders", join="n"))
         assert "Partitions that move 3 of 6" in text
         assert "m 6 3" in text

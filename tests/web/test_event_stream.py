@@ -1,4 +1,4 @@
-"""A follower of a page gets what it missed: what changed, or everything."""
+"""A follower of a page gets what it missed: what changed, or everything. Streams are shared out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import pytest
+
+from hashring.web import server_sent_events
 from hashring.web.server_sent_events import Feed, Row
 from tests.conftest import eventually
+from tests.web.conftest import Visit, Visitor
+
+pytestmark = pytest.mark.one_server
 
 
 def sent(feed: Feed, since: str, count: int = 1) -> list[Any]:
@@ -101,3 +107,59 @@ def test_a_version_of_thousands_of_digits_is_none() -> None:
     for digits in (20, 5000):
         [message] = sent(feed, f"{version.partition('.')[0]}.{'9' * digits}")
         assert message["whole"]
+
+
+# --- who may have how many ------------------------------------------------------------------------
+
+
+def opened(visitor: Visitor, address: str, **headers: str) -> Any:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return visitor.client.get("/feed", headers=named, environ_base={"REMOTE_ADDR": address})
+
+
+def test_a_client_that_has_all_streams_gives_up_some_to_others(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_sent_events, "MOST_STREAMS", 4)
+    visitor = visit()
+    first, *others = [opened(visitor, "10.0.0.1") for _ in range(4)]
+    for stream in (first, *others):
+        assert stream.status_code == 200
+    refused = opened(visitor, "10.0.0.1")
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "15")
+    assert "4 of them by you" in refused.text
+    assert [opened(visitor, "10.0.0.2").status_code for _ in range(2)] == [200, 200]
+    # Now each has two.
+    for address in ("10.0.0.1", "10.0.0.2"):
+        assert opened(visitor, address).status_code == 503
+    assert opened(visitor, "10.0.0.3").status_code == 200
+    assert list(first.response) == [b"retry: 1000\n\n"]  # which the test's client had asked for
+    # The end of one that was given up gives nobody a place.
+    first.close()
+    assert opened(visitor, "10.0.0.3").status_code == 503
+    others[-1].close()
+    assert opened(visitor, "10.0.0.3").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("one", "same"),
+    [
+        pytest.param(("2001:db8::1", {}), ("2001:db8::2", {}), id="network"),
+        pytest.param(
+            ("10.0.0.7", {"X_Forwarded_User": "ada", "X_Forwarded_For": "1.1.1.1"}),
+            ("10.0.0.7", {"X_Forwarded_User": "ada", "X_Forwarded_For": "2.2.2.2"}),
+            id="user",
+        ),
+    ],
+)
+def test_streams_are_shared_out_by_user_or_network(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch, one: Any, same: Any
+) -> None:
+    monkeypatch.setattr(server_sent_events, "MOST_STREAMS", 2)
+    visitor = visit(trusted_proxies=["10.0.0.7"])
+    kept = []
+    for address, headers in (one, same):
+        kept.append(opened(visitor, address, **headers))
+        assert kept[-1].status_code == 200
+    assert opened(visitor, same[0], **same[1]).status_code == 503
+    assert opened(visitor, "10.0.0.7", X_Forwarded_For="3.3.3.3").status_code == 200

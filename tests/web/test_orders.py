@@ -14,6 +14,7 @@ import pytest
 from redis import Redis
 
 from hashring import PartitionGroup
+from hashring.core.hashing import RING_SIZE
 from hashring.store.group.commands import group_keys, read
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, snapshot
@@ -26,7 +27,7 @@ from hashring.web.group_actions import UndrainMember
 from hashring.web.wsgi_app import Access, Limits
 from tests.conftest import eventually
 from tests.web.conftest import TOKEN, Visit, Visitor, nodes_on, put
-from tests.web.test_acting import form_token, sign_in
+from tests.web.test_acting import form_data, sign_in
 from tests.web.test_change_plans import QUARTER, words
 
 pytestmark = pytest.mark.one_server
@@ -38,11 +39,7 @@ def answered(visitor: Visitor, path: str, **typed: str) -> Any:
     """Answer the question of a page as a browser does, with what is typed."""
     page = visitor.client.get(path)
     assert page.status_code == 200, page.text
-    form = page.text.split('method="post"', 1)[1].split("</form>", 1)[0]
-    fields = re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', form)
-    data = {name: unescape(value) for name, value in fields}
-    data["csrf"] = form_token(page.text)
-    return visitor.client.post(path.partition("?")[0], data=data | typed)
+    return visitor.client.post(path.partition("?")[0], data=form_data(page.text) | typed)
 
 
 def act(visitor: Visitor, what: str, **asked: Any) -> Any:
@@ -381,6 +378,60 @@ def test_a_weight_that_a_page_shows_a_plan_for_can_be_ordered(
     assert seen.weights["a"].weight == 2
 
 
+def test_an_answer_to_what_has_changed_meanwhile_is_asked_for_anew(
+    redis: Redis, visit: Visit
+) -> None:
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    with nodes_on(redis, "ring", "a", "b", "c") as nodes:
+
+        def figures() -> str:
+            page = visitor.client.get("/act/drain?ring=ring&node=a").text
+            return words(page) if 'class="figures"' in page else ""
+
+        eventually(lambda: "a" in figures(), "what moves is known")
+        before, asked = figures(), visitor.client.get("/act/drain?ring=ring&node=a").text
+        for node in nodes[1:]:
+            node.stop()
+        eventually(lambda: figures() != before and "No other node" in figures(), "it is seen")
+        data = form_data(asked) | {"force": "1"}
+        again = visitor.client.post("/act/drain", data=data | {"seconds": "900"})
+        assert again.status_code == 409
+        assert "This has changed since you were asked" in again.text
+        assert '<option value="900" selected>' in again.text
+        assert visitor.json("/api/ring", ring="ring")["drains"] == []
+        # The second answer is to what is shown now.
+        data = form_data(again.text)
+        assert visitor.client.post("/act/drain", data=data | {"force": "1"}).status_code == 303
+
+
+def test_a_node_that_came_back_is_not_removed_by_an_answer_about_one_that_had_expired(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0, expires_in=-5)
+    put(redis, "b", QUARTER)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    path = "/act/remove?ring=ring&node=a"
+    asked = visitor.client.get(path).text
+    assert "It has not expired" not in asked
+    put(redis, "a", 0)
+    eventually(lambda: "It has not expired" in visitor.client.get(path).text, "it is seen")
+    assert visitor.client.post("/act/remove", data=form_data(asked)).status_code == 409
+    assert redis.zcard("ring") == 2
+
+
+def test_small_changes_of_a_large_ring_keep_nobody_from_acting(redis: Redis, visit: Visit) -> None:
+    for number in range(400):
+        put(redis, f"n{number}", number * RING_SIZE // 400, told={"named": True})
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    asked = visitor.client.get("/act/drain?ring=ring&node=n7").text
+    redis.zrem("ring", f"{200 * RING_SIZE // 400}:n200:0")
+    eventually(lambda: visitor.json("/api/ring", ring="ring")["nodes"] == 399, "one is gone")
+    assert visitor.client.post("/act/drain", data=form_data(asked)).status_code == 303
+
+
 def test_an_order_that_redis_did_not_answer_may_have_been_given(
     redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,8 +440,7 @@ def test_an_order_that_redis_did_not_answer_may_have_been_given(
     monkeypatch.setattr(service, "_PATIENCE", 0.5)
     visitor = visit(rings=["ring"], token=TOKEN)
     sign_in(visitor)
-    form = form_token(visitor.client.get("/act/drain?ring=ring&node=a").text)
-    data = {"csrf": form, "ring": "ring", "node": "a"}
+    data = form_data(visitor.client.get("/act/remove?ring=ring&node=b").text)
     # Redis knows the script from now on, so it needs no second message.
     assert act(visitor, "drain", ring="ring", node="a").status_code == 200
     assert act(visitor, "undrain", ring="ring", node="a").status_code == 200
@@ -398,7 +448,7 @@ def test_an_order_that_redis_did_not_answer_may_have_been_given(
     os.kill(pid, signal.SIGSTOP)
     try:
         by_api = act(visitor, "drain", ring="ring", node="a")
-        by_page = visitor.client.post("/act/drain", data=data)
+        by_page = visitor.client.post("/act/remove", data=data)
     finally:
         os.kill(pid, signal.SIGCONT)
     for answer in (by_api, by_page):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import ExitStack
 from html.parser import HTMLParser
 from typing import Any
 
@@ -14,10 +15,11 @@ from werkzeug.exceptions import HTTPException
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import ConfigError
-from hashring.web import change_plans
+from hashring.web import change_plans, costly_requests
 from hashring.web.allowed_hosts import Hosts, TrustedProxies
 from hashring.web.costly_requests import AT_ONCE, WAITING, Turns
-from hashring.web.wsgi_app import check_base_path
+from hashring.web.waitress_server import REQUESTS
+from hashring.web.wsgi_app import Limits, check_base_path
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import HOSTILE, TOKEN, Visit, put
 
@@ -353,6 +355,45 @@ def test_costly_requests_take_turns_and_too_many_are_refused() -> None:
     for thread in threads:
         thread.join()
     assert refused == [503] * 3
+
+
+def test_answers_that_grow_with_the_ring_or_group_take_turns(
+    redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costly_requests, "LONG", 44)
+    for number in range(45):
+        put(redis, f"n{number}", number)
+    turns = Turns()
+    visitor = visit(rings=["ring"], limits=Limits(None, turns=turns))
+    long = [
+        "/ring?name=ring&all=1",
+        "/plan/ring?ring=ring",
+        "/group?name=orders",
+        "/api/group?group=orders",
+    ]
+    with ExitStack() as stack:
+        member = PartitionGroup(redis, "orders", partitions=45, member="m", rebalance_delay=0)
+        stack.enter_context(member)
+        eventually(
+            lambda: visitor.client.get("/api/group?group=orders").status_code == 200,
+            "it is watched",
+        )
+        for path in long:
+            assert visitor.client.get(path).status_code == 200
+        monkeypatch.setattr(costly_requests, "WAITING", 0)
+        for _ in range(AT_ONCE):
+            stack.enter_context(turns.turn())
+        for path in long:
+            refused = visitor.client.get(path)
+            assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+        # What most ask for waits for nobody.
+        for path in ("/", "/ring?name=ring", "/plan/group?group=orders", "/api/nodes?ring=ring"):
+            assert visitor.client.get(path).status_code == 200
+
+
+def test_costly_requests_leave_threads_to_others() -> None:
+    # Of readers, and of those who may act.
+    assert 2 * (AT_ONCE + WAITING) <= REQUESTS - 4
 
 
 # --- proxies --------------------------------------------------------------------------------------

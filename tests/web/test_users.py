@@ -12,7 +12,7 @@ from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.ring_events import newest
 from hashring.web.sessions import SESSION_SECONDS, Sessions
 from tests.web.conftest import TOKEN, Visit, Visitor, put
-from tests.web.test_acting import form_token
+from tests.web.test_acting import form_data, form_token
 
 pytestmark = pytest.mark.one_server
 
@@ -36,7 +36,7 @@ def remove(visitor: Visitor, user: str, csrf: str = "") -> Any:
     page = visitor.client.get("/act/remove?ring=ring&node=a", headers=headers)
     if page.status_code != 200:
         return page
-    data = {"csrf": csrf or form_token(page.text), "ring": "ring", "node": "a"}
+    data = form_data(page.text) | ({"csrf": csrf} if csrf else {})
     return visitor.client.post("/act/remove", data=data, headers=headers)
 
 
