@@ -496,7 +496,7 @@ def _check_blanks(df: DataFrame, table: str) -> None:
 def _provider(spark: SparkSession, table: str) -> str | None:
     """The format of a table; ``None`` if the catalog does not name it."""
     told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where("col_name = 'Provider'").collect()
-    return told[-1]["data_type"].lower() if told else None
+    return format_name(told[-1]["data_type"]).lower() if told else None
 
 
 @contextmanager

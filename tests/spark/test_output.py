@@ -568,3 +568,35 @@ def test_the_case_of_a_formats_name_is_nothing(spark, tmp_path):
     Output(str(tmp_path / "out"), "Csv", mode="append").write(df)
     found = read_frame(spark, [str(tmp_path / "out")], "cSV").frame
     assert (found.columns, rows(found)) == (["key"], [(" k ",)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("org.apache.spark.sql.execution.datasources.csv.CSVFileFormat", "csv"),
+        ("org.apache.spark.sql.execution.datasources.v2.csv.CSVDataSourceV2", "csv"),
+        ("org.apache.spark.sql.execution.datasources.json.JsonFileFormat", "json"),
+        ("org.apache.spark.sql.execution.datasources.v2.json.JsonDataSourceV2", "json"),
+        ("org.apache.spark.sql.json", "json"),
+        ("com.databricks.spark.csv", "csv"),
+    ],
+)
+def test_a_format_may_be_named_by_its_class(spark, tmp_path, name, kind):
+    binary = Input(spark.sql("SELECT x'00ff' key"), "keys")
+    with pytest.raises(ColumnError, match=rf"'key' is binary, which {kind} holds"):
+        assign_job(binary, Ring({"a": [0]}), Output(str(tmp_path / "bytes"), name))
+    df = spark.sql("SELECT ' \"k ' key")
+    Output(str(tmp_path / "out"), name).write(df)
+    Output(str(tmp_path / "out"), kind, mode="append").write(df)
+    found = read_frame(spark, [str(tmp_path / "out")], name).frame
+    assert (found.columns, rows(found)) == (["key"], [(' "k ',)] * 2)
+
+
+def test_a_binary_key_goes_to_no_table_of_text_named_by_its_class(spark):
+    kind = "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat"
+    spark.sql("DROP TABLE IF EXISTS texts")
+    spark.sql(f"CREATE TABLE texts (key BINARY, point LONG, owner STRING) USING {kind}")
+    source = Input(spark.sql("SELECT x'00ff' key"), "keys")
+    with pytest.raises(ColumnError, match="'key' is binary, which csv holds"):
+        assign_job(source, Ring({"a": [0]}), Output(None, table="texts", mode="append"))
+    spark.sql("DROP TABLE texts")
