@@ -578,6 +578,27 @@ def test_a_node_may_have_several_partitions_and_no_key_one_of_its_own(spark):
         partition_by_owner(df, ring, files_per_owner=0)
 
 
+@pytest.mark.parametrize("files", [1, 2])
+def test_nodes_that_share_a_task_have_files_of_their_own(spark, tmp_path, files):
+    ring = random_ring(7, 4)
+    df = spark.range(900).selectExpr("if(id < 9, null, cast(id as string)) as key")
+    parts = partition_by_owner(df, ring, files_per_owner=files, nodes_per_task=3)
+    found = parts.select(F.spark_partition_id().alias("part"), "owner").distinct().collect()
+    assert sorted((r.part, r.owner) for r in found if r.owner) == sorted(
+        (i // 3 * files + k, node) for i, node in enumerate(ring.nodes) for k in range(files)
+    )
+    assert [r.part for r in found if r.owner is None] == [3 * files]
+    parts.write.partitionBy("owner").parquet(str(tmp_path / "out"))
+    for node in ring.nodes:
+        assert len(list(tmp_path.glob(f"out/owner={node}/*.parquet"))) == files
+        own = spark.read.parquet(str(tmp_path / "out" / f"owner={node}"))
+        assert {r.key for r in own.collect()} == {
+            str(i) for i in range(9, 900) if ring.owner(str(i)) == node
+        }
+    with pytest.raises(ConfigError, match="nodes_per_task=0: give at least 1"):
+        partition_by_owner(df, ring, nodes_per_task=0)
+
+
 def test_pyspark_4_0_sends_rows_to_a_partition_by_its_number_too(spark):
     numbered = spark.range(400).withColumn("number", F.col("id") % 40)
     placed = by_partition_number(numbered, 40, "number")
