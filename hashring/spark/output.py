@@ -51,6 +51,12 @@ _TIMES: Final = {
 """Spark would write milliseconds only. An offset of long ago has seconds, such as +00:53:28."""
 _ENDING: Final = 10.0  # seconds
 _SPARK_CATALOG: Final = "spark_catalog"
+_REPLACED: Final = "hashring.replaced"
+"""A property of a table whose rows were replaced: a new value each time."""
+_MEANWHILE: Final = (
+    "another process replaced it while rows were appended, and some of them or all are missing: "
+    "see which are there, and append the rest"
+)
 
 
 def check_outlives(spark: SparkSession, table: str) -> None:
@@ -371,7 +377,7 @@ class Output:
 
         Raises:
             ColumnError: the table has other columns.
-            OutputRefused: it would hold other text than the rows.
+            OutputRefused: it would hold other text than the rows; or another process replaced it.
         """
         spark = df.sparkSession
         _check_blanks(df, table)
@@ -382,9 +388,12 @@ class Output:
                 f"are the columns of {table}; the job writes {', '.join(df.columns)}: name another",
             )
         fitted = df.select(*map(quoted, columns)).write.options(**self.options)
-        if self.mode == "append" or not _is_replaced_by_name(spark, table):
+        if not _is_replaced_by_name(spark, table):
             with cancelled(spark):
                 fitted.insertInto(table, overwrite=self.mode == "overwrite")
+            return
+        if self.mode == "append":
+            _append(fitted, spark, table)
             return
         found = spark.catalog.getTable(table)
         place = "".join(f"{quoted(part)}." for part in found.namespace or ())
@@ -433,17 +442,47 @@ class Output:
             )
 
 
+def _append(writer: DataFrameWriter, spark: SparkSession, table: str) -> None:
+    """Append to a table that other processes may replace.
+
+    Raises:
+        OutputRefused: one has done so meanwhile. Spark then writes a part of the rows, or all,
+            to where the table was.
+    """
+    before = _properties(spark, table).get(_REPLACED)
+    try:
+        with cancelled(spark):
+            writer.insertInto(table)
+    except SPARK_ERRORS as error:
+        if _replaced_since(spark, table, before):
+            raise OutputRefused(table, _MEANWHILE) from error
+        raise
+    if _replaced_since(spark, table, before):
+        raise OutputRefused(table, _MEANWHILE)
+
+
+def _replaced_since(spark: SparkSession, table: str, before: str | None) -> bool:
+    try:
+        return _properties(spark, table).get(_REPLACED) != before
+    except SPARK_ERRORS:
+        return True  # it is being renamed
+
+
+def _properties(spark: SparkSession, table: str) -> dict[str, str]:
+    found = spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
+    return {row["key"]: row["value"] for row in found}
+
+
 def _describe(spark: SparkSession, table: str, like: str, comment: str | None) -> None:
     """Give a table what `LIKE` leaves out: the properties of another, and its comment."""
-    found = spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
+    found = {**_properties(spark, table), _REPLACED: uuid.uuid4().hex}
     # What begins so are the options of its format.
-    pairs = (
-        f"{_literal(row['key'])} = {_literal(row['value'])}"
-        for row in found
-        if not row["key"].startswith("option.")
+    properties = ", ".join(
+        f"{_literal(key)} = {_literal(value)}"
+        for key, value in found.items()
+        if not key.startswith("option.")
     )
-    if properties := ", ".join(pairs):
-        spark.sql(f"ALTER TABLE {like} SET TBLPROPERTIES ({properties})")
+    spark.sql(f"ALTER TABLE {like} SET TBLPROPERTIES ({properties})")
     if comment:
         spark.sql(f"COMMENT ON TABLE {like} IS {_literal(comment)}")
 
