@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -335,9 +335,13 @@ class Output:
         writer = self._writer(df, self.format, partition_by)
         # Spark writes the files of such a table before the catalog knows of it: two that made it
         # at once would leave the rows of both in it.
-        if not self._is_made_by_name(spark, table, partition_by):
+        if not self._is_of_plain_files(spark, table):
             with cancelled(spark):
                 writer.saveAsTable(table)
+            return
+        if partition_by and spark.conf.get("spark.sql.catalogImplementation") == "in-memory":
+            # Renamed, a table of this catalog looks for its partitions at the old name.
+            self._make_in_place(df, table, partition_by)
             return
         aside = re.sub(r"(`?)\Z", rf"_{uuid.uuid4().hex[:8]}\1", table, count=1)
         try:
@@ -360,17 +364,27 @@ class Output:
         finally:
             spark.sql(f"DROP TABLE IF EXISTS {aside}")
 
-    def _is_made_by_name(
-        self, spark: SparkSession, table: str, partition_by: Sequence[str]
-    ) -> bool:
-        """Whether a new table can be made under another name, which the catalog then changes."""
+    def _is_of_plain_files(self, spark: SparkSession, table: str) -> bool:
+        """Whether a new table is one of plain files in Spark's own catalog, at its usual place."""
         catalog = table.partition(".")[0].strip("`") if "." in table else ""
         default = spark.conf.get("spark.sql.defaultCatalog", _SPARK_CATALOG)
         if default != _SPARK_CATALOG or spark.conf.get(f"spark.sql.catalog.{catalog}", None):
             return False
-        # Renamed, a table of this catalog looks for its partitions at the old name.
-        is_lost = spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and partition_by
-        return self.kept_as(spark) in FILE_FORMATS and "path" not in self.options and not is_lost
+        return self.kept_as(spark) in FILE_FORMATS and "path" not in self.options
+
+    def _make_in_place(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+        """Make an empty table first: dropped after a failure, it takes its directory along.
+
+        Spark leaves the directory of a table that failed to be made, which blocks the next one.
+        """
+        spark = df.sparkSession
+        empty = spark.createDataFrame([], df.schema)
+        self._writer(empty, self.format, partition_by).saveAsTable(table)
+        try:
+            replace(self, mode="append")._into_table(df, table)
+        except BaseException:
+            spark.sql(f"DROP TABLE IF EXISTS {table}")
+            raise
 
     def _into_table(self, df: DataFrame, table: str) -> None:
         """Append to a table, or replace its rows.

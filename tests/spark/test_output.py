@@ -17,6 +17,7 @@ from hashring.spark import directory_swap, point_histogram, with_owner
 from hashring.spark.input import Input, exactly, read_frame
 from hashring.spark.jobs import assign_job
 from hashring.spark.output import Output
+from hashring.spark.spark_failures import SPARK_ERRORS
 from tests.spark.conftest import interrupted, rows
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
@@ -433,6 +434,20 @@ def test_of_two_that_replace_a_table_at_once_one_is_refused(spark, table, monkey
         Output(None, table=table, mode="overwrite").write(spark.sql("SELECT 1L part, 9L id"))
     assert ids(spark.table("elsewhere")) == [0, 1, 2, 3]
     spark.sql("DROP TABLE elsewhere")
+
+
+@pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_partitioned_table_that_failed_to_be_made_does_not_block_the_next(spark, mode, kind):
+    spark.sql("DROP TABLE IF EXISTS parted")
+    output = Output(None, kind, "parted", mode)
+    with pytest.raises(SPARK_ERRORS):
+        output.write(failing(spark), ["part"])
+    assert not spark.catalog.tableExists("parted")
+    output.write(spark.sql("SELECT 1L part, 9L id, ' k ' key"), ["part"])
+    assert rows(spark.table("parted").select("id", "key", "part")) == [(9, " k ", 1)]
+    assert [c.name for c in spark.catalog.listColumns("parted") if c.isPartition] == ["part"]
+    spark.sql("DROP TABLE parted")
 
 
 def test_rows_appended_while_a_table_is_replaced_are_not_lost_in_silence(spark, table, tmp_path):
