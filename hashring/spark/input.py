@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 FORMATS: Final = ("parquet", "csv", "json")
 FILE_FORMATS: Final = (*FORMATS, "orc", "avro", "text", "xml")
 """Of plain files."""
+_CLASS: Final = re.compile(
+    rf"(?:org\.apache\.spark\.sql|com\.databricks\.spark)\.(?:\w+\.)*({'|'.join(FILE_FORMATS)})"
+    rf"(?:\.\w+)?",
+    re.IGNORECASE,
+)
 CORRUPT: Final = "_corrupt_record"
 """Spark's column for the text of a record that does not fit the schema."""
 _FILE: Final = "__hashring_file"
@@ -102,8 +107,12 @@ def _good(raw: DataFrame) -> DataFrame:
 
 
 def format_name(given: str) -> str:
-    """The name of a format as the code compares it: Spark takes ``CSV`` for ``csv``."""
-    name = given.lower()
+    """The name of a format as the code compares it.
+
+    Spark takes ``CSV`` for ``csv``, and also the names of classes and packages that it had once.
+    """
+    by_class = _CLASS.fullmatch(given)
+    name = (by_class[1] if by_class else given).lower()
     return name if name in FILE_FORMATS else given
 
 

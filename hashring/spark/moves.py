@@ -30,7 +30,7 @@ def moves(
         EmptyRingError, ColumnError, ConfigError: as for :func:`hashring.spark.with_move`.
     """
     return (
-        flows(df, before, after, key, weight, filtered=True)
+        flows(df, before, after, key, weight)
         .where(F.col("before") != F.col("after"))
         .orderBy(F.desc("keys"), "before", "after")
     )
@@ -42,24 +42,20 @@ def flows(
     after: Ring,
     key: str = "key",
     weight: str | None = None,
-    *,
-    filtered: bool = False,
 ) -> DataFrame:
     """As :func:`moves`, in no order, with also what stays (``before = after``).
 
     One more row, of nulls, is for rows whose key is null or empty. ``bad_weights`` is that of
     :func:`hashring.spark.load`.
-
-    Args:
-        filtered: whether the result will be filtered by its nodes.
     """
     columns = pair_columns(df.sparkSession, before, after)
-    counted = counted_by_code(
-        df, columns, key, before.hash_algorithm.name, weight, filtered=filtered
-    )
+    counted = counted_by_code(df, columns, key, before.hash_algorithm.name, weight)
+    # A filter on a node reads the count, too. Spark would push one that reads the code alone below
+    # the count, and compute each point and its code a second time for it.
+    code = F.when(F.col("keys") > 0, F.col(CODE))
     return counted.select(
-        columns.told("before", F.col(CODE)).alias("before"),
-        columns.told("after", F.col(CODE)).alias("after"),
+        columns.told("before", code).alias("before"),
+        columns.told("after", code).alias("after"),
         "keys",
         "weight",
         "bad_weights",

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +51,12 @@ _TIMES: Final = {
 """Spark would write milliseconds only. An offset of long ago has seconds, such as +00:53:28."""
 _ENDING: Final = 10.0  # seconds
 _SPARK_CATALOG: Final = "spark_catalog"
+_REPLACED: Final = "hashring.replaced"
+"""A property of a table whose rows were replaced: a new value each time."""
+_MEANWHILE: Final = (
+    "another process replaced it while rows were appended, and some of them or all are missing: "
+    "see which are there, and append the rest"
+)
 
 
 def check_outlives(spark: SparkSession, table: str) -> None:
@@ -329,9 +335,13 @@ class Output:
         writer = self._writer(df, self.format, partition_by)
         # Spark writes the files of such a table before the catalog knows of it: two that made it
         # at once would leave the rows of both in it.
-        if not self._is_made_by_name(spark, table, partition_by):
+        if not self._is_of_plain_files(spark, table):
             with cancelled(spark):
                 writer.saveAsTable(table)
+            return
+        if partition_by and spark.conf.get("spark.sql.catalogImplementation") == "in-memory":
+            # Renamed, a table of this catalog looks for its partitions at the old name.
+            self._make_in_place(df, table, partition_by)
             return
         aside = re.sub(r"(`?)\Z", rf"_{uuid.uuid4().hex[:8]}\1", table, count=1)
         try:
@@ -354,24 +364,34 @@ class Output:
         finally:
             spark.sql(f"DROP TABLE IF EXISTS {aside}")
 
-    def _is_made_by_name(
-        self, spark: SparkSession, table: str, partition_by: Sequence[str]
-    ) -> bool:
-        """Whether a new table can be made under another name, which the catalog then changes."""
+    def _is_of_plain_files(self, spark: SparkSession, table: str) -> bool:
+        """Whether a new table is one of plain files in Spark's own catalog, at its usual place."""
         catalog = table.partition(".")[0].strip("`") if "." in table else ""
         default = spark.conf.get("spark.sql.defaultCatalog", _SPARK_CATALOG)
         if default != _SPARK_CATALOG or spark.conf.get(f"spark.sql.catalog.{catalog}", None):
             return False
-        # Renamed, a table of this catalog looks for its partitions at the old name.
-        is_lost = spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and partition_by
-        return self.kept_as(spark) in FILE_FORMATS and "path" not in self.options and not is_lost
+        return self.kept_as(spark) in FILE_FORMATS and "path" not in self.options
+
+    def _make_in_place(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+        """Make an empty table first: dropped after a failure, it takes its directory along.
+
+        Spark leaves the directory of a table that failed to be made, which blocks the next one.
+        """
+        spark = df.sparkSession
+        empty = spark.createDataFrame([], df.schema)
+        self._writer(empty, self.format, partition_by).saveAsTable(table)
+        try:
+            replace(self, mode="append")._into_table(df, table)
+        except BaseException:
+            spark.sql(f"DROP TABLE IF EXISTS {table}")
+            raise
 
     def _into_table(self, df: DataFrame, table: str) -> None:
         """Append to a table, or replace its rows.
 
         Raises:
             ColumnError: the table has other columns.
-            OutputRefused: it would hold other text than the rows.
+            OutputRefused: it would hold other text than the rows; or another process replaced it.
         """
         spark = df.sparkSession
         _check_blanks(df, table)
@@ -382,9 +402,12 @@ class Output:
                 f"are the columns of {table}; the job writes {', '.join(df.columns)}: name another",
             )
         fitted = df.select(*map(quoted, columns)).write.options(**self.options)
-        if self.mode == "append" or not _is_replaced_by_name(spark, table):
+        if not _is_replaced_by_name(spark, table):
             with cancelled(spark):
                 fitted.insertInto(table, overwrite=self.mode == "overwrite")
+            return
+        if self.mode == "append":
+            _append(fitted, spark, table)
             return
         found = spark.catalog.getTable(table)
         place = "".join(f"{quoted(part)}." for part in found.namespace or ())
@@ -433,17 +456,47 @@ class Output:
             )
 
 
+def _append(writer: DataFrameWriter, spark: SparkSession, table: str) -> None:
+    """Append to a table that other processes may replace.
+
+    Raises:
+        OutputRefused: one has done so meanwhile. Spark then writes a part of the rows, or all,
+            to where the table was.
+    """
+    before = _properties(spark, table).get(_REPLACED)
+    try:
+        with cancelled(spark):
+            writer.insertInto(table)
+    except SPARK_ERRORS as error:
+        if _replaced_since(spark, table, before):
+            raise OutputRefused(table, _MEANWHILE) from error
+        raise
+    if _replaced_since(spark, table, before):
+        raise OutputRefused(table, _MEANWHILE)
+
+
+def _replaced_since(spark: SparkSession, table: str, before: str | None) -> bool:
+    try:
+        return _properties(spark, table).get(_REPLACED) != before
+    except SPARK_ERRORS:
+        return True  # it is being renamed
+
+
+def _properties(spark: SparkSession, table: str) -> dict[str, str]:
+    found = spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
+    return {row["key"]: row["value"] for row in found}
+
+
 def _describe(spark: SparkSession, table: str, like: str, comment: str | None) -> None:
     """Give a table what `LIKE` leaves out: the properties of another, and its comment."""
-    found = spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
+    found = {**_properties(spark, table), _REPLACED: uuid.uuid4().hex}
     # What begins so are the options of its format.
-    pairs = (
-        f"{_literal(row['key'])} = {_literal(row['value'])}"
-        for row in found
-        if not row["key"].startswith("option.")
+    properties = ", ".join(
+        f"{_literal(key)} = {_literal(value)}"
+        for key, value in found.items()
+        if not key.startswith("option.")
     )
-    if properties := ", ".join(pairs):
-        spark.sql(f"ALTER TABLE {like} SET TBLPROPERTIES ({properties})")
+    spark.sql(f"ALTER TABLE {like} SET TBLPROPERTIES ({properties})")
     if comment:
         spark.sql(f"COMMENT ON TABLE {like} IS {_literal(comment)}")
 
@@ -496,7 +549,7 @@ def _check_blanks(df: DataFrame, table: str) -> None:
 def _provider(spark: SparkSession, table: str) -> str | None:
     """The format of a table; ``None`` if the catalog does not name it."""
     told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where("col_name = 'Provider'").collect()
-    return told[-1]["data_type"].lower() if told else None
+    return format_name(told[-1]["data_type"]).lower() if told else None
 
 
 @contextmanager

@@ -153,12 +153,19 @@ def check_directories(ring: Ring, where: str, *, is_disk: bool) -> None:
 
 
 def partition_by_owner(
-    df: DataFrame, ring: Ring, key: str = "key", *, files_per_owner: int = 1
+    df: DataFrame,
+    ring: Ring,
+    key: str = "key",
+    *,
+    files_per_owner: int = 1,
+    nodes_per_task: int = 1,
 ) -> DataFrame:
     """As :func:`with_owner`, with the rows of a node in Spark partitions of their own.
 
     Partitions ``i * files_per_owner`` and following hold the rows of ``ring.nodes[i]``, spread by
-    their points; the last partition holds the rows without an owner. Written with
+    their points; the last partition holds the rows without an owner. With ``nodes_per_task``, as
+    many nodes that follow each other share these partitions, and a node still has files of its own:
+    Spark sorts the rows of a task by their owner as it writes them. Written with
     ``.write.partitionBy("owner").parquet(path)``, each node's keys are in ``path/owner=<node>``,
     in as many files, which that node can read alone. Spark writes some characters of a name as in
     a URL: the directory of ``host:17`` is ``owner=host%3A17``. On most disks a
@@ -167,19 +174,21 @@ def partition_by_owner(
     Args:
         files_per_owner: how many tasks write a node's rows: with fewer nodes than cores, more
             than one.
+        nodes_per_task: how many nodes one task writes: with thousands of nodes, more than one,
+            because each task takes a while to start.
 
     Raises:
         EmptyRingError, ColumnError: as for :func:`with_owner`.
-        ConfigError: ``files_per_owner`` is below 1.
+        ConfigError: ``files_per_owner`` or ``nodes_per_task`` is below 1.
     """
-    if files_per_owner < 1:
-        raise ConfigError("files_per_owner", files_per_owner, "give at least 1")
+    for name, value in (("files_per_owner", files_per_owner), ("nodes_per_task", nodes_per_task)):
+        if value < 1:
+            raise ConfigError(name, value, "give at least 1")
     columns = ring_columns(df.sparkSession, ring)
     coded = _coded(df, columns, ring, key, "owner")
-    last = columns.count * files_per_owner
-    part = F.col(_CODE).cast("int") * files_per_owner + F.pmod(
-        "point", F.lit(files_per_owner)
-    ).cast("int")
+    last = -(-columns.count // nodes_per_task) * files_per_owner
+    group = F.floor(F.col(_CODE) / nodes_per_task).cast("int")
+    part = group * files_per_owner + F.pmod("point", F.lit(files_per_owner)).cast("int")
     numbered = coded.withColumn(_FILE, F.coalesce(part, F.lit(last)))
     if IS_4_0:
         placed = by_partition_number(numbered, last + 1, _FILE)

@@ -6,10 +6,10 @@ they are, and both are generated code without a join on a key.
 :func:`code_at` gives one expression, and :func:`with_code` the same as columns of a frame. The
 arrays are literals, or scalar subqueries where they are large, so nothing travels with the rows,
 filters before and after are pushed as for any column, and a frame may have any number of columns.
-Each task receives a copy of the arrays. A filter by the code is written out where it is pushed to,
-with every level as often as it is used, and Spark evaluates each of them: dear for large arrays.
-So the code of a large table passes through an ``explode`` of one element, below which Spark pushes
-only filters by other columns.
+Each task receives a copy of the arrays. A filter by the code would be written out where it is
+pushed to, with every level as often as it is used, and Spark evaluates each of them, and once more
+for the rows that pass. So the code that :func:`with_code` adds passes through an ``explode`` of one
+element, below which Spark pushes only filters by other columns.
 
 :func:`look_up` adds columns to a narrow frame. The arrays come as one broadcast row, of which an
 executor holds one copy for all its tasks: for tables that are larger than a task should be. The
@@ -155,7 +155,7 @@ def with_code(
         filtered: whether somebody may filter by the code or by what is told of it.
     """
     *words, found = steps
-    if not filtered or table.words <= MOST_REPEATED:
+    if not filtered:
         out = df.select("*", *code_columns(steps, code))
     else:
         out = df.select("*", *words).select("*", F.explode(F.array(found)).alias(code))

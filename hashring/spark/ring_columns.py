@@ -95,13 +95,9 @@ class CodeColumns:
         return with_code(df, self.table, self.steps(point), name)
 
     def counted(
-        self, df: DataFrame, hashed: Column, others: Sequence[Column], *, name: str, filtered: bool
+        self, df: DataFrame, hashed: Column, others: Sequence[Column], *, name: str
     ) -> DataFrame:
-        """Of a frame the code at a point, and other columns, to count by the code.
-
-        Args:
-            filtered: whether codes are filtered, which Spark does before it counts.
-        """
+        """Of a frame the code at a point, and other columns, to count by the code."""
         check_not_own(df)
         points = hashed.alias(_POINT)
         search = self.search
@@ -110,8 +106,6 @@ class CodeColumns:
             row = search_row(df.sparkSession, search)
             steps = self.once(("search", name), lambda: search_steps(_POINT, search, name))
             return df.crossJoin(row).select(points, *others, *steps)
-        if filtered:
-            return self.with_code(df.select(points, *others), _POINT, name)
         return df.select(points, *others, *code_columns(self.steps(_POINT), name))
 
     def told(self, name: str, code: Column) -> Column:

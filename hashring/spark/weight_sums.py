@@ -26,17 +26,11 @@ def counted_by_code(
     key: str,
     algorithm: str,
     weight: str | None,
-    *,
-    filtered: bool = False,
 ) -> DataFrame:
-    """Rows (``keys``), ``weight`` and ``bad_weights`` for each code (:data:`CODE`).
-
-    Args:
-        filtered: whether codes are filtered, which Spark does before it counts.
-    """
+    """Rows (``keys``), ``weight`` and ``bad_weights`` for each code (:data:`CODE`)."""
     weights, total, bad = weighed(df, weight)
     hashed = key_point(df, key, algorithm)
-    coded = columns.counted(df, hashed, weights, name=CODE, filtered=filtered)
+    coded = columns.counted(df, hashed, weights, name=CODE)
     return coded.groupBy(CODE).agg(
         F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights")
     )

@@ -35,6 +35,7 @@ from hashring.ring_files import read_ring, write_ring
 from hashring.spark.input import Input, read_frame
 from hashring.spark.jobs import assign_job, kept, load_job
 from hashring.spark.output import Output
+from hashring.spark.owner_columns import partition_by_owner
 from hashring.spark.row_counts import Counts
 from hashring.spark.spark_failures import failure
 from tests.spark.conftest import rows
@@ -117,6 +118,22 @@ def test_assign_by_owner_gives_each_node_a_directory(spark, keys, ring_file, tmp
     ring = read_ring(ring_file).ring
     own = spark.read.parquet(f"{out}/owner=n2").collect()
     assert {row.key for row in own} == {f"k{i}" for i in range(500) if ring.owner(f"k{i}") == "n2"}
+
+
+def test_assign_by_owner_to_many_nodes_starts_few_tasks(spark, tmp_path, monkeypatch):
+    ring = Ring({f"n{i}": [i * 2**23] for i in range(450)})
+    df = spark.range(2000).selectExpr("cast(id as string) as key")
+    made = []
+
+    def placed(*args, **options):
+        made.append(partition_by_owner(*args, **options))
+        return made[0]
+
+    monkeypatch.setattr("hashring.spark.jobs.assign.partition_by_owner", placed)
+    assign_job(Input(df, "keys"), ring, Output(str(tmp_path / "out"), "parquet"), by_owner=True)
+    assert made[0].rdd.getNumPartitions() == 150 + 1  # the last is for rows without a key
+    for node in {ring.owner(str(i)) for i in range(2000)}:
+        assert len(list(tmp_path.glob(f"out/owner={node}/*.parquet"))) == 1
 
 
 def test_nodes_whose_names_look_like_numbers_are_read_again_by_the_jobs(spark, tmp_path):

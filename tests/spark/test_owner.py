@@ -1,6 +1,7 @@
 """Owners, loads and moves are those of the ring itself."""
 
 import random
+from collections import Counter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -224,17 +225,25 @@ def test_a_filter_on_another_column_reaches_the_files(spark, tmp_path, capsys, n
     assert "PartitionFilters: [isnotnull(day" in plan_of(owned.where("day = 1"), capsys)
 
 
-def test_a_filter_on_the_owner_of_a_large_ring_computes_each_point_once(spark, capsys):
-    owned = with_owner(spark.range(1000), random_ring(3000, 4), "id")
-    assert plan_of(owned.where("owner = 'n7'"), capsys).count("crc32(") == 1
-
-
-def test_a_filter_on_the_owner_stays_small(spark, capsys):
-    ring = random_ring(50, 16)
+@pytest.mark.parametrize("nodes", [50, 3000])
+def test_a_filter_on_the_owner_computes_each_point_once(spark, capsys, nodes):
+    # Pushed below the lookup, it would be the whole lookup again, written out at every use.
+    ring = random_ring(nodes, 4)
     df = with_owner(spark.range(1000), ring, "id").where("owner = 'n7'").groupBy("owner").count()
-    assert df.first()["count"] == sum(ring.owner(str(i)) == "n7" for i in range(1000))
-    # Written out for every use of every level, the definition would be there a hundred times.
-    assert plan_of(df, capsys).count("crc32(") < 30
+    assert plan_of(df, capsys).count("crc32(") == 1
+    found = [row["count"] for row in df.collect()]
+    assert sum(found) == sum(ring.owner(str(i)) == "n7" for i in range(1000))
+
+
+@pytest.mark.parametrize("nodes", [50, 3000])
+def test_moves_and_filters_on_them_compute_each_point_once(spark, capsys, nodes):
+    before, after = random_ring(nodes, 4), random_ring(nodes, 4, 2)
+    moved = moves(spark.range(1000), before, after, "id")
+    assert plan_of(moved.where("before = 'n7'"), capsys).count("crc32(") == 1
+    wanted = Counter((before.owner(str(i)), after.owner(str(i))) for i in range(1000))
+    assert {(r.before, r.after): r["keys"] for r in moved.collect()} == {
+        pair: count for pair, count in wanted.items() if pair[0] != pair[1]
+    }
 
 
 def test_points_side_by_side_are_looked_up(spark):
@@ -567,6 +576,27 @@ def test_a_node_may_have_several_partitions_and_no_key_one_of_its_own(spark):
     assert {r.part: r.owner for r in found} == {**expected, 12: None}
     with pytest.raises(ConfigError, match="files_per_owner=0: give at least 1"):
         partition_by_owner(df, ring, files_per_owner=0)
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_nodes_that_share_a_task_have_files_of_their_own(spark, tmp_path, files):
+    ring = random_ring(7, 4)
+    df = spark.range(900).selectExpr("if(id < 9, null, cast(id as string)) as key")
+    parts = partition_by_owner(df, ring, files_per_owner=files, nodes_per_task=3)
+    found = parts.select(F.spark_partition_id().alias("part"), "owner").distinct().collect()
+    assert sorted((r.part, r.owner) for r in found if r.owner) == sorted(
+        (i // 3 * files + k, node) for i, node in enumerate(ring.nodes) for k in range(files)
+    )
+    assert [r.part for r in found if r.owner is None] == [3 * files]
+    parts.write.partitionBy("owner").parquet(str(tmp_path / "out"))
+    for node in ring.nodes:
+        assert len(list(tmp_path.glob(f"out/owner={node}/*.parquet"))) == files
+        own = spark.read.parquet(str(tmp_path / "out" / f"owner={node}"))
+        assert {r.key for r in own.collect()} == {
+            str(i) for i in range(9, 900) if ring.owner(str(i)) == node
+        }
+    with pytest.raises(ConfigError, match="nodes_per_task=0: give at least 1"):
+        partition_by_owner(df, ring, nodes_per_task=0)
 
 
 def test_pyspark_4_0_sends_rows_to_a_partition_by_its_number_too(spark):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
@@ -25,6 +25,9 @@ from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LEAST_TASKS: Final = 200
+"""Up to as many nodes have a task each."""
 
 
 def assign_job(
@@ -66,7 +69,11 @@ def assign_job(
             raise ConfigError(
                 "cells", cells, "give a new path on this machine, and not by owner as well"
             )
-    owned = partition_by_owner(df, ring, key) if by_owner else with_owner(df, ring, key)
+    if by_owner:
+        shared = _nodes_per_task(df.sparkSession, ring.node_count)
+        owned = partition_by_owner(df, ring, key, nodes_per_task=shared)
+    else:
+        owned = with_owner(df, ring, key)
     check_keys(source, key)
     counts = Counts(owned, rows=F.count(F.lit(1)), owned=F.count("owner"))
     if cells is None:
@@ -87,6 +94,12 @@ def assign_job(
     report = Report("Owners assigned")
     report.facts(facts)
     return Outcome(tuple(facts), report)
+
+
+def _nodes_per_task(spark: SparkSession, nodes: int) -> int:
+    """How many nodes a task writes, so that no more tasks start than Spark shuffles to."""
+    told = int(spark.conf.get("spark.sql.shuffle.partitions", None) or 0)
+    return -(-nodes // max(told, _LEAST_TASKS))
 
 
 def reassign_job(spark: SparkSession, path: str, ring: RingFile) -> Outcome:
