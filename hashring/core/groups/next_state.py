@@ -345,8 +345,18 @@ class _Step:
         return bool(self.before.server) and self.server != self.before.server
 
     def _claims(self, member: MemberFacts) -> Mapping[int, int]:
-        """What the member held when it joined; it says so until it has a seat."""
-        return {} if self._is_seated(member) else member.claims
+        """What the member held when it joined; it says so until it has a seat.
+
+        The join may have come late. What has a newer token is another's since.
+        """
+        if self._is_seated(member):
+            return {}
+        known = self.before.tokens
+        return {
+            partition: token
+            for partition, token in member.claims.items()
+            if not 0 <= partition < len(known) or token >= known[partition]
+        }
 
     def _is_seated(self, member: MemberFacts) -> bool:
         seat = self.roster.get(member.name)
@@ -374,7 +384,8 @@ class _Step:
             self.present = told
             self.generation = max(self.before.generation, latest) + 1
             self.free = set(self.before.existing)
-            self.tokens = Draft(Column([0] * len(self.tokens)))
+            # Each may be claimed under the last token that is known, once, or under a later one.
+            self.tokens = Draft(Column([max(0, token - 1) for token in self.before.tokens]))
             self.handoffs = {}
             self.warming = {}
             self.standbys = {}

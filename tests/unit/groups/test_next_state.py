@@ -581,6 +581,32 @@ def test_a_claim_that_was_taken_up_once_counts_no_second_time() -> None:
     assert lost.having == {}
 
 
+def test_a_claim_that_came_after_another_got_the_partition_is_no_loss_and_counts_for_nothing() -> (
+    None
+):
+    desk = Desk(2).join("a", "b").step()
+    late = dict(enumerate(desk.state.tokens))
+    desk.leave("a").settle()
+    assert desk.having == {"b": [0, 1]}
+    newer = desk.state.tokens
+    desk.join("a", claims={0: late[0]}).step()
+    assert desk.having == {"b": [0, 1]}
+    assert desk.state.tokens == newer
+    assert not desk.told(EventKind.RECOVERING)
+
+
+def test_in_a_loss_a_claim_under_an_older_token_than_is_known_counts_for_nothing() -> None:
+    desk = Desk(2).join("a", "b").step()
+    late = dict(enumerate(desk.state.tokens))
+    desk.leave("a").settle()
+    newer = desk.state.tokens[0]
+    desk.join("a", seen=99, claims={0: late[0]}).step()
+    assert 0 not in desk.having.get("a", [])
+    desk.join("b", claims={0: newer}).step()
+    assert desk.having == {"b": [0]}
+    assert desk.state.tokens[0] == newer
+
+
 def test_members_that_do_not_return_after_a_loss_lose_their_places() -> None:
     desk = Desk(2, ttl=10)
     desk.server = "first"
