@@ -213,6 +213,49 @@ def test_a_redis_that_forgot_renewals_gives_nobody_what_a_cut_off_member_holds()
         proxy.heal()
 
 
+def test_two_failovers_in_a_row_give_nobody_what_a_cut_off_member_holds() -> None:
+    """The first server is the primary again, in its old run, and lacks the last renewals."""
+    settings = {"ttl": 4.0, "heartbeat_interval": 0.3, "rebalance_delay": 0.0}
+    leases = group_keys("orders").leases.decode()
+    with (
+        RedisServer(port=0) as first,
+        RedisServer(port=0) as second,
+        Proxy(second.socket) as replication,
+        Proxy(first.socket) as proxy,
+        Redis(port=first.port) as one,
+        Redis(port=second.port) as two,
+        PartitionGroup(Redis.from_url(proxy.url), "orders", 4, member="a", **settings) as a,
+    ):
+        eventually(lambda: len(a.held) == 4, "a has everything")
+        two.replicaof("127.0.0.1", first.port)
+        eventually(lambda: two.exists(leases), "the second has the group")
+        two.replicaof("NO", "ONE")
+        proxy.upstream = second.socket
+        one.replicaof("127.0.0.1", replication.port)
+        proxy.cut()
+        eventually(lambda: one.info("replication")["master_link_status"] == "up", "replicates")
+        replication.black_hole()
+        before = one.zscore(leases, "a")
+        eventually(
+            lambda: two.zscore(leases, "a") > before + 2,
+            "a has renewed for two seconds that the first does not have",
+        )
+        proxy.black_hole()
+        one.replicaof("NO", "ONE")
+        both: list[int] = []
+        with PartitionGroup(one, "orders", 4, member="b", **settings) as b:
+
+            def taken() -> bool:
+                # In this order: what a loses in between is no fault.
+                theirs, own = b.held, a.held
+                both.extend(theirs.keys() & own.keys())
+                return len(theirs) == 4 and not own
+
+            eventually(taken, "b has everything")
+        assert both == []
+        proxy.heal()
+
+
 def test_after_a_restart_from_a_snapshot_members_keep_what_they_hold() -> None:
     with RedisServer() as server:
         processes = [Process(server, name, ttl=10.0) for name in "ab"]
