@@ -44,6 +44,7 @@ from hashring.store.loop_store import LoopStore
 from hashring.store.own_connections import derive
 from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, eventually, know_their_ranges
+from tests.proxy import Proxy
 from tests.tls import tls_in_front_of
 
 KEYS = [f"key-{number}" for number in range(2000)]
@@ -147,6 +148,59 @@ def test_a_tls_url(redis_server: RedisServer, tmp_path: Path) -> None:
         lives(lambda: redis.Redis.from_url(url))
         with pytest.raises(RedisUnavailable, match=r"certificate.*\(ssl_ca_certs\), and a host"):
             RingNode(redis.Redis.from_url(f"rediss://127.0.0.1:{port}"), "r").start()
+
+
+def start(kind: str, settings: dict[str, Any]) -> None:
+    """Start a node, a node of an event loop, or a member of a group."""
+
+    async def start_in_loop() -> None:
+        await AsyncRingNode(redis.asyncio.Redis(**settings), "r").start()
+
+    if kind == "asyncio":
+        asyncio.run(start_in_loop())
+    elif kind == "group":
+        PartitionGroup(redis.Redis(**settings), "r", 4).start()
+    else:
+        RingNode(redis.Redis(**settings), "r").start()
+
+
+def start_with(kind: str, **settings: Any) -> str:
+    """The text with which that fails."""
+    with pytest.raises(RedisUnavailable) as caught:
+        start(kind, settings)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["node", "asyncio", "group"])
+def test_what_tls_may_have_to_do_with_a_server_that_does_not_answer(
+    redis_server: RedisServer, tmp_path: Path, kind: str
+) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with tls_in_front_of(redis_server.socket, context) as port:
+        text = start_with(kind, host="127.0.0.1", port=port)
+        assert text.endswith("; if the port is one with TLS, give rediss:// in the URL")
+    with RedisServer(port=0) as server:
+        settings = {"host": "127.0.0.1", "port": server.port, "socket_connect_timeout": 0.2}
+        text = start_with(kind, ssl=True, **settings)
+        assert text.endswith("; if the port is one without TLS, give redis:// in the URL")
+    # Nothing listens there.
+    assert "TLS" not in start_with(kind, **settings)
+    assert "TLS" not in start_with(kind, ssl=True, **settings)
+
+
+def test_a_server_that_has_answered_speaks_as_the_client_does(redis_server: RedisServer) -> None:
+    with (
+        Proxy(redis_server.socket) as proxy,
+        closing(RedisStore(redis.Redis.from_url(proxy.url), PATIENCE)) as store,
+    ):
+        assert not store.answered
+        store.call("PING")
+        proxy.refuse()
+        with pytest.raises(RedisUnavailable) as caught:
+            store.call("PING")
+        assert "TLS" not in str(caught.value)
 
 
 # --- Sentinel and Cluster ---------------------------------------------------------------------
