@@ -21,6 +21,7 @@ import valkey
 import valkey.asyncio
 import valkey.sentinel
 from redis.backoff import ConstantBackoff
+from redis.crc import key_slot
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -43,6 +44,8 @@ from hashring.store.interface import Answered, Subscribed
 from hashring.store.loop_store import LoopStore
 from hashring.store.own_connections import derive
 from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import owner
+from hashring.store.ring.key_names import ring_keys
 from tests.conftest import PATIENCE, eventually, know_their_ranges
 from tests.proxy import Proxy
 from tests.tls import tls_in_front_of
@@ -316,6 +319,27 @@ def test_a_subscription_on_a_cluster_answers_when_asked(
     cluster: list[RedisServer], make: Any
 ) -> None:
     answers_when_asked(make(host="127.0.0.1", port=cluster[0].port))
+
+
+@pytest.mark.parametrize("make", CLUSTER_CLIENTS)
+def test_a_slot_of_a_cluster_that_is_moving_is_named(cluster: list[RedisServer], make: Any) -> None:
+    slot = key_slot(b"moving")
+    origin = slot // 5462
+    client = make(host="127.0.0.1", port=cluster[0].port)
+    with (
+        redis.Redis.from_url(cluster[origin].url) as here,
+        redis.Redis.from_url(cluster[origin - 1].url) as there,
+        closing((LoopStore if is_async(client) else RedisStore)(client, PATIENCE)) as store,
+    ):
+        there.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", here.cluster("MYID"))
+        here.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", there.cluster("MYID"))
+        try:
+            with pytest.raises(RedisUnavailable, match="slots are moving: wait"):
+                store.run(owner(ring_keys("moving"), 0))
+        finally:
+            here.execute_command("CLUSTER SETSLOT", slot, "STABLE")
+            there.execute_command("CLUSTER SETSLOT", slot, "STABLE")
+        assert store.run(owner(ring_keys("moving"), 0)) is None
 
 
 @pytest.mark.parametrize("ring", ["accounts", "b", "c", "{team}:accounts"])
