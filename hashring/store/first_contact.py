@@ -12,7 +12,13 @@ from hashring.errors import RedisRefused, RedisUnavailable, StoreError
 from hashring.store.client_errors import translate
 from hashring.store.client_kind import is_cluster
 
-_ENDED: Final = ("reset by peer", "Connection closed by server", "Broken pipe", "EOF occurred")
+_ENDED: Final = (
+    "reset by peer",
+    "Connection closed by server",
+    "Broken pipe",
+    "EOF occurred",
+    "Connection lost",
+)
 """What the client's error says when the server has ended the connection."""
 
 
