@@ -24,8 +24,6 @@ T = TypeVar("T")
 _PATIENCE: Final = 5.0  # seconds that Redis may take to answer
 _SENT: Final = ("Timeout reading", "Error while reading", "Connection closed")
 """How the client's error begins when what was asked may have arrived."""
-_ENDED: Final = ("reset by peer", "Connection closed by server", "Broken pipe", "EOF occurred")
-"""What the client's error says when the server has ended the connection."""
 _REDIRECTIONS: Final = 5  # servers of a cluster that may name another one in turn
 
 
@@ -56,7 +54,6 @@ class Connection:
         self._scoring = settings.scoring
         self._store = _store(url)
         self._given = url
-        self._answered = False
 
     @property
     def shown_url(self) -> str:
@@ -141,21 +138,6 @@ class Connection:
 
     def _ask(self, ask: Callable[[], T]) -> T:
         try:
-            answer = self._ask_again(ask)
-        except RedisUnavailable as error:
-            # What has answered before speaks as the URL says.
-            remedy = "" if self._answered else _tls_remedy(self.url, str(error.__cause__))
-            if not remedy:
-                raise
-            raise RedisUnavailable(f"{error}; {remedy}") from error.__cause__
-        except RedisRefused:
-            self._answered = True
-            raise
-        self._answered = True
-        return answer
-
-    def _ask_again(self, ask: Callable[[], T]) -> T:
-        try:
             return self._ask_cluster(ask)
         except RedisUnavailable:
             # The server that has the ring is gone. Its successor, one of those that the user
@@ -220,32 +202,12 @@ class Connection:
     def _go(self, url: str) -> None:
         self.close()
         self.url = url
-        self._store = _store(url)
+        # The servers of a cluster speak as the one does that named the other.
+        self._store = _store(url, answered=self._store.answered)
 
 
-def _tls_remedy(url: str, failure: str) -> str:
-    """What else to do about a server that never answered, if TLS may be the cause; else empty.
-
-    Neither end says so: a server without TLS takes a handshake for half a command, and waits for
-    the rest; one with TLS takes a command for a broken handshake, and hangs up.
-
-    Args:
-        failure: what the client says.
-    """
-    ended = any(each in failure for each in _ENDED)
-    if not url.startswith("rediss:"):
-        return "if the port is one with TLS, give rediss:// in the URL" if ended else ""
-    if "CERTIFICATE" in failure:
-        return ""
-    unmet = " connecting to " in failure and (ended or "[SSL" in failure)
-    if unmet or failure.startswith("Timeout connecting"):
-        return "if the port is one without TLS, give redis:// in the URL"
-    # The handshake is over for the client by then.
-    return "if the server asks for a certificate, name ssl_certfile and ssl_keyfile" * ended
-
-
-def _store(url: str) -> RedisStore:
-    return RedisStore(client_of(url), _PATIENCE)
+def _store(url: str, *, answered: bool = False) -> RedisStore:
+    return RedisStore(client_of(url), _PATIENCE, answered=answered)
 
 
 @contextmanager

@@ -91,8 +91,12 @@ class FixedMachine(BaseMemberMachine):
         reading = yield read_table(self._keys)
         asked_at = self.sent
         table = self._table(reading)
-        # A newcomer knows of a loss, too, if there was a table when it looked before.
-        lost = reading.table is None and self._saw_table
+        # A newcomer knows of a loss, too, if there was a table when it looked before. A restarted
+        # Redis, or another server in its place, may lack the last writes: then members say what
+        # they hold, as if the table was lost.
+        lost = reading.elsewhere or (reading.table is None and self._saw_table)
+        if reading.elsewhere:
+            table = LeaseTable(self.partitions, token=table.token, ttl=table.ttl)
         self._saw_table |= reading.table is not None
         if lost or (self._was_there and self._me not in table.members):
             table = lease_table.recover(table, self._me, reading.now, self._rules, claims)
@@ -148,7 +152,8 @@ class FixedMachine(BaseMemberMachine):
 
     def _departure(self) -> Flow[bool | None]:
         reading = yield read_table(self._keys)
-        if reading.table is None or self._me not in reading.table.members:
+        if reading.table is None or self._me not in reading.table.members or reading.elsewhere:
+            # An older table is left for the others, who have to see that it is one.
             return True
         after = lease_table.leave(reading.table, self._me, reading.now)
         return (yield write_table(self._keys, reading, after, after.members)) or None

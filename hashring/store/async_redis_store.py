@@ -11,12 +11,13 @@ from typing import Any, Final, TypeVar
 
 from hashring.errors import ReadOnlyReplica
 from hashring.store.asyncio_cancellation import outcome
-from hashring.store.client_errors import is_of_call, translate
+from hashring.store.client_errors import is_of_call
 from hashring.store.command import Command
+from hashring.store.first_contact import FirstContact
 from hashring.store.interface import Notice
 from hashring.store.own_connections import aclose, derive, derive_subscriber, remind, servers_of
 from hashring.store.redis_answers import (
-    failure_of,
+    described,
     is_unknown_script,
     notice_of,
     read_answer,
@@ -32,8 +33,11 @@ _GIVE_UP: Final = 10
 
 
 class _AsyncRedisSubscription:
-    def __init__(self, client: Any, channels: tuple[bytes, ...], patience: float) -> None:
+    def __init__(
+        self, client: Any, channels: tuple[bytes, ...], patience: float, contact: FirstContact
+    ) -> None:
         self._doing = subscribing(channels)
+        self._contact = contact
         self._channels = channels
         self._client = client
         self._patience = patience
@@ -47,7 +51,7 @@ class _AsyncRedisSubscription:
             await self.close()
             if not isinstance(error, Exception):
                 raise
-            raise translate(error, self._doing) from error
+            raise self._contact.failure(error, self._doing) from error
 
     async def _open(self) -> None:
         subscriber = await derive_subscriber(self._client, self._channels[0])
@@ -59,16 +63,19 @@ class _AsyncRedisSubscription:
         """The next notice, or ``None`` when none came within ``timeout`` seconds."""
         try:
             message = self._pubsub.get_message(timeout=timeout)
-            return notice_of(await outcome(message, timeout + self._patience))
+            notice = notice_of(await outcome(message, timeout + self._patience))
         except Exception as error:
-            raise translate(error, self._doing) from error
+            raise self._contact.failure(error, self._doing) from error
+        if notice is not None:
+            self._contact.answered = True
+        return notice
 
     async def ask(self) -> None:
         """Ask whether it stands; ``wait`` then returns :class:`Answered`, among messages."""
         try:
             await outcome(self._pubsub.ping(), self._patience)
         except Exception as error:
-            raise translate(error, self._doing) from error
+            raise self._contact.failure(error, self._doing) from error
 
     async def close(self) -> None:
         await _closed(self._close(), self._patience)
@@ -92,6 +99,7 @@ class AsyncRedisStore:
 
     def __init__(self, client: Any, timeout: float) -> None:
         self._client = derive(client, timeout)
+        self._contact = FirstContact(client)
         self._servers = servers_of(self._client)
         self._patience = _GIVE_UP * timeout
 
@@ -108,10 +116,11 @@ class AsyncRedisStore:
                 await self.close()  # see RedisStore._interrupted
                 raise
             remind(self._client, self._servers)
-            failure = failure_of(error, command)
+            failure = self._contact.failure(error, described(command))
             if isinstance(failure, ReadOnlyReplica):
                 await self.close()  # see RedisStore.run
             raise failure from error
+        self._contact.answered = True
         return read_answer(raw, command)
 
     async def _evaluate(self, command: Command[Any]) -> Any:
@@ -130,7 +139,9 @@ class AsyncRedisStore:
         Raises:
             StoreError: the connection cannot be made.
         """
-        subscription = _AsyncRedisSubscription(self._client, channels, self._patience)
+        subscription = _AsyncRedisSubscription(
+            self._client, channels, self._patience, self._contact
+        )
         await subscription.open()
         return subscription
 

@@ -70,6 +70,9 @@ _CODES: Final[dict[str, tuple[type[StoreError], str]]] = {
 _PHRASES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("must be called with the client already authenticated", PermissionDenied, _NO_PASSWORD),
     ("Authentication required", PermissionDenied, _NO_PASSWORD),
+    # To a command of more than ten words.
+    ("unauthenticated multibulk length", PermissionDenied, _NO_PASSWORD),
+    ("unauthenticated bulk length", PermissionDenied, _NO_PASSWORD),
     ("invalid password", PermissionDenied, _PASSWORD),
     ("invalid username-password", PermissionDenied, _PASSWORD),
     # Inside a script: Redis up to 7.0, then later servers.
@@ -81,6 +84,8 @@ _PHRASES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("SELECT is not allowed in cluster mode", RedisRefused, _DATABASE),
     ("CERTIFICATE_VERIFY_FAILED", RedisUnavailable, _CERTIFICATE),
     ("CERTIFICATE_REQUIRED", RedisUnavailable, _OWN_CERTIFICATE),
+    # A client of a cluster was sent from server to server until it gave up.
+    ("TTL exhausted", RedisUnavailable, _MOVING),
     ("max number of clients reached", RedisUnavailable, "raise maxclients, or use fewer clients"),
 )
 

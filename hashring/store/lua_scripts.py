@@ -15,9 +15,18 @@ _RING: Final = tuple(
     f"ring/_{part}.lua"
     for part in ("head", "entries", "point_index", "neighbours", "orders", "sweep")
 )
-_SHARED: Final = {"ring": _RING, "group": ("group/_head.lua",), "locks": ("locks/_head.lua",)}
-# What people do to a lock is written into the ring's history.
-_SHARED_BY_ONE: Final = {("locks", "take_away"): _RING}
+_SERVER: Final = ("group/_server.lua",)
+_SHARED: Final = {
+    "ring": _RING,
+    "group": (*_SERVER, "group/_head.lua"),
+    "locks": ("locks/_head.lua",),
+}
+_SHARED_BY_ONE: Final = {
+    # What people do to a lock is written into the ring's history.
+    ("locks", "take_away"): _RING,
+    ("lease_challenge", "read"): _SERVER,
+    ("lease_challenge", "write"): _SERVER,
+}
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,8 @@ class Keyspace:
 
     Attributes:
         now: the server's time, in seconds since 1970; set before each use.
-        run: names the run of the server, as ``run_id`` does in Redis.
+        run: names the run of the server and the history of its data, as ``run_id`` and
+            ``master_replid`` do in Redis.
     """
 
     def __init__(self, publish: Callable[[bytes, bytes], int]) -> None:
@@ -337,7 +338,8 @@ class Commands(Keyspace):
         return [b"%d" % part for part in divmod(round(self.now * 1e6), 1_000_000)]
 
     def info(self, section: bytes) -> bytes:
-        return b"# Server\r\nrun_id:%040x\r\n" % self.run
+        name = {b"server": b"run_id", b"replication": b"master_replid"}[section]
+        return b"%s:%040x\r\n" % (name, self.run)
 
 
 def _above(bound: Value, prefix: bytes) -> float:

@@ -117,8 +117,9 @@ class MemoryServer:
         """Go back to a copy: what a failover to a replica that lagged behind does.
 
         Args:
-            same_run: the server's ``run_id`` stays: older keys were put back with ``RESTORE``, or
-                a primary that was cut off during a failover is the primary again.
+            same_run: the server's ``run_id`` and ``master_replid`` stay: older keys were put back
+                with ``RESTORE``, or a primary that was cut off during a failover, and was never a
+                replica, is the primary again.
         """
         with memory_lock:
             self._data.restore(copy, same_run=same_run)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from hashring.errors import GroupFormatError, HashringError, RedisRefused, StoreError
+from hashring.errors import GroupFormatError, HashringError, RedisRefused
 from hashring.store.client_errors import is_of_call, translate
 from hashring.store.command import Command
 from hashring.store.interface import Answered, Message, Notice, Subscribed, Unsubscribed
@@ -60,20 +60,16 @@ def read_answer(raw: Any, command: Command[T]) -> T:
         shown = repr(raw)
         shown = shown if len(shown) <= 80 else shown[:80] + "..."
         raise RedisRefused(
-            f"{_described(command)}: the answer {shown} cannot be understood: "
+            f"{described(command)}: the answer {shown} cannot be understood: "
             f"is this a Redis or Valkey server, with nothing in between that changes answers?"
         ) from error
 
 
-def _described(command: Command[Any]) -> str:
+def described(command: Command[Any]) -> str:
+    """What a command was doing, for the text of an error."""
     key = command.keys[0].decode("utf-8", "replace")
     # A ring's ZSET has the ring's name; for other scripts, their first key in Redis is named.
     return f"{command.script.name} of {'key' if key.startswith('{') else 'ring'} {key!r}"
-
-
-def failure_of(error: Exception, command: Command[Any]) -> StoreError:
-    """The error to raise for the client's, when the command failed."""
-    return translate(error, _described(command))
 
 
 def told_failure(error: Exception, command: Command[Any]) -> HashringError:
@@ -84,6 +80,6 @@ def told_failure(error: Exception, command: Command[Any]) -> HashringError:
     """
     if isinstance(error, HashringError):
         return error
-    failure = failure_of(error, command)
+    failure = translate(error, described(command))
     failure.__cause__ = error
     return failure

@@ -21,12 +21,13 @@ from hashring.monkey_patching import (
     socket_hub,
     threads_are_greenlets,
 )
-from hashring.store.client_errors import is_of_call, translate
+from hashring.store.client_errors import is_of_call
 from hashring.store.command import Command
+from hashring.store.first_contact import FirstContact
 from hashring.store.interface import Notice, Subscription
 from hashring.store.own_connections import close, derive, remind, servers_of
 from hashring.store.redis_answers import (
-    failure_of,
+    described,
     is_unknown_script,
     notice_of,
     read_answer,
@@ -37,29 +38,33 @@ T = TypeVar("T")
 
 
 class _RedisSubscription:
-    def __init__(self, client: Any, channels: tuple[bytes, ...]) -> None:
+    def __init__(self, client: Any, channels: tuple[bytes, ...], contact: FirstContact) -> None:
         self._doing = subscribing(channels)
+        self._contact = contact
         self._pubsub = client.pubsub()
         self._closed = False
         try:
             self._pubsub.subscribe(*channels)
         except Exception as error:
             self.close()
-            raise translate(error, self._doing) from error
+            raise self._contact.failure(error, self._doing) from error
         # For ever: without retries, a connection that is gone is never replaced.
         self._socket: Any = getattr(self._pubsub.connection, "_sock", None)
 
     def wait(self, timeout: float) -> Notice | None:
         try:
-            return notice_of(self._pubsub.get_message(timeout=timeout))
+            notice = notice_of(self._pubsub.get_message(timeout=timeout))
         except Exception as error:
-            raise translate(error, self._doing) from error
+            raise self._contact.failure(error, self._doing) from error
+        if notice is not None:
+            self._contact.answered = True
+        return notice
 
     def ask(self) -> None:
         try:
             self._pubsub.ping()
         except Exception as error:
-            raise translate(error, self._doing) from error
+            raise self._contact.failure(error, self._doing) from error
 
     def end(self) -> None:
         if self._closed:
@@ -117,16 +122,23 @@ class RedisStore:
     Args:
         client: where Redis is; the store makes connections of its own.
         timeout: seconds that Redis may take to answer.
+        answered: whether a server has answered a store of the same settings.
     """
 
-    def __init__(self, client: Any, timeout: float) -> None:
+    def __init__(self, client: Any, timeout: float, *, answered: bool = False) -> None:
         self._given = client
         self._timeout = timeout
+        self._contact = FirstContact(client, answered=answered)
         self._derived: _Derived | None = None
         # With gevent's sockets or locks: each thread's own, and the hub that they were made in.
         self._of_thread = original("_thread", "_local")()
         # Reentrant: a signal handler may stop the node in the middle of its first call.
         self._deriving = threading.RLock()
+
+    @property
+    def answered(self) -> bool:
+        """Whether a server has answered."""
+        return self._contact.answered
 
     @property
     def _known(self) -> _Derived | None:
@@ -173,12 +185,13 @@ class RedisStore:
                 raise
             if (known := self._known) is not None:
                 remind(known.client, known.servers)
-            failure = failure_of(error, command)
+            failure = self._contact.failure(error, described(command))
             if isinstance(failure, ReadOnlyReplica):
                 # The primary has become a replica: what finds the primary (a name,
                 # Sentinel) is asked again only by a new connection.
                 self.close()
             raise failure from error
+        self._contact.answered = True
         return read_answer(raw, command)
 
     def subscribe(self, *channels: bytes) -> Subscription:
@@ -186,8 +199,8 @@ class RedisStore:
         try:
             client = self._client
         except Exception as error:
-            raise translate(error, subscribing(channels)) from error
-        return _RedisSubscription(client, channels)
+            raise self._contact.failure(error, subscribing(channels)) from error
+        return _RedisSubscription(client, channels, self._contact)
 
     def call(self, *arguments: Any) -> Any:
         """A plain Redis command, for tools that look around.
@@ -196,12 +209,14 @@ class RedisStore:
             StoreError: it was not done.
         """
         try:
-            return self._client.execute_command(*arguments)
+            answer = self._client.execute_command(*arguments)
         except BaseException as error:
             if not is_of_call(error):
                 self._interrupted()
                 raise
-            raise translate(error, str(arguments[0])) from error
+            raise self._contact.failure(error, str(arguments[0])) from error
+        self._contact.answered = True
+        return answer
 
     def _interrupted(self) -> None:
         """A call was left in the middle, at whatever line of the client's."""

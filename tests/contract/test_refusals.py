@@ -33,6 +33,8 @@ from hashring.fencing import RedisFence
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import group_keys, read
 from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import owner
+from hashring.store.ring.key_names import ring_keys
 from tests.conftest import eventually, servers
 
 Start = Callable[..., RedisServer]
@@ -191,6 +193,17 @@ def test_a_password_that_is_missing_and_one_that_is_wrong(start: Start) -> None:
         assert text.endswith("; give the password in the URL: redis://user:password@host")
     for text in refusals(PermissionDenied, node, port=server.port, password="wrong"):
         assert text.endswith("; check the user and the password in the URL")
+
+
+def test_a_password_that_is_missing_for_a_long_command(start: Start) -> None:
+    """Servers refuse it before they read it: a node's heartbeat, after a password was set."""
+
+    def read_ring(client: Any) -> None:
+        RedisStore(client, 5).run(owner(ring_keys("ring"), 0))
+
+    server = start("requirepass right")
+    text = refused(PermissionDenied, read_ring, port=server.port, protocol=2)
+    assert text.endswith("; give the password in the URL: redis://user:password@host")
 
 
 def test_a_read_only_replica(start: Start) -> None:

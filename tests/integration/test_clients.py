@@ -21,6 +21,7 @@ import valkey
 import valkey.asyncio
 import valkey.sentinel
 from redis.backoff import ConstantBackoff
+from redis.crc import key_slot
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -43,7 +44,10 @@ from hashring.store.interface import Answered, Subscribed
 from hashring.store.loop_store import LoopStore
 from hashring.store.own_connections import derive
 from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import owner
+from hashring.store.ring.key_names import ring_keys
 from tests.conftest import PATIENCE, eventually, know_their_ranges
+from tests.proxy import Proxy
 from tests.tls import tls_in_front_of
 
 KEYS = [f"key-{number}" for number in range(2000)]
@@ -147,6 +151,59 @@ def test_a_tls_url(redis_server: RedisServer, tmp_path: Path) -> None:
         lives(lambda: redis.Redis.from_url(url))
         with pytest.raises(RedisUnavailable, match=r"certificate.*\(ssl_ca_certs\), and a host"):
             RingNode(redis.Redis.from_url(f"rediss://127.0.0.1:{port}"), "r").start()
+
+
+def start(kind: str, settings: dict[str, Any]) -> None:
+    """Start a node, a node of an event loop, or a member of a group."""
+
+    async def start_in_loop() -> None:
+        await AsyncRingNode(redis.asyncio.Redis(**settings), "r").start()
+
+    if kind == "asyncio":
+        asyncio.run(start_in_loop())
+    elif kind == "group":
+        PartitionGroup(redis.Redis(**settings), "r", 4).start()
+    else:
+        RingNode(redis.Redis(**settings), "r").start()
+
+
+def start_with(kind: str, **settings: Any) -> str:
+    """The text with which that fails."""
+    with pytest.raises(RedisUnavailable) as caught:
+        start(kind, settings)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["node", "asyncio", "group"])
+def test_what_tls_may_have_to_do_with_a_server_that_does_not_answer(
+    redis_server: RedisServer, tmp_path: Path, kind: str
+) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with tls_in_front_of(redis_server.socket, context) as port:
+        text = start_with(kind, host="127.0.0.1", port=port)
+        assert text.endswith("; if the port is one with TLS, give rediss:// in the URL")
+    with RedisServer(port=0) as server:
+        settings = {"host": "127.0.0.1", "port": server.port, "socket_connect_timeout": 0.2}
+        text = start_with(kind, ssl=True, **settings)
+        assert text.endswith("; if the port is one without TLS, give redis:// in the URL")
+    # Nothing listens there.
+    assert "TLS" not in start_with(kind, **settings)
+    assert "TLS" not in start_with(kind, ssl=True, **settings)
+
+
+def test_a_server_that_has_answered_speaks_as_the_client_does(redis_server: RedisServer) -> None:
+    with (
+        Proxy(redis_server.socket) as proxy,
+        closing(RedisStore(redis.Redis.from_url(proxy.url), PATIENCE)) as store,
+    ):
+        assert not store.answered
+        store.call("PING")
+        proxy.refuse()
+        with pytest.raises(RedisUnavailable) as caught:
+            store.call("PING")
+        assert "TLS" not in str(caught.value)
 
 
 # --- Sentinel and Cluster ---------------------------------------------------------------------
@@ -262,6 +319,27 @@ def test_a_subscription_on_a_cluster_answers_when_asked(
     cluster: list[RedisServer], make: Any
 ) -> None:
     answers_when_asked(make(host="127.0.0.1", port=cluster[0].port))
+
+
+@pytest.mark.parametrize("make", CLUSTER_CLIENTS)
+def test_a_slot_of_a_cluster_that_is_moving_is_named(cluster: list[RedisServer], make: Any) -> None:
+    slot = key_slot(b"moving")
+    origin = slot // 5462
+    client = make(host="127.0.0.1", port=cluster[0].port)
+    with (
+        redis.Redis.from_url(cluster[origin].url) as here,
+        redis.Redis.from_url(cluster[origin - 1].url) as there,
+        closing((LoopStore if is_async(client) else RedisStore)(client, PATIENCE)) as store,
+    ):
+        there.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", here.cluster("MYID"))
+        here.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", there.cluster("MYID"))
+        try:
+            with pytest.raises(RedisUnavailable, match="slots are moving: wait"):
+                store.run(owner(ring_keys("moving"), 0))
+        finally:
+            here.execute_command("CLUSTER SETSLOT", slot, "STABLE")
+            there.execute_command("CLUSTER SETSLOT", slot, "STABLE")
+        assert store.run(owner(ring_keys("moving"), 0)) is None
 
 
 @pytest.mark.parametrize("ring", ["accounts", "b", "c", "{team}:accounts"])

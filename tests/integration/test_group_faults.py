@@ -17,11 +17,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from hashring import PartitionGroup
+from hashring import PartitionGroup, lease_challenge
+from hashring.core.groups.lease_table import Rules
 from hashring.core.groups.state import EventKind
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import group_keys, read_decision
-from tests.conftest import eventually
+from hashring.store.lease_challenge.commands import challenge_keys, read_table
+from hashring.store.redis_store import RedisStore
+from tests.conftest import PATIENCE, eventually
 from tests.proxy import Proxy
 
 MEMBER = """
@@ -211,6 +214,103 @@ def test_a_redis_that_forgot_renewals_gives_nobody_what_a_cut_off_member_holds()
             eventually(taken, "b has everything")
         assert both == []
         proxy.heal()
+
+
+def test_two_failovers_in_a_row_give_nobody_what_a_cut_off_member_holds() -> None:
+    """The first server is the primary again, in its old run, and lacks the last renewals."""
+    settings = {"ttl": 4.0, "heartbeat_interval": 0.3, "rebalance_delay": 0.0}
+    leases = group_keys("orders").leases.decode()
+    with (
+        RedisServer(port=0) as first,
+        RedisServer(port=0) as second,
+        Proxy(second.socket) as replication,
+        Proxy(first.socket) as proxy,
+        Redis(port=first.port) as one,
+        Redis(port=second.port) as two,
+        PartitionGroup(Redis.from_url(proxy.url), "orders", 4, member="a", **settings) as a,
+    ):
+        eventually(lambda: len(a.held) == 4, "a has everything")
+        two.replicaof("127.0.0.1", first.port)
+        eventually(lambda: two.exists(leases), "the second has the group")
+        two.replicaof("NO", "ONE")
+        proxy.upstream = second.socket
+        one.replicaof("127.0.0.1", replication.port)
+        proxy.cut()
+        eventually(lambda: one.info("replication")["master_link_status"] == "up", "replicates")
+        replication.black_hole()
+        before = one.zscore(leases, "a")
+        eventually(
+            lambda: two.zscore(leases, "a") > before + 2,
+            "a has renewed for two seconds that the first does not have",
+        )
+        proxy.black_hole()
+        one.replicaof("NO", "ONE")
+        both: list[int] = []
+        with PartitionGroup(one, "orders", 4, member="b", **settings) as b:
+
+            def taken() -> bool:
+                # In this order: what a loses in between is no fault.
+                theirs, own = b.held, a.held
+                both.extend(theirs.keys() & own.keys())
+                return len(theirs) == 4 and not own
+
+            eventually(taken, "b has everything")
+        assert both == []
+        proxy.heal()
+
+
+def test_an_older_table_of_a_lease_challenge_gives_nobody_what_a_cut_off_member_holds() -> None:
+    rules = Rules(ttl=4.0, interval=0.3)
+    keys = challenge_keys("orders")
+    with (
+        RedisServer() as server,
+        Proxy(server.socket) as proxy,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        lease_challenge(Redis.from_url(proxy.url), "orders", 4, member="a", rules=rules) as a,
+    ):
+        store = RedisStore(client, PATIENCE)
+
+        def renewed() -> float:
+            table = store.run(read_table(keys)).table
+            assert table is not None
+            return max(table.members.values())
+
+        eventually(lambda: len(a.held) == 4, "a has everything")
+        before = renewed()
+        client.save()
+        eventually(lambda: renewed() > before + 2, "the snapshot lacks renewals of two seconds")
+        proxy.black_hole()
+        server.kill()
+        server.start()
+        both: list[int] = []
+        with lease_challenge(client, "orders", 4, member="b", rules=rules) as b:
+
+            def taken() -> bool:
+                # In this order: what a loses in between is no fault.
+                theirs, own = b.held, a.held
+                both.extend(theirs.keys() & own.keys())
+                return len(theirs) == 4 and not own
+
+            eventually(taken, "b has everything")
+        assert both == []
+        proxy.heal()
+        store.close()
+
+
+def test_after_a_restart_with_its_table_a_lease_challenge_keeps_what_its_members_hold() -> None:
+    rules = Rules(ttl=20.0, interval=0.3)
+    with (
+        RedisServer(config=["save 3600 1"]) as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        lease_challenge(client, "orders", 4, rules=rules) as a,
+    ):
+        eventually(lambda: len(a.held) == 4, "it has everything")
+        before = dict(a.held)
+        server.restart()
+        table = challenge_keys("orders").table
+        run = client.info("server")["run_id"].encode()
+        eventually(lambda: client.hget(table, "server").startswith(run), "it has renewed")
+        assert a.held == before
 
 
 def test_after_a_restart_from_a_snapshot_members_keep_what_they_hold() -> None:

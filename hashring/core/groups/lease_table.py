@@ -165,8 +165,9 @@ def recover(
 ) -> LeaseTable:
     """A member that finds itself gone from the table brings back what it still holds.
 
-    An empty table means that Redis lost it: nothing is taken until every lease of before has
-    ended. All members have one ``ttl``; see :meth:`LeaseTable.other_ttl`.
+    A table without members means that Redis lost it, or the last writes of it: nothing is taken
+    until every lease of before has ended. All members have one ``ttl``; see
+    :meth:`LeaseTable.other_ttl`. Those of before may have had a longer one.
 
     Args:
         claims: the partitions it holds by its own clock, with their tokens.
@@ -180,7 +181,7 @@ def recover(
         table,
         leases=leases,
         token=max(table.token, *claims.values(), 0),
-        quiet_until=table.quiet_until if table.members else now + rules.ttl,
+        quiet_until=table.quiet_until if table.members else now + max(rules.ttl, table.ttl),
     )
 
 

@@ -11,7 +11,7 @@
 --                                       "until member": who is at work on the next step;
 --                                       decider: "session member": who took the last one;
 --                                       watched: "due n": how many members wait for that due;
---                                       server: the run of Redis that the last step read
+--                                       server: the run of Redis that the last step read; see _server.lua
 --   2  {<group>}:group:members  hash    member -> "session joined JSON of what it reports"
 --   3  {<group>}:group:leases   zset    member -> Redis time at which its lease ends
 --   4  {<group>}:group:views    hash    member -> "session tag", and in lines "tag JSON" the latest
@@ -131,14 +131,6 @@ local function takes(member, seconds, fresh)
   local theirs = fresh and before == 0 and session and last ~= member and ask(last, session)
   claim_for(theirs and last or member, seconds)
   return not theirs
-end
-
--- Which run of which server this is: another one may have lost the last writes of the one before.
--- No decision is safe without it, so joining and deciding fail where an access rule refuses INFO.
-local function server()
-  local info = redis.call('INFO', 'server')
-  local _, last = string.find(info, 'run_id:', 1, true)
-  return last and string.match(info, '^%x+', last + 1) or error('INFO server names no run_id')
 end
 
 local function generation()

@@ -51,19 +51,25 @@ class TableReading:
         now: Redis time.
         tag: names this very table.
         table: ``None`` when there is none yet.
+        run: the run of the Redis server that was read.
+        elsewhere: whether the table was written on another run, which may have written more since.
     """
 
     now: float
     tag: str
     table: LeaseTable | None
+    run: str
+    elsewhere: bool
 
 
 def read_table(keys: ChallengeKeys) -> Command[TableReading]:
     """Read the table."""
 
     def read(raw: Any) -> TableReading:
-        at, tag, text = raw
-        return TableReading(int(at) / 1e6, tag.decode(), load_table(text) if text else None)
+        at, tag, text, written_on, run = raw
+        table = load_table(text) if text else None
+        elsewhere = table is not None and written_on != run
+        return TableReading(int(at) / 1e6, tag.decode(), table, run.decode(), elsewhere)
 
     return Command(script("lease_challenge", "read"), (keys.table,), (), read)
 
@@ -71,12 +77,12 @@ def read_table(keys: ChallengeKeys) -> Command[TableReading]:
 def write_table(
     keys: ChallengeKeys, reading: TableReading, table: LeaseTable, concerned: Iterable[str]
 ) -> Command[bool]:
-    """Write the table; false when another was written since the reading.
+    """Write the table; false when another was written since the reading, or Redis is another.
 
     Args:
         concerned: the members whose leases change; the message names them.
     """
-    arguments = (reading.tag, dump_table(table), "\n".join(concerned))
+    arguments = (reading.tag, dump_table(table), "\n".join(concerned), reading.run)
     return Command(script("lease_challenge", "write"), (keys.table, keys.told), arguments, bool)
 
 

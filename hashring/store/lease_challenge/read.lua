@@ -1,8 +1,15 @@
 -- The table of a fixed lease challenge. Writes nothing. See commands.py.
 --
--- KEYS  1 {<group>}:challenge:table   hash  tag: microseconds of the last write; table: JSON
--- Returns {now, tag, table}. Time is this server's.
+-- KEYS  1 {<group>}:challenge:table   hash  tag: microseconds of the last write; table: JSON;
+--                                           server: the run of Redis that it was written on, see
+--                                           group/_server.lua
+-- Returns {now, tag, table, run of Redis that it was written on, run of Redis}. Time is this server's.
 
 local time = redis.call('TIME')
 local at = string.format('%d%06d', tonumber(time[1]), tonumber(time[2]))
-return {at, redis.call('HGET', KEYS[1], 'tag') or '', redis.call('HGET', KEYS[1], 'table') or ''}
+local found = {at}
+for i, field in ipairs({'tag', 'table', 'server'}) do
+  found[i + 1] = redis.call('HGET', KEYS[1], field) or ''
+end
+found[5] = server()
+return found
