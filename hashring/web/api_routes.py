@@ -31,8 +31,9 @@ from hashring.web.request_parameters import (
 from hashring.web.ring_actions import PlannedRingAction
 from hashring.web.ring_view import RingView
 from hashring.web.server_sent_events import Streams, changes_after, live_changes
-from hashring.web.service import MOST, Service
+from hashring.web.service import Service
 from hashring.web.users import current_client
+from hashring.web.watch_list import MOST
 from hashring.web.watchers import EVENTS, GroupWatcher, RingWatcher
 
 T = TypeVar("T")

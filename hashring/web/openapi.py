@@ -18,7 +18,7 @@ from hashring.web.request_parameters import (
     MOST_PARTITIONS,
     MOST_REPLICAS,
 )
-from hashring.web.service import MOST
+from hashring.web.watch_list import MOST
 from hashring.web.watchers import EVENTS
 
 _TYPES: Final = (

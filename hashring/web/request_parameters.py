@@ -22,7 +22,8 @@ from hashring.errors import (
 from hashring.web.group_view import GroupView
 from hashring.web.page_templates import shown
 from hashring.web.ring_view import RingView
-from hashring.web.service import NotWatched, Service
+from hashring.web.service import Service
+from hashring.web.watch_list import NotWatched
 from hashring.web.watchers import GroupWatcher, RingWatcher
 
 MAX_BODY: Final = 1 << 20

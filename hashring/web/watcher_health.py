@@ -8,7 +8,8 @@ from typing import Any, Final
 from hashring.core.readable import counted
 from hashring.errors import PermissionDenied
 from hashring.health import Health, Reason, State, unreadable, worst, worst_first
-from hashring.web.service import MOST, Service
+from hashring.web.service import Service
+from hashring.web.watch_list import MOST
 from hashring.web.watchers import Watcher
 
 _UNREADABLE: Final = Health.of(

@@ -12,8 +12,7 @@ from werkzeug.test import Client, TestResponse
 
 from hashring.store.discovery import Found
 from hashring.store.ring.commands import Scoring
-from hashring.web import Access, Service, create_app, watchers
-from hashring.web import service as service_module
+from hashring.web import Access, Service, create_app, watch_list, watchers
 from hashring.web.several_servers import Site, create_sites
 from tests.conftest import eventually
 from tests.web.conftest import Visitor, put
@@ -48,7 +47,7 @@ def found(client: Redis, ring: str, *, nodes: int = 0) -> None:
 @pytest.fixture
 def three_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that watches three rings and groups, and looks for them often."""
-    monkeypatch.setattr(service_module, "MOST", 3)
+    monkeypatch.setattr(watch_list, "MOST", 3)
     monkeypatch.setattr(watchers, "_SCAN_INTERVAL", 0.1)
 
 
@@ -160,7 +159,7 @@ def test_a_stopped_ring_makes_way_for_one_that_is_asked_for(
 def test_many_groups_leave_place_for_rings() -> None:
     groups = {Found("group", f"g{number}") for number in range(4)}
     rings = {Found("ring", "r0"), Found("ring", "r1")}
-    order = [name for _, name in service_module._in_turn(groups | rings)]
+    order = [name for _, name in watch_list._in_turn(groups | rings)]
     assert order == ["r0", "g0", "r1", "g1", "g2", "g3"]
 
 

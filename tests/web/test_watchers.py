@@ -13,8 +13,7 @@ from redis import Redis
 
 from hashring import PartitionGroup, RingNode
 from hashring.errors import RedisUnavailable
-from hashring.web import service as service_module
-from hashring.web import watchers
+from hashring.web import watch_list, watchers
 from hashring.web.group_page import GroupPage
 from hashring.web.page_templates import Templates
 from hashring.web.page_updates import LivePages
@@ -210,7 +209,7 @@ def test_a_ring_that_was_stopped_is_forgotten_after_a_time_until_a_node_joins_ag
 def test_of_many_rings_those_that_nobody_follows_are_looked_at_less_often(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "LOOKS", 0.01)
+    monkeypatch.setattr(watch_list, "LOOKS", 0.01)
     for name in ("followed", "other"):
         put(redis, "a", 0, ring=name)
         redis.set(f"{{{name}}}:epoch", "1 ab")

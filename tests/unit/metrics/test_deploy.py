@@ -25,8 +25,8 @@ from hashring.health import State
 from hashring.metrics.metric_families import FLEET_METRICS, PROCESS_METRICS, Spec
 from hashring.node.states import NodeState
 from hashring.web.server_sent_events import MOST_STREAMS
-from hashring.web.service import MOST
 from hashring.web.waitress_server import CONNECTIONS, OTHER_FILES, REQUESTS
+from hashring.web.watch_list import MOST
 from tests.conftest import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -302,6 +302,9 @@ class AsBefore(DecisionRule):
             self._settled = weights if quiet else None
         elif after.phase is Phase.REBALANCING:
             self._settled = None
+        elif not quiet and any(event.kind is EventKind.GRANTED for event in decision.events):
+            # A member that goes hands on what it has, and may be back before that is over.
+            self._settled = None
 
     def touched(self, world: GroupWorld, lost: bool) -> None:
         self._settled = None

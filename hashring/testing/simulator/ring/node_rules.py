@@ -50,8 +50,8 @@ ring's names by hand, a point of an older session may stay for one ttl more, for
 another process, no heartbeat of its session has an effect, however late it comes, unless Redis lost
 data.
 
-**Left.** Once Redis has executed that a node leaves, it has none of its points there that the node
-knew of, those included that it was about to give up; and no other, unless Redis lost data.
+**Departures.** Once Redis has executed that a node leaves, it has none of its points there that the
+node knew of, those included that it was about to give up; and no other, unless Redis lost data.
 
 **Stays.** A named node that stopped to come back, and is back within one ttl, has the replicas that
 it had, and nobody is told of anything. That holds whatever other processes of the name did
@@ -685,8 +685,8 @@ class Ended(RingRule):
                 self._ended.add(before)
 
 
-class Left(RingRule):
-    name = "left"
+class Departures(RingRule):
+    name = "departures"
 
     def __init__(self) -> None:
         self._placed: dict[str, set[bytes]] = {}
