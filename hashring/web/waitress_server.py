@@ -287,8 +287,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         while self._busy() and time.monotonic() < deadline:
             self.pull_trigger()
             time.sleep(0.01)
-        self._ending.set()
-        self.pull_trigger()
+        # In the loop's thread: it closes what wakes it once it sees that it is to end.
+        self.trigger.pull_trigger(self._ending.set)
         self._loop.join()
         for threads in (self.task_dispatcher, self._health):
             threads.shutdown(timeout=max(0.1, deadline - time.monotonic()))

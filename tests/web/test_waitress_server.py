@@ -270,6 +270,22 @@ def test_once_stopped_python_switches_threads_as_before() -> None:
     assert sys.getswitchinterval() == before
 
 
+class Noticed(threading.Event):
+    """What is set is seen at once by all that look, before whoever set it goes on."""
+
+    def set(self) -> None:
+        super().set()
+        others = [each for each in threading.enumerate() if each.name == "hashring-serve"]
+        for other in others:
+            if other is not threading.current_thread():
+                other.join()
+
+
+def test_a_loop_that_ends_as_soon_as_it_may_is_stopped_like_any_other() -> None:
+    with small_server(hello) as server:
+        server._ending = Noticed()
+
+
 # --- what all connections hold together -----------------------------------------------------------
 
 
