@@ -73,3 +73,31 @@ def test_the_commands_of_the_guide_to_files_of_keys_run(tmp_path, monkeypatch):
             assert done.exit_code == 0, f"{line}: {done.output}"
     assert len(pandas.read_parquet("owned")) == 100
     assert (tmp_path / "owned" / "owner=worker-3").is_dir()
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_tutorial_on_flights_prints_what_its_page_shows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([sys.executable, TUTORIALS / "flights.py"], check=True)
+    printed = {}
+    for line in console_lines(ROOT / "docs" / "tutorials" / "flights.rst"):
+        # The session's Java stands in another directory.
+        words = [
+            str(tmp_path / word) if word in ("flights.csv", "owned") else word
+            for word in words_of(line)
+        ]
+        done = CliRunner().invoke(main, words, catch_exceptions=False)
+        assert done.exit_code == 0, f"{line}: {done.output}"
+        printed[words[1]] = done.stdout
+    assert list(printed) == ["load", "plan", "assign", "reassign"]
+    for job in ("load", "plan", "reassign"):
+        assert printed[job] == (TUTORIALS / f"flights-{job}.txt").read_text()
+    page = " ".join((ROOT / "docs" / "tutorials" / "flights.rst").read_text().split())
+    facts = dict(re.findall(r"(\S[^\n]*?)  ([\d.,]+%?)$", "\n".join(printed.values()), re.M))
+    hottest = facts["hottest key's part of a node's mean load"]
+    assert f"{facts['rows']} flights left New York" in page
+    assert f"the hottest has {hottest} of a node's mean work" in page
+    assert f"{facts['unusable weights']} flights have ``NA``" in page
+    assert f"{facts['files read']} of {facts['cells']} directories were read and written" in page
+    least = facts["least that must move to get these loads"]
+    assert facts["part of the weight that moves"] == least
