@@ -10,6 +10,7 @@ from hashring.errors import RedisUnavailable
 from hashring.metrics import FleetCollector
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
+from hashring.web.redis_requests import RedisRequests
 from hashring.web.watch_list import Listener, WatchList
 from hashring.web.watchers import (
     Failure,
@@ -55,6 +56,7 @@ class Service:
         forget_after: float = FORGOTTEN,
     ) -> None:
         self._store = RedisStore(redis, _PATIENCE)
+        self._requests = RedisRequests(self._store)
         self.metrics = FleetCollector()
         self._watched = WatchList(
             self._store,
@@ -103,14 +105,14 @@ class Service:
     # --- what is watched ----------------------------------------------------------------------
 
     @property
-    def store(self) -> RedisStore:
+    def store(self) -> RedisRequests:
         """Redis itself, for what nobody watches: the lock of one key, actions.
 
         Raises:
             RedisUnavailable: see :meth:`check_responds`.
         """
         self.check_responds()
-        return self._store
+        return self._requests
 
     def check_responds(self) -> None:
         """Refuse to ask a Redis that does not respond.

@@ -17,6 +17,7 @@ from hashring.store.group.commands import group_keys, read
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import FORGET, Scoring, snapshot
 from hashring.store.ring.key_names import ring_keys
+from hashring.web.redis_requests import RedisRequests
 from hashring.web.watchers import INTERVAL, GroupWatcher, RingWatcher, Watcher
 
 log = logging.getLogger("hashring.web")
@@ -76,7 +77,7 @@ class WatchList:
         self,
         store: RedisStore,
         *,
-        responding: Callable[[], RedisStore],
+        responding: Callable[[], RedisRequests],
         wanted: Iterable[str],
         scoring: Scoring | None,
         forget_after: float,
