@@ -64,7 +64,7 @@ def test_a_table_is_drawn_with_its_meanings_and_transitions() -> None:
 
 
 TABLES: list[tuple[ModuleType, StateTable[Any, Any], type[Enum]]] = [
-    (base_member_machine, base_member_machine.LIFE, base_member_machine.Stage),
+    (base_member_machine, base_member_machine.MEMBER_LIFE, base_member_machine.Stage),
     (group_decider, group_decider.DECIDER_LIFE, group_decider.DeciderStage),
     (next_state, PHASES, Phase),
 ]
@@ -86,7 +86,7 @@ def test_a_modules_text_shows_its_table(
     assert table.as_text() in (module.__doc__ or "")
 
 
-@pytest.mark.parametrize("table", [base_member_machine.LIFE, PHASES])
+@pytest.mark.parametrize("table", [base_member_machine.MEMBER_LIFE, PHASES])
 def test_the_page_about_groups_shows_its_tables(table: StateTable[Any, Any]) -> None:
     page = re.sub(r"^ +", "", PAGE.read_text(), flags=re.MULTILINE)
     assert table.as_text() in page
@@ -96,7 +96,9 @@ SEEDS = (40, 178, 4, 30, 135, 180, 69, 370)
 """Histories that went every way when they were chosen; they only save time."""
 
 
-@pytest.mark.parametrize("table", [base_member_machine.LIFE, group_decider.DECIDER_LIFE, PHASES])
+@pytest.mark.parametrize(
+    "table", [base_member_machine.MEMBER_LIFE, group_decider.DECIDER_LIFE, PHASES]
+)
 def test_histories_of_faults_go_every_way_that_a_table_has(
     table: StateTable[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

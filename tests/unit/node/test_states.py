@@ -64,7 +64,7 @@ def places(attribute: str, package: Any) -> list[str]:
 # --- nodes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("table", [states.LIFE, states.SIGHT, states.CLAIM])
+@pytest.mark.parametrize("table", [states.NODE_LIFE, states.SIGHT, states.CLAIM])
 def test_the_text_shows_the_tables(table: StateTable[Any, Any]) -> None:
     assert table.as_text() in (states.__doc__ or "")
     assert table.as_text() in NODES_PAGE.read_text("utf-8")
@@ -94,7 +94,7 @@ def test_every_way_of_a_node_is_gone(gone: Callable[[StateTable[Any, Any]], Ways
     # What the histories leave to users: they stop at any time, and start what never stopped.
     by_users: Ways = {(state, NodeEvent.STOP) for state in (_S.NEW, _S.FENCED, _S.LEAVING)}
     by_users |= {(state, NodeEvent.START) for state in NodeState if state is not NodeState.NEW}
-    tables = (states.LIFE, states.SIGHT, states.CLAIM)
+    tables = (states.NODE_LIFE, states.SIGHT, states.CLAIM)
     every = {(state, event) for table in tables for state, event, _ in table}
     makes = (random_history, _drained, _of_own_ranges)
     for seed, make in product((*SEEDS, *range(HISTORIES)), makes):
@@ -114,7 +114,7 @@ def _of_own_ranges(seed: int) -> NodeHistory:
 
 def test_a_way_that_the_table_does_not_have_is_a_fault() -> None:
     with pytest.raises(LookupError, match="'ttl over' cannot happen while 'leaving'"):
-        states.LIFE.after(NodeState.LEAVING, NodeEvent.RAN_OUT)
+        states.NODE_LIFE.after(NodeState.LEAVING, NodeEvent.RAN_OUT)
 
 
 # --- keys under locks ---------------------------------------------------------------------------
@@ -122,8 +122,8 @@ def test_a_way_that_the_table_does_not_have_is_a_fault() -> None:
 
 def test_the_texts_show_the_life_of_a_key() -> None:
     page = re.sub(r"^ +", "", LOCKS_PAGE.read_text("utf-8"), flags=re.MULTILINE)
-    assert key_states.LIFE.as_text() in (key_states.__doc__ or "")
-    assert key_states.LIFE.as_text() in page
+    assert key_states.KEY_LIFE.as_text() in (key_states.__doc__ or "")
+    assert key_states.KEY_LIFE.as_text() in page
 
 
 def test_nothing_but_the_table_moves_a_key() -> None:
@@ -153,9 +153,9 @@ def test_every_way_of_a_key_is_gone(gone: Callable[[StateTable[Any, Any]], Ways]
         test_locks.test_a_node_that_drains_hands_over_what_it_kept_for_another(
             World("a", "b"), wanted, leased
         )
-    every = {(state, event) for state, event, _ in key_states.LIFE}
+    every = {(state, event) for state, event, _ in key_states.KEY_LIFE}
     for seed in range(HISTORIES):
-        if gone(key_states.LIFE) == every:
+        if gone(key_states.KEY_LIFE) == every:
             break
         test_lock_histories.History(seed).play()
-    assert every == gone(key_states.LIFE)
+    assert every == gone(key_states.KEY_LIFE)
