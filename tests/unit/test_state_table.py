@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+import hashring
+import hashring.core
 from hashring.core.groups import next_state
 from hashring.core.groups.state import PHASES, Phase
 from hashring.core.state_table import StateTable
 from hashring.protocol import base_member_machine, group_decider
 from hashring.testing.simulator import GroupSimulator, random_group_history
 from tests.conftest import ROOT
+from tests.unit.state_assignments import places_that_pass, places_that_set
 
 PAGE = ROOT / "docs" / "explanation" / "groups.rst"
 
@@ -90,6 +93,31 @@ def test_a_modules_text_shows_its_table(
 def test_the_page_about_groups_shows_its_tables(table: StateTable[Any, Any]) -> None:
     page = re.sub(r"^ +", "", PAGE.read_text(), flags=re.MULTILINE)
     assert table.as_text() in page
+
+
+def test_nothing_but_its_table_moves_a_member_or_a_decider() -> None:
+    assert places_that_set("stage", hashring) == [
+        "base_member_machine.py:__init__",
+        "base_member_machine.py:_turn",
+        "group_decider.py:__init__",
+        "group_decider.py:_turn",
+    ]
+
+
+def test_nothing_but_its_table_moves_a_group() -> None:
+    # A step begins with the phase of the state that it changes.
+    assert places_that_set("phase", hashring.core) == [
+        "next_state.py:__init__",
+        "next_state.py:_turn",
+    ]
+    # What is built anew has the phase of the table, or of what it was read from.
+    assert places_that_pass("phase", hashring.core) == [
+        "json_codec.py:load_state",
+        "next_state.py:resize",
+        "next_state.py:migrate",
+        "next_state.py:_outcome",
+        "view_changes.py:changed_view",
+    ]
 
 
 SEEDS = (40, 178, 4, 30, 135, 180, 69, 370)

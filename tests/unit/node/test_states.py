@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +20,7 @@ from hashring.testing.simulator.ring.history import NodeHistory
 from tests.conftest import ROOT
 from tests.unit.node import test_lock_histories, test_locks, test_node_machine, test_own_ranges
 from tests.unit.node.bookworld import World
+from tests.unit.state_assignments import places_that_set
 
 HISTORIES = 250
 SEEDS = (197, 124, 120, 74, 63, 62, 15, 11, 8, 4, 1)
@@ -46,21 +45,6 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> Callable[[StateTable[Any, Any]], Wa
     return lambda table: found.get(id(table), set())
 
 
-def places(attribute: str, package: Any) -> list[str]:
-    """Where something is set to a state."""
-    return [
-        f"{path.name}:{function.name}"
-        for path in sorted(Path(package.__path__[0]).glob("*.py"))
-        for function in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        for part in (target.elts if isinstance(target, ast.Tuple) else [target])
-        if isinstance(part, ast.Attribute) and part.attr == attribute
-    ]
-
-
 # --- nodes --------------------------------------------------------------------------------------
 
 
@@ -80,7 +64,8 @@ def test_the_text_shows_the_tables(table: StateTable[Any, Any]) -> None:
     ],
 )
 def test_nothing_but_the_tables_moves_a_node(attribute: str, where: list[str]) -> None:
-    found = [place for place in places(attribute, hashring.node) if "node_log.py" not in place]
+    places = places_that_set(attribute, hashring.node)
+    found = [place for place in places if "node_log.py" not in place]
     assert found == [f"node_machine.py:{name}" for name in where]
 
 
@@ -127,7 +112,7 @@ def test_the_texts_show_the_life_of_a_key() -> None:
 
 
 def test_nothing_but_the_table_moves_a_key() -> None:
-    assert places("state", hashring.protocol.locks) == [
+    assert places_that_set("state", hashring.protocol.locks) == [
         "key_states.py:__init__",
         "key_states.py:_enter",
     ]
