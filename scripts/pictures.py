@@ -302,7 +302,7 @@ ABOUT = {
     "node": "RingNode",
     "groups": "PartitionGroup",
     "fencing": "refuse stale tokens",
-    "running": "threads, greenlets, asyncio",
+    "running": "the loop, in threads and greenlets",
     "protocol": "machines: what to do next",
     "store": "Lua scripts, commands",
     "ring_files": "ring files",
