@@ -31,9 +31,8 @@ from hashring.monkey_patching import native_mutex
 from hashring.store.asyncio_cancellation import over
 from hashring.store.client_errors import is_of_call, translate
 from hashring.store.client_kind import is_async
+from hashring.store.command import Argument
 from hashring.store.lua_scripts import script
-
-Word = bytes | str | int | float
 
 
 def _checked(token: int) -> int:
@@ -101,7 +100,7 @@ class RedisFence:
         self,
         resource: str | bytes,
         token: int,
-        *commands: Sequence[Word],
+        *commands: Sequence[Argument],
         keys: Iterable[str | bytes] | None = None,
     ) -> list[Any]:
         """Run the commands, all or none, and return what they answered.
@@ -142,7 +141,7 @@ class AsyncRedisFence:
         self,
         resource: str | bytes,
         token: int,
-        *commands: Sequence[Word],
+        *commands: Sequence[Argument],
         keys: Iterable[str | bytes] | None = None,
     ) -> list[Any]:
         """Run the commands, all or none, as :meth:`RedisFence.write`.
@@ -183,14 +182,14 @@ def _checked_forget_after(seconds: int | None) -> int:
 def _arguments(
     resource: str | bytes,
     token: int,
-    commands: Sequence[Sequence[Word]],
+    commands: Sequence[Sequence[Argument]],
     keys: Iterable[str | bytes] | None,
     forget_after: int,
-) -> tuple[Word, ...]:
+) -> tuple[Argument, ...]:
     for command in commands:
         if isinstance(command, bytes | str) or not isinstance(command, Sequence) or not command:
             raise ConfigError("command", command, "give a sequence of words: ['SET', 'k', 'v']")
-    named: Iterable[Word] = (c[1] for c in commands if len(c) > 1)
+    named: Iterable[Argument] = (c[1] for c in commands if len(c) > 1)
     touched = list(named if keys is None else keys)
     newest = key_bytes(resource) + b":fence"
     words = [word for command in commands for word in (len(command), *command)]

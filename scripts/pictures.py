@@ -302,10 +302,10 @@ ABOUT = {
     "node": "RingNode",
     "groups": "PartitionGroup",
     "fencing": "refuse stale tokens",
-    "running": "threads, greenlets, asyncio",
+    "running": "the loop, in threads and greenlets",
     "protocol": "machines: what to do next",
     "store": "Lua scripts, commands",
-    "files": "ring files",
+    "ring_files": "ring files",
     "atomic_writes": "files, whole or not at all",
     "monkey_patching": "threads and locks below gevent",
     "core": "ring, hashing, assignors",
@@ -313,18 +313,21 @@ ABOUT = {
 }
 
 
-def rooms() -> str:
-    """The layers of pyproject.toml, the highest on top; each imports only what is below."""
+def layers() -> list[list[str]]:
+    """The rooms of each layer of pyproject.toml, the highest first."""
     source = (ROOT / "pyproject.toml").read_text()
     contract = source[source.index('id = "layers"') :]
     listed = contract[contract.index("layers = [") : contract.index("\n]")]
-    layers = [re.findall(r"\w+", found) for found in re.findall(r'"([^"]+)"', listed)]
+    return [re.findall(r"\w+", found) for found in re.findall(r'"([^"]+)"', listed)]
+
+
+def rooms() -> str:
+    """The layers, the highest on top; each imports only what is below."""
     parts, y = [], 16
-    for layer in layers:
+    for layer in layers():
         width = (600 - 12 * (len(layer) - 1)) / len(layer)
         for number, name in enumerate(layer):
             pure = name in ("core", "errors", "protocol")
-            about = ABOUT.get(name, "")
             parts.append(
                 box(
                     20 + number * (width + 12),
@@ -332,7 +335,7 @@ def rooms() -> str:
                     width,
                     46,
                     name,
-                    about,
+                    ABOUT[name],
                     colour=GREEN if pure else BLUE,
                 )
             )

@@ -109,7 +109,7 @@ def _check_new(settings: Settings, connection: Connection) -> None:
 
 
 @dataclass(frozen=True)
-class Step:
+class DemoStep:
     """One step of the story.
 
     Attributes:
@@ -155,7 +155,7 @@ def _examples(own: frozenset[int], keys: list[str]) -> list[str]:
 # --- the story --------------------------------------------------------------------------------
 
 
-def _play(connection: Connection, keys: list[str]) -> Iterator[Step]:
+def _play(connection: Connection, keys: list[str]) -> Iterator[DemoStep]:
     with _stage(connection, keys) as stage:
         for name in NAMES:
             yield stage.join(name)
@@ -193,7 +193,7 @@ class _Stage:
 
     # --- what happens ---
 
-    def join(self, name: str, what: str = "join", had: frozenset[int] | None = None) -> Step:
+    def join(self, name: str, what: str = "join", had: frozenset[int] | None = None) -> DemoStep:
         before = dict(self.owned)
         actor = self._start(name)
         self._until(lambda: actor.reports > 0 and self._settled(), f"{name} joined")
@@ -204,7 +204,7 @@ class _Stage:
             remark = f"it got {same:,} of the {len(had):,} keys back that it had before"
         return self._step(what, name, actor.started, before, remark)
 
-    def kill(self, name: str) -> Step:
+    def kill(self, name: str) -> DemoStep:
         before = dict(self.owned)
         actor = self.actors[name]
         since = time.monotonic()
@@ -213,7 +213,7 @@ class _Stage:
         self._until(self._settled, f"{name} was killed")
         return self._step("kill", name, since, before, _orphans(len(lost)))
 
-    def pause(self, name: str) -> Step:
+    def pause(self, name: str) -> DemoStep:
         before = dict(self.owned)
         actor = self.actors[name]
         since = time.monotonic()
@@ -222,7 +222,7 @@ class _Stage:
         self._until(self._settled, f"{name} was paused")
         return self._step("pause", name, since, before, _orphans(len(lost)))
 
-    def wake(self, name: str) -> Step:
+    def wake(self, name: str) -> DemoStep:
         before = dict(self.owned)
         actor = self.actors[name]
         fences = actor.fences
@@ -236,7 +236,7 @@ class _Stage:
         remark = "it had missed its deadline, so on waking it owned nothing until it was back"
         return self._step("wake", name, since, before, remark)
 
-    def leave(self, name: str) -> Step:
+    def leave(self, name: str) -> DemoStep:
         before = dict(self.owned)
         actor = self.actors[name]
         actor.leaving = True
@@ -255,9 +255,9 @@ class _Stage:
         since: float,
         before: dict[str, frozenset[int]],
         remark: str = "",
-    ) -> Step:
+    ) -> DemoStep:
         last = max(actor.at for actor in self.actors.values() if actor.present)
-        return Step(what, name, max(0.0, last - since), dict(self.owned), before, remark)
+        return DemoStep(what, name, max(0.0, last - since), dict(self.owned), before, remark)
 
     def _settled(self) -> bool:
         """Whether every key has exactly one owner."""
@@ -394,7 +394,7 @@ def _opening(settings: Settings, connection: Connection, keys: list[str]) -> Ite
     yield f"to watch it from another terminal: {printable(shlex.join(watch))}"
 
 
-def _step_lines(step: Step, keys: list[str]) -> Iterator[str]:
+def _step_lines(step: DemoStep, keys: list[str]) -> Iterator[str]:
     yield ""
     title = click.style(_TITLES[step.what].format(node=step.node), bold=True)
     took = click.style(_exact(step.seconds), fg="green")
@@ -414,7 +414,7 @@ def _step_lines(step: Step, keys: list[str]) -> Iterator[str]:
         yield f"  ({step.remark})"
 
 
-def _closing(steps: list[Step]) -> Iterator[str]:
+def _closing(steps: list[DemoStep]) -> Iterator[str]:
     yield ""
     yield click.style("how long until every key had exactly one owner again", bold=True)
     for step in steps:

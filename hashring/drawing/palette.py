@@ -27,6 +27,16 @@ STATE_COLORS: Final = {
 }
 """Bad, late, well: the colours of states on the service's pages, which no node has."""
 
+SIGN_COLORS: Final = {
+    "bad": "#dc2626",
+    "late": "#d97706",
+    "well": "#1a7f43",
+    "busy": "#2563eb",
+    "shy": "#6b7280",
+}
+"""The colours of signs whose ground may be light or dark, as that of a browser's tab. Each has a
+contrast of 3:1 or more to both."""
+
 COLORS_CSS: Final = (
     ":root{"
     + "".join(f"--hr-c{i}:{color};" for i, color in enumerate(PALETTE))

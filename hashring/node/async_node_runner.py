@@ -15,7 +15,7 @@ from hashring.node.node_machine import NodeMachine
 from hashring.node.on_change_calls import RangeChanges
 from hashring.node.settings import OnChange
 from hashring.node.states import RENEWING, NodeState
-from hashring.protocol.locks.lock_book import Asked
+from hashring.protocol.locks.lock_book import AskedKey
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
 from hashring.protocol.silent_subscription import Silence, Silent
 from hashring.running.callback_turns import TaskTurn, TaskTurns
@@ -60,7 +60,7 @@ class AsyncRunner:
         store: AsyncStore,
         *,
         publish: Callable[[], tuple[Range, ...]],
-        take: Callable[[list[Asked]], Awaitable[None]],
+        take: Callable[[list[AskedKey]], Awaitable[None]],
         ranges: tuple[Range, ...],
         on_change: OnChange | None,
         turns: TaskTurns,
@@ -79,7 +79,7 @@ class AsyncRunner:
         self._callback: asyncio.Task[None] | None = None
         self._changes = RangeChanges(ranges)
         self._words: asyncio.Queue[bool] = asyncio.Queue()
-        self._wanted: dict[bytes, Asked] = {}
+        self._wanted: dict[bytes, AskedKey] = {}
         self._taker: asyncio.Task[None] | None = None
         self._taker_due = False
         self.settled = asyncio.Event()
@@ -123,7 +123,7 @@ class AsyncRunner:
             self._published.clear()
             await self._published.wait()
 
-    def take_soon(self, wanted: Asked) -> None:
+    def take_soon(self, wanted: AskedKey) -> None:
         """Take a lock at the next turn of the event loop, together with others.
 
         Any thread may call it.

@@ -19,7 +19,7 @@ from hashring.node.lock_flows import Asking
 from hashring.node.states import AT_WORK
 from hashring.protocol.flow import Pause, UserFlow, run_flow_async
 from hashring.protocol.locks.lease import Lease
-from hashring.protocol.locks.lock_book import Asked, Verdict
+from hashring.protocol.locks.lock_book import AskedKey, Verdict
 from hashring.running.callback_turns import TaskTurns
 from hashring.store.async_memory_store import async_store
 from hashring.store.command import Command
@@ -272,7 +272,7 @@ class AsyncRingNode(Node):
         self._publish(lease)
         return self._view.ranges
 
-    async def _take(self, wanted: list[Asked]) -> None:
+    async def _take(self, wanted: list[AskedKey]) -> None:
         asking = self._locks()
         await self._run_flow(asking, asking.take(wanted))
         # What moved away meanwhile is let go.

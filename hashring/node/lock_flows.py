@@ -16,7 +16,7 @@ from hashring.node.node_machine import NodeMachine
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol.flow import Flow, Pause, UserFlow
 from hashring.protocol.locks.lease import Lease
-from hashring.protocol.locks.lock_book import Asked, Verdict
+from hashring.protocol.locks.lock_book import AskedKey, Verdict
 from hashring.running.loop_log import LoopLog
 from hashring.store.locks.commands import LOCKS_A_CALL, MAX_LOCKED_KEY_BYTES, check_locked_key
 
@@ -52,7 +52,7 @@ class Asking:
 
     # --- asking -------------------------------------------------------------------------------
 
-    def ask(self, data: bytes) -> tuple[Verdict, Asked]:
+    def ask(self, data: bytes) -> tuple[Verdict, AskedKey]:
         """What the book says of a key; a node that is not running holds nothing.
 
         Raises:
@@ -67,14 +67,14 @@ class Asking:
         self.stir()
         return verdict, (data, point, 0)
 
-    def ask_many(self, asked: Iterable[Asked]) -> tuple[list[Asked], list[Asked]]:
+    def ask_many(self, asked: Iterable[AskedKey]) -> tuple[list[AskedKey], list[AskedKey]]:
         """Those of the keys that may be worked on now, and those whose locks may be taken."""
         bounds, until, _ = self.window()
         found = self.book.ask_many(asked, bounds, until, self.clock())
         self.stir()
         return found
 
-    def ask_again(self, asked: Iterable[Asked]) -> list[Asked]:
+    def ask_again(self, asked: Iterable[AskedKey]) -> list[AskedKey]:
         """What the ring, or time, did not take away while Redis was asked for other keys."""
         held = self.book.held
         return self.ask_many([each for each in asked if each[0] in held])[0]
@@ -87,7 +87,7 @@ class Asking:
 
     # --- taking -------------------------------------------------------------------------------
 
-    def take(self, asked: Sequence[Asked]) -> Flow[None]:
+    def take(self, asked: Sequence[AskedKey]) -> Flow[None]:
         """Take locks whose verdict was ``TAKE``; :meth:`ask_again` says which of them are held."""
         take = None
         try:
@@ -111,7 +111,7 @@ class Asking:
         finally:
             self.stir()
 
-    def take_one(self, asked: Asked) -> Flow[bool]:
+    def take_one(self, asked: AskedKey) -> Flow[bool]:
         """Take a lock whose verdict was ``TAKE``; whether the key may be worked on now."""
         yield from self.take([asked])
         return bool(self.ask_again([asked]))
@@ -123,7 +123,7 @@ class Asking:
             KeyTypeError, KeyValueError: a key has no point, or is too long to be locked.
         """
         keys = cast("Sequence[str | bytes]", items if key is None else list(map(key, items)))
-        held: list[Asked] = []
+        held: list[AskedKey] = []
         waited = False
         for asked in self._to_take(keys, held):
             yield from self.take(asked)
@@ -134,9 +134,11 @@ class Asking:
             mask[number] = 1
         return list(compress(items, mask))
 
-    def _to_take(self, keys: Sequence[str | bytes], held: list[Asked]) -> Iterator[list[Asked]]:
+    def _to_take(
+        self, keys: Sequence[str | bytes], held: list[AskedKey]
+    ) -> Iterator[list[AskedKey]]:
         """Ask about all keys: add those that are held, and yield what is to be taken."""
-        to_take: list[Asked] = []
+        to_take: list[AskedKey] = []
         point_of = self.machine.config.algorithm.point_of_bytes
         for first in range(0, len(keys), LOCKS_A_CALL):
             part = [key_bytes(key) for key in keys[first : first + LOCKS_A_CALL]]

@@ -55,7 +55,7 @@ from hashring.node.shared_rings import ring_of
 from hashring.node.states import (
     CLAIM,
     ENDED,
-    LIFE,
+    NODE_LIFE,
     RENEWING,
     SIGHT,
     ClaimEvent,
@@ -1121,7 +1121,7 @@ class NodeMachine:
 
     def _enter(self, event: NodeEvent) -> None:
         """Go to the state that follows the event."""
-        self.state = LIFE.after(self.state, event)
+        self.state = NODE_LIFE.after(self.state, event)
 
     def _claim(self, event: ClaimEvent) -> None:
         self.claim = CLAIM.after(self.claim, event)

@@ -1,7 +1,7 @@
 """The states of a node, of what it sees of the ring, and of its claim to its name.
 
-A node's state (:data:`LIFE`). Only a ``live`` node owns its ranges; in all others it owns nothing.
-In ``drained`` it may still work on keys that it has locked, for the time of a handoff:
+A node's state (:data:`NODE_LIFE`). Only a ``live`` node owns its ranges; in all others it owns
+nothing. In ``drained`` it may still work on keys that it has locked, for the time of a handoff:
 
 ==============  ===============================================  ============================
 state           meaning                                          event -> next state
@@ -127,7 +127,7 @@ _S, _E = NodeState, NodeEvent
 _ANEW: Final = {_E.START: _S.JOINING}
 _BEATEN: Final = {_E.RENEWED: _S.LIVE, _E.TO_DRAIN: _S.DRAINED}
 
-LIFE: Final = StateTable(
+NODE_LIFE: Final = StateTable(
     {
         _S.NEW: "before start()",
         _S.JOINING: "subscribes, chooses points, joins",

@@ -91,7 +91,7 @@ class Turn(str, Enum):
     GONE = "gone"
 
 
-LIFE: Final = StateTable(
+MEMBER_LIFE: Final = StateTable(
     {
         Stage.OUTSIDE: "not started",
         Stage.ENTERING: "asks to be let in",
@@ -262,11 +262,11 @@ class BaseMemberMachine(ABC):
         """
         if handover and self.stage is Stage.HANDING_OVER:
             return
-        if handover and LIFE.may(self.stage, Turn.HAND_OVER):
+        if handover and MEMBER_LIFE.may(self.stage, Turn.HAND_OVER):
             self._leave_at = now + self.hand_over()
             self._woken = True
             self._turn(Turn.HAND_OVER)
-        elif LIFE.may(self.stage, Turn.STOP):
+        elif MEMBER_LIFE.may(self.stage, Turn.STOP):
             self._leave(now)
         if not patient and self.stage is Stage.LEAVING:
             self._give_up_flow()
@@ -403,7 +403,7 @@ class BaseMemberMachine(ABC):
     # --- its life -----------------------------------------------------------------------------
 
     def _turn(self, turn: Turn) -> None:
-        self.stage = LIFE.after(self.stage, turn)
+        self.stage = MEMBER_LIFE.after(self.stage, turn)
 
     def admitted(self) -> None:
         """The group counts this member in."""

@@ -28,8 +28,14 @@ from hashring.core.groups import next_state
 from hashring.core.groups.state import Facts, GroupState, Phase, Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.core.state_table import StateTable
-from hashring.errors import AssignorError, ConfigError, GroupMismatch, StoreError
-from hashring.protocol.flow import TRIES, Flow, FlowRun
+from hashring.errors import (
+    AssignorError,
+    ConfigError,
+    GroupMismatch,
+    StoreError,
+    WriteConflict,
+)
+from hashring.protocol.flow import TRIES, Flow, FlowRun, committed
 from hashring.protocol.machine import Finished, Step, Wait
 from hashring.store.group.commands import (
     CLAIM,
@@ -88,6 +94,19 @@ class OwnDecision:
     change: ViewChange
     sent: float
     redis_now: float
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A step of the group's.
+
+    Attributes:
+        news: whether anything was decided.
+        again: whether this decider is to take another step at once.
+    """
+
+    news: bool
+    again: bool
 
 
 class DeciderStage(str, Enum):
@@ -249,36 +268,46 @@ class Decider:
             GroupMismatch: the group goes by a rule that is not known here.
         """
         decided = False
+        # A group that never rests must not keep this turn from its end, and from its report.
         for _ in range(TRIES):
-            reading = self._read_already()
-            if reading is None:
-                reading = yield read(self._keys, *self._known, self._reports)
-            if reading.tag != self._known[0]:
-                self._part = ""
-            state = reading.standing()
-            if state is None:
-                return decided
-            self._terms = state.terms
-            self.follow(state.terms.assignor)
-            outcome = self._step(state, reading.facts)
-            self._plan = outcome.plan
-            stays = self.stage is not DeciderStage.LAST
-            done = yield commit(
-                self._keys, reading, outcome, self._member, goes_on=True, stays=stays
-            )
-            if isinstance(done, Conflict):
-                if done.left:
-                    # Two at once would only overtake each other. That one may be gone by then.
-                    self._look = self._flow_now + CLAIM
-                    break
-                continue
-            self._known = done.tag, done.state
-            self._tell_of(done)
-            decided = decided or outcome.state is not state
-            if not done.again:
-                self._due = self._wait_for(outcome.due, done.now)
+            try:
+                taken = yield from committed(f"group {self._group!r}", self._take_step)
+            except WriteConflict:
+                # Others took every step. The last of them goes on, unless it is gone by then.
                 break
+            decided = decided or taken.news
+            if not taken.again:
+                return decided
+        self._look = self._flow_now + CLAIM
         return decided
+
+    def _take_step(self) -> Flow[_Taken | None]:
+        """Take the next step of the group; ``None`` if another took it first."""
+        reading = self._read_already()
+        if reading is None:
+            reading = yield read(self._keys, *self._known, self._reports)
+        if reading.tag != self._known[0]:
+            self._part = ""
+        state = reading.standing()
+        if state is None:
+            return _Taken(news=False, again=False)
+        self._terms = state.terms
+        self.follow(state.terms.assignor)
+        outcome = self._step(state, reading.facts)
+        self._plan = outcome.plan
+        stays = self.stage is not DeciderStage.LAST
+        done = yield commit(self._keys, reading, outcome, self._member, goes_on=True, stays=stays)
+        if isinstance(done, Conflict):
+            if not done.left:
+                return None
+            # Two at once would only overtake each other. That one may be gone by then.
+            self._look = self._flow_now + CLAIM
+            return _Taken(news=False, again=False)
+        self._known = done.tag, done.state
+        self._tell_of(done)
+        if not done.again:
+            self._due = self._wait_for(outcome.due, done.now)
+        return _Taken(outcome.state is not state, done.again)
 
     def _step(self, state: GroupState, facts: Facts) -> next_state.StepOutcome:
         """

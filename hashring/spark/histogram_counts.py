@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import NumericType
@@ -21,6 +20,7 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.ranges import Range
 from hashring.core.readable import counted
 from hashring.errors import ColumnError, ConfigError
+from hashring.spark.array_types import Floats, Longs
 from hashring.spark.arrays_to_spark import array_columns
 from hashring.spark.column_checks import column_type
 from hashring.spark.key_points import (
@@ -36,7 +36,7 @@ from hashring.spark.range_lookup_columns import (
     table_arrays,
     with_code,
 )
-from hashring.spark.range_table_arrays import Longs, overlay
+from hashring.spark.range_table_arrays import overlay
 from hashring.spark.ring_columns import points_table
 from hashring.spark.weight_sums import CODE, weighed
 
@@ -53,8 +53,6 @@ _COLUMNS: Final = {
     "weight": "double",
     "bad_weights": "bigint",
 }
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.owner_periods import NOBODY, Period
 from hashring.core.ring_history import RingHistory, Version
 from hashring.errors import ConfigError, HistoryError
+from hashring.spark.array_types import Longs
 from hashring.spark.column_checks import quoted
 from hashring.spark.range_lookup_columns import (
     look_up,
     told_of,
 )
-from hashring.spark.range_table_arrays import DEEP_STEP, Longs, RangeTable, range_table
+from hashring.spark.range_table_arrays import DEEP_STEP, RangeTable, range_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

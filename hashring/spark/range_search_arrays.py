@@ -25,14 +25,12 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
+from hashring.spark.array_types import Ints, Longs
 from hashring.spark.arrays_to_spark import one_row
 from hashring.spark.column_checks import quoted
-from hashring.spark.range_table_arrays import Longs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-Ints = npt.NDArray[np.int32]
 
 _RECORD_BITS: Final = 31
 """Of a record and of a cell: an INT that is not negative."""

@@ -38,8 +38,7 @@ import numpy.typing as npt
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
-
-Longs = npt.NDArray[np.int64]
+from hashring.spark.array_types import Longs
 
 RESOLVED: Final = 1 << 62
 """Set in a word that holds a rank or codes; one with the place of a block is below 2**31."""

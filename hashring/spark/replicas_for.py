@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from hashring.errors import ConfigError
+from hashring.spark.array_types import Floats
 from hashring.spark.scenario import MOST_POINTS, Scenario
-
-Floats = npt.NDArray[np.float64]
 
 _SHARES: Final = 1_000_000
 _LEAST_RINGS: Final = 1000

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
+from hashring.spark.array_types import Longs
 from hashring.spark.arrays_to_spark import array_columns
 from hashring.spark.column_checks import check_not_own
 from hashring.spark.range_lookup_columns import (
@@ -34,7 +35,6 @@ from hashring.spark.range_search_arrays import RangeSearch, range_search, search
 from hashring.spark.range_table_arrays import (
     DEEP_STEP,
     MAX_RING_ROOT_BITS,
-    Longs,
     RangeTable,
     overlay,
     range_table,

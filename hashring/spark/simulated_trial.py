@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.placement import balanced_points
 from hashring.core.ring import Ring
-
-Longs = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from hashring.spark.array_types import Floats, Longs
 
 KEYS_PER_NODE: Final = 1000
 """How many random keys a node are spread to see what a limit does."""

@@ -185,7 +185,7 @@ def plan(
         exact=found.exact,
         note=note or None,
         flows=[
-            api.Flow(source=before, to=to, part=part)
+            api.FlowAnswer(source=before, to=to, part=part)
             for before, to, part in found.flows[:MOST_MOVES]
         ],
         before=_shares(view.ring),

@@ -144,7 +144,7 @@ class ApiRoutes:
         with self._turns.turn():
             owners = [ring.owner(key) if ring.node_count else None for key in asked.keys]
         return _json(
-            api.Owners(
+            api.OwnersAnswer(
                 ring=view.name,
                 epoch=view.epoch,
                 hash_algorithm=ring.hash_algorithm.name,

@@ -228,7 +228,7 @@ class OwnersAsked(Answer):
     keys: Annotated[list[Text], Meta(max_length=MOST_KEYS)]
 
 
-class Owners(Answer):
+class OwnersAnswer(Answer):
     """The owner of each key, in the order of the question."""
 
     ring: str
@@ -260,7 +260,7 @@ class Changes(Answer):
     failure: FailureAnswer | None
 
 
-class Flow(Answer, rename={"source": "from"}):
+class FlowAnswer(Answer, rename={"source": "from"}):
     """A part of the ring that moves from one node to another."""
 
     source: str | None
@@ -282,7 +282,7 @@ class PlanAnswer(Answer):
     least: float
     exact: bool
     note: str | None
-    flows: list[Flow]
+    flows: list[FlowAnswer]
     before: Shares
     after: Shares
     failure: FailureAnswer | None

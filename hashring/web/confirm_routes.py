@@ -19,7 +19,7 @@ from hashring.web.costly_requests import Turns
 from hashring.web.login_routes import Login, see
 from hashring.web.page_templates import Templates
 from hashring.web.request_parameters import address_of, status_of
-from hashring.web.sessions import Notice
+from hashring.web.sessions import PageNotice
 
 _LASTING: Final = {
     "": "until somebody lifts it",
@@ -96,7 +96,7 @@ class ConfirmRoutes:
             page = self._page(what, self._question(what, request.form), str(error))
             return page, status_of(error)
         link = f"{question.events}#e-{deed.event}" if deed.event else ""
-        session.notice = Notice(deed.text, link)
+        session.notice = PageNotice(deed.text, link)
         return see(question.back)
 
     def _sign_in(self, what: str) -> Any:

@@ -32,7 +32,7 @@ _TYPES: Final = (
     api.Nodes,
     api.Overview,
     api.Owner,
-    api.Owners,
+    api.OwnersAnswer,
     api.OwnersAsked,
     api.PlanAnswer,
     api.Ready,
@@ -184,7 +184,7 @@ def _paths() -> dict[str, Any]:
             ),
             errors=_READ,
         ),
-        "/api/owners": _post("Who owns each of many keys.", api.OwnersAsked, api.Owners),
+        "/api/owners": _post("Who owns each of many keys.", api.OwnersAsked, api.OwnersAnswer),
         "/api/changes": _get(
             "The end of a ring's history, oldest first.",
             api.Changes,

@@ -24,7 +24,7 @@ _USER: Final = secrets.token_urlsafe(32)
 
 
 @dataclass(frozen=True)
-class Notice:
+class PageNotice:
     """What was done last, for the next page to show.
 
     Attributes:
@@ -50,9 +50,9 @@ class Session:
     by: str
     form_token: str
     ends: float
-    notice: Notice | None = None
+    notice: PageNotice | None = None
 
-    def take_notice(self) -> Notice | None:
+    def take_notice(self) -> PageNotice | None:
         """What was done last; once."""
         notice, self.notice = self.notice, None
         return notice

@@ -6,6 +6,7 @@ from typing import Final
 
 from flask import Response, abort
 
+from hashring.drawing.palette import SIGN_COLORS
 from hashring.health import State
 
 _MARKS: Final = {
@@ -15,18 +16,19 @@ _MARKS: Final = {
     State.DOWN: "■ down · ",
 }
 _SIGNS: Final = {
-    "none": ("#6b7280", '<circle cx="8" cy="8" r="4.5" fill="none" stroke-width="3"/>'),
-    "healthy": ("#1a7f43", '<circle cx="8" cy="8" r="6"/>'),
-    "stopped": ("#6b7280", '<circle cx="8" cy="8" r="5" fill="none" stroke-width="2.5"/>'),
-    "changing": ("#2563eb", '<path d="M8 2a6 6 0 0 1 0 12Z"/><path d="M8 3a5 5 0 0 0 0 10"/>'),
-    "degraded": ("#d97706", '<path d="M8 1L15.5 15H.5Z"/>'),
-    "unknown": ("#6b7280", '<path d="M8 1L15 8L8 15L1 8Z" fill="none" stroke-width="2.5"/>'),
-    "down": ("#dc2626", '<path d="M1 1H15V15H1Z"/>'),
+    "none": ("shy", '<circle cx="8" cy="8" r="4.5" fill="none" stroke-width="3"/>'),
+    "healthy": ("well", '<circle cx="8" cy="8" r="6"/>'),
+    "stopped": ("shy", '<circle cx="8" cy="8" r="5" fill="none" stroke-width="2.5"/>'),
+    "changing": ("busy", '<path d="M8 2a6 6 0 0 1 0 12Z"/><path d="M8 3a5 5 0 0 0 0 10"/>'),
+    "degraded": ("late", '<path d="M8 1L15.5 15H.5Z"/>'),
+    "unknown": ("shy", '<path d="M8 1L15 8L8 15L1 8Z" fill="none" stroke-width="2.5"/>'),
+    "down": ("bad", '<path d="M1 1H15V15H1Z"/>'),
 }
 _ICONS: Final = {
     state: f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16" fill="{color}" '
     f'stroke="{color}" stroke-width="0">{sign}</svg>'
-    for state, (color, sign) in _SIGNS.items()
+    for state, (name, sign) in _SIGNS.items()
+    for color in [SIGN_COLORS[name]]
 }
 
 

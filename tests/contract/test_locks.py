@@ -20,7 +20,7 @@ from hashring.store.interface import Subscribed
 from hashring.store.locks.commands import (
     LOCKS_A_CALL,
     MAX_LOCKED_KEY_BYTES,
-    Answer,
+    AcquireAnswer,
     HeldBefore,
     HeldByOther,
     HeldOff,
@@ -60,7 +60,7 @@ def take(
     node: str | None = None,
     ttl: float = TTL,
     history: str = "",
-) -> list[Answer]:
+) -> list[AcquireAnswer]:
     return place.store.run(
         acquire(
             place.keys,

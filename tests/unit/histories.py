@@ -41,3 +41,19 @@ def find_fault(
             assert rule in rules.split("|"), simulator.story(history)
             return history
     pytest.fail(f"not found in {budget} histories")
+
+
+def tells_a_short_story(
+    simulator: Simulator[H, Any], history: H, rules: str, most: int = 8
+) -> None:
+    """Fail unless the story of a broken rule has been made smaller, to a few events.
+
+    Args:
+        rules: the names of the rules that may be broken, with ``|`` between them. With fewer
+            events another of them may be the first to break.
+        most: how many events the story may have.
+    """
+    story = simulator.story(history)
+    assert any(f"BROKEN {rule}:" in story for rule in rules.split("|")), story
+    events = [line for line in story.splitlines() if line.endswith("<--")]
+    assert 1 <= len(events) <= most, story

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -213,10 +215,37 @@ def test_importing_the_package_does_not_load(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False, cwd=ROOT).returncode == 0
 
 
-def test_a_class_name_is_defined_once_in_the_package() -> None:
+def _types(module: ast.Module) -> Iterator[str]:
+    """The names of a module's classes, and of its aliases of types."""
+    for found in ast.walk(module):
+        if isinstance(found, ast.ClassDef):
+            yield found.name
+    for found in module.body:
+        match found:
+            case ast.Assign(targets=targets):
+                names = [ast.unparse(target) for target in targets]
+            case ast.AnnAssign(target=target):
+                names = [ast.unparse(target)]
+            case _:
+                continue
+        # By their names, classes and aliases are no constants and no type variables.
+        yield from (name for name in names if re.fullmatch(r"_*[A-Z][A-Za-z0-9]*[a-z]\w*", name))
+
+
+def test_the_name_of_a_class_or_of_an_alias_is_defined_once_in_the_package() -> None:
     places: dict[str, list[str]] = {}
     for path in sorted((ROOT / "hashring").rglob("*.py")):
-        for found in ast.walk(ast.parse(path.read_text())):
-            if isinstance(found, ast.ClassDef):
-                places.setdefault(found.name, []).append(str(path.relative_to(ROOT)))
+        for name in _types(ast.parse(path.read_text())):
+            places.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_aliases_are_seen_and_constants_and_type_variables_are_not() -> None:
+    lines = (
+        "class A:\n  B = 1",
+        "Flow = int | str",
+        "Step: TypeAlias = int",
+        "T = TypeVar('T')",
+        "MOST: Final = 1",
+    )
+    assert list(_types(ast.parse("\n".join(lines)))) == ["A", "Flow", "Step"]

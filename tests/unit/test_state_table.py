@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+import hashring
+import hashring.core
 from hashring.core.groups import next_state
 from hashring.core.groups.state import PHASES, Phase
 from hashring.core.state_table import StateTable
 from hashring.protocol import base_member_machine, group_decider
 from hashring.testing.simulator import GroupSimulator, random_group_history
 from tests.conftest import ROOT
+from tests.unit.state_assignments import places_that_pass, places_that_set
 
 PAGE = ROOT / "docs" / "explanation" / "groups.rst"
 
@@ -64,7 +67,7 @@ def test_a_table_is_drawn_with_its_meanings_and_transitions() -> None:
 
 
 TABLES: list[tuple[ModuleType, StateTable[Any, Any], type[Enum]]] = [
-    (base_member_machine, base_member_machine.LIFE, base_member_machine.Stage),
+    (base_member_machine, base_member_machine.MEMBER_LIFE, base_member_machine.Stage),
     (group_decider, group_decider.DECIDER_LIFE, group_decider.DeciderStage),
     (next_state, PHASES, Phase),
 ]
@@ -86,17 +89,44 @@ def test_a_modules_text_shows_its_table(
     assert table.as_text() in (module.__doc__ or "")
 
 
-@pytest.mark.parametrize("table", [base_member_machine.LIFE, PHASES])
+@pytest.mark.parametrize("table", [base_member_machine.MEMBER_LIFE, PHASES])
 def test_the_page_about_groups_shows_its_tables(table: StateTable[Any, Any]) -> None:
     page = re.sub(r"^ +", "", PAGE.read_text(), flags=re.MULTILINE)
     assert table.as_text() in page
+
+
+def test_nothing_but_its_table_moves_a_member_or_a_decider() -> None:
+    assert places_that_set("stage", hashring) == [
+        "base_member_machine.py:__init__",
+        "base_member_machine.py:_turn",
+        "group_decider.py:__init__",
+        "group_decider.py:_turn",
+    ]
+
+
+def test_nothing_but_its_table_moves_a_group() -> None:
+    # A step begins with the phase of the state that it changes.
+    assert places_that_set("phase", hashring.core) == [
+        "next_state.py:__init__",
+        "next_state.py:_turn",
+    ]
+    # What is built anew has the phase of the table, or of what it was read from.
+    assert places_that_pass("phase", hashring.core) == [
+        "json_codec.py:load_state",
+        "next_state.py:resize",
+        "next_state.py:migrate",
+        "next_state.py:_outcome",
+        "view_changes.py:changed_view",
+    ]
 
 
 SEEDS = (40, 178, 4, 30, 135, 180, 69, 370)
 """Histories that went every way when they were chosen; they only save time."""
 
 
-@pytest.mark.parametrize("table", [base_member_machine.LIFE, group_decider.DECIDER_LIFE, PHASES])
+@pytest.mark.parametrize(
+    "table", [base_member_machine.MEMBER_LIFE, group_decider.DECIDER_LIFE, PHASES]
+)
 def test_histories_of_faults_go_every_way_that_a_table_has(
     table: StateTable[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

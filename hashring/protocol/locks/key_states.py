@@ -119,7 +119,7 @@ _OURS: Final = {
     _E.NODE_LEFT: _S.FINISHING,
 }
 
-LIFE: Final = StateTable(
+KEY_LIFE: Final = StateTable(
     {
         _S.FREE: "nothing is known of it",
         _S.TAKING: "a call that takes it is under way",
@@ -296,7 +296,7 @@ class KeysByState:
             self._enter(event, before, tuple(some))
 
     def _enter(self, event: KeyEvent, before: KeyState, keys: tuple[Key, ...]) -> None:
-        after = LIFE.after(before, event)
+        after = KEY_LIFE.after(before, event)
         self._counts[before] -= len(keys)
         self._counts[after] += len(keys)
         home, new = self._homes[before], self._homes[after]

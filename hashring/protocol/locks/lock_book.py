@@ -51,7 +51,7 @@ from hashring.protocol.machine import Run
 from hashring.store.command import Command
 from hashring.store.locks.commands import (
     LOCKS_A_CALL,
-    Answer,
+    AcquireAnswer,
     HeldBefore,
     HeldByOther,
     HeldOff,
@@ -115,7 +115,7 @@ class Verdict(Enum):
     """Ours if its lock can be taken."""
 
 
-Asked = tuple[bytes, int, int]
+AskedKey = tuple[bytes, int, int]
 """A key, its point, and the caller's own number. A plain tuple: there are very many of them."""
 
 
@@ -131,7 +131,7 @@ class Take:
         began: when, in monotonic seconds.
     """
 
-    command: Command[list[Answer]]
+    command: Command[list[AcquireAnswer]]
     keys: tuple[Key, ...]
     places: int
     session: str
@@ -258,14 +258,14 @@ class LockBook:
 
     def ask_many(
         self,
-        asked: Iterable[Asked],
+        asked: Iterable[AskedKey],
         bounds: Sequence[int],
         until: float,
         now: float,
-    ) -> tuple[list[Asked], list[Asked]]:
+    ) -> tuple[list[AskedKey], list[AskedKey]]:
         """:meth:`ask` about many keys: those with the verdict ``YES``, and those with ``TAKE``."""
-        yes: list[Asked] = []
-        to_take: list[Asked] = []
+        yes: list[AskedKey] = []
+        to_take: list[AskedKey] = []
         known = self.held.get
         # As a rule no key is in another state than held: then only its range decides.
         simple = self._simple and now < until
@@ -295,7 +295,7 @@ class LockBook:
                 yes.append(each)
         return yes, to_take
 
-    def take(self, asked: Sequence[Asked], now: float) -> Take | None:
+    def take(self, asked: Sequence[AskedKey], now: float) -> Take | None:
         """What to run to take keys whose verdict was ``TAKE``; nothing when none is left to take.
 
         It keeps places within the limit until :meth:`acquired` or :meth:`acquire_failed`, and
@@ -342,7 +342,9 @@ class LockBook:
         self._takes.append(take)
         return take
 
-    def acquired(self, take: Take, answers: Sequence[Answer], sent: float, now: float) -> None:
+    def acquired(
+        self, take: Take, answers: Sequence[AcquireAnswer], sent: float, now: float
+    ) -> None:
         """The answer to a :meth:`take`."""
         self._refusal = None
         if take.session != self._session:
@@ -997,7 +999,7 @@ class LockBook:
         self.limit.refuse(key, point, own=self._own(point), now=now)
 
 
-def _token(answer: Answer) -> int | None:
+def _token(answer: AcquireAnswer) -> int | None:
     """The token of a lock that is the node's, by the answer of a call that was to take it."""
     if isinstance(answer, HeldBefore):
         return answer.token

@@ -84,7 +84,7 @@ class HeldOff:
     seconds: float | None
 
 
-Answer = int | HeldBefore | HeldByOther | HeldOff | None
+AcquireAnswer = int | HeldBefore | HeldByOther | HeldOff | None
 """The fencing token of a lock that is this session's now; that it was so before; who else has it;
 that nobody may take it now; or ``None`` when as many as allowed had been taken, and it is free, or
 this session's since an earlier call."""
@@ -110,7 +110,7 @@ def acquire(
     awaited: int,
     kept: int = 0,
     history: str = "",
-) -> Command[list[Answer]]:
+) -> Command[list[AcquireAnswer]]:
     """Take those of the locks that are free, and wait for others: see ``acquire.lua``.
 
     Args:
@@ -125,7 +125,7 @@ def acquire(
     return Command(script("locks", "acquire"), _lock_keys(keys, locked), arguments, _answers)
 
 
-def _answers(raw: Any) -> list[Answer]:
+def _answers(raw: Any) -> list[AcquireAnswer]:
     letters, first, details, left = raw
     # The rule: every lock was free, and is taken.
     if letters.count(b"n") == len(letters):
@@ -135,7 +135,9 @@ def _answers(raw: Any) -> list[Answer]:
     return [_answer(letter, new, more, held_off) for letter in letters]
 
 
-def _answer(letter: int, new: Iterator[int], details: Iterator[Any], held_off: HeldOff) -> Answer:
+def _answer(
+    letter: int, new: Iterator[int], details: Iterator[Any], held_off: HeldOff
+) -> AcquireAnswer:
     match chr(letter):
         case "n":
             return next(new)

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.drawing.palette import DARK_PALETTE, PALETTE, STATE_COLORS, node_colors
+from hashring.drawing.palette import (
+    DARK_PALETTE,
+    PALETTE,
+    SIGN_COLORS,
+    STATE_COLORS,
+    node_colors,
+)
 from hashring.drawing.ring_picture import PICTURE_CSS, Mark, ring_colors, ring_picture
 from tests.conftest import ROOT
 
@@ -408,15 +414,19 @@ def test_any_two_colours_differ_to_any_eye(eye: str, scheme: str) -> None:
     assert min(apart(eye, a, b) for a, b in combinations(GROUNDS[scheme][1], 2)) > 0.08
 
 
+def contrast(color: str, ground: str) -> float:
+    low, high = sorted(
+        sum(w * v for w, v in zip((0.2126, 0.7152, 0.0722), linear(each), strict=True))
+        for each in (color, ground)
+    )
+    return (high + 0.05) / (low + 0.05)
+
+
 @pytest.mark.parametrize("scheme", GROUNDS)
 def test_every_colour_has_a_contrast_of_three_to_one(scheme: str) -> None:
-    def luminance(color: str) -> float:
-        return sum(w * v for w, v in zip((0.2126, 0.7152, 0.0722), linear(color), strict=True))
-
     ground, palette = GROUNDS[scheme]
-    for color in palette:
-        low, high = sorted([luminance(color), luminance(ground)])
-        assert (high + 0.05) / (low + 0.05) >= 3, color
+    for color in (*palette, *SIGN_COLORS.values()):
+        assert contrast(color, ground) >= 3, color
 
 
 @pytest.mark.parametrize("scheme", GROUNDS)

@@ -15,6 +15,7 @@ from hashring.core.groups.state import Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import AssignorError, MemberExists, RedisUnavailable
 from hashring.protocol.base_member_machine import Stage
+from hashring.protocol.flow import TRIES
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
 from hashring.protocol.group_member_machine import NAME_POLL, GroupMemberMachine
 from hashring.protocol.machine import Finished, Machine, Run, Step, Subscribe, Wait
@@ -23,6 +24,7 @@ from hashring.store.group.commands import (
     CLAIM,
     STEP,
     Brought,
+    Committed,
     Conflict,
     Left,
     agreed,
@@ -241,6 +243,37 @@ def test_while_a_decider_takes_the_next_step_nobody_else_is_asked_to() -> None:
     other.play(other.machine)
     assert isinstance(other.decider.next(hand.now), Wait)
     assert isinstance(hand.decider.next(hand.now), Run)
+
+
+class Overtakes(MemoryServer):
+    """Somebody else is always faster with a decision."""
+
+    def run(self, command: Command[Any]) -> Any:
+        return (
+            Conflict(left=False) if command.script.name == "group_commit" else super().run(command)
+        )
+
+
+class NeverRests(MemoryServer):
+    """After each decision another step is due."""
+
+    def run(self, command: Command[Any]) -> Any:
+        answer = super().run(command)
+        return replace(answer, again=True) if isinstance(answer, Committed) else answer
+
+
+@pytest.mark.parametrize(("server", "news"), [(Overtakes, False), (NeverRests, True)])
+def test_a_decider_that_ends_before_the_last_step_has_its_member_look_whether_it_was_taken(
+    server: type[MemoryServer], news: bool
+) -> None:
+    hand = Hand(server=server(lambda: 1000.0))
+    hand.machine.start(hand.now)
+    hand.play(hand.machine)
+    hand.play(hand.decider)
+    (report,) = hand.reports
+    assert hand.sent.count("group_commit") == TRIES
+    assert (report.error, report.news, report.due) == (None, news, None)
+    assert report.look == hand.now + CLAIM
 
 
 @dataclass(frozen=True)

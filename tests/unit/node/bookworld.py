@@ -15,7 +15,7 @@ from hashring.core.ranges import bounds_of
 from hashring.core.ring import Ring
 from hashring.errors import RedisUnavailable, StoreError
 from hashring.protocol.locks.lease import Lease
-from hashring.protocol.locks.lock_book import Asked, LockBook, LockConfig, Take, Verdict
+from hashring.protocol.locks.lock_book import AskedKey, LockBook, LockConfig, Take, Verdict
 from hashring.protocol.machine import Run
 from hashring.store.command import Command
 from hashring.store.locks.commands import LockNews, parse_lock_news
@@ -179,7 +179,7 @@ class Node:
         self.arrive(self.book.take(wanted, self.world.now))
         return [key for key, _, _ in self.ask_many(a for a in asked if a[0] in self.book.held)[0]]
 
-    def ask_many(self, asked: Iterable[Asked]) -> tuple[list[Asked], list[Asked]]:
+    def ask_many(self, asked: Iterable[AskedKey]) -> tuple[list[AskedKey], list[AskedKey]]:
         return self.book.ask_many(asked, self.bounds, self.until, self.world.now)
 
     def pin(self, key: bytes) -> Lease:

@@ -40,7 +40,7 @@ from hashring.testing.simulator.ring.lock_rules import believed
 from hashring.testing.simulator.ring.random_histories import KINDS, LOCK_KINDS
 from hashring.testing.simulator.ring.world import KEYS as RING
 from hashring.testing.simulator.ring.world import RingWorld
-from tests.unit.histories import find_fault, none_breaks_a_rule
+from tests.unit.histories import find_fault, none_breaks_a_rule, tells_a_short_story
 from tests.unit.node import planted_locks
 from tests.unit.planted_scripts import plant
 
@@ -166,6 +166,13 @@ def test_a_fault_in_redis_scripts_is_found(
     found(rules)
 
 
+def test_a_fault_in_redis_scripts_is_told_by_a_short_story(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch, planted_locks.RELEASE_OF_ANY_HOLDER)
+    tells_a_short_story(RingSimulator(), found("holder"), "holder", most=5)
+
+
 def no_places_for_calls_under_way(book: LockBook) -> int:
     return len(book.held)
 
@@ -273,11 +280,7 @@ def test_a_fault_in_renewals_is_found_and_told_by_a_short_story(
     histories: Callable[[int], NodeHistory],
 ) -> None:
     monkeypatch.setattr(Renewal, name, bug)
-    story = RingSimulator().story(found(rules, histories=histories))
-    # With fewer events another of the rules may be the first to break.
-    assert any(f"BROKEN {rule}" in story for rule in rules.split("|"))
-    events = [line for line in story.splitlines() if line.endswith("<--")]
-    assert len(events) <= 6
+    tells_a_short_story(RingSimulator(), found(rules, histories=histories), rules, most=6)
 
 
 class ForgetsTheHistory(NodeMachine):

@@ -22,7 +22,7 @@ from hashring.testing.simulator import Event, RingSimulator, random_history
 from hashring.testing.simulator.ring.history import NodeHistory, ProcessSpec
 from hashring.testing.simulator.ring.random_histories import KINDS
 from hashring.testing.simulator.shrinking import smallest
-from tests.unit.histories import find_fault, none_breaks_a_rule
+from tests.unit.histories import find_fault, none_breaks_a_rule, tells_a_short_story
 from tests.unit.planted_scripts import plant, plant_at_the_beginning
 
 HISTORIES = 1600
@@ -191,6 +191,13 @@ def test_a_fault_in_redis_scripts_is_found(
 ) -> None:
     plant(monkeypatch)
     found(RingSimulator(), rules)
+
+
+def test_a_fault_in_redis_scripts_is_told_by_a_short_story(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _sweeps_in_silence(monkeypatch)
+    tells_a_short_story(RingSimulator(), found(RingSimulator(), "told"), "told", most=5)
 
 
 # --- back in time, whoever else has the name ----------------------------------------------------

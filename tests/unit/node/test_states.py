@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +20,7 @@ from hashring.testing.simulator.ring.history import NodeHistory
 from tests.conftest import ROOT
 from tests.unit.node import test_lock_histories, test_locks, test_node_machine, test_own_ranges
 from tests.unit.node.bookworld import World
+from tests.unit.state_assignments import places_that_set
 
 HISTORIES = 250
 SEEDS = (197, 124, 120, 74, 63, 62, 15, 11, 8, 4, 1)
@@ -46,25 +45,10 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> Callable[[StateTable[Any, Any]], Wa
     return lambda table: found.get(id(table), set())
 
 
-def places(attribute: str, package: Any) -> list[str]:
-    """Where something is set to a state."""
-    return [
-        f"{path.name}:{function.name}"
-        for path in sorted(Path(package.__path__[0]).glob("*.py"))
-        for function in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        for part in (target.elts if isinstance(target, ast.Tuple) else [target])
-        if isinstance(part, ast.Attribute) and part.attr == attribute
-    ]
-
-
 # --- nodes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("table", [states.LIFE, states.SIGHT, states.CLAIM])
+@pytest.mark.parametrize("table", [states.NODE_LIFE, states.SIGHT, states.CLAIM])
 def test_the_text_shows_the_tables(table: StateTable[Any, Any]) -> None:
     assert table.as_text() in (states.__doc__ or "")
     assert table.as_text() in NODES_PAGE.read_text("utf-8")
@@ -80,7 +64,8 @@ def test_the_text_shows_the_tables(table: StateTable[Any, Any]) -> None:
     ],
 )
 def test_nothing_but_the_tables_moves_a_node(attribute: str, where: list[str]) -> None:
-    found = [place for place in places(attribute, hashring.node) if "node_log.py" not in place]
+    places = places_that_set(attribute, hashring.node)
+    found = [place for place in places if "node_log.py" not in place]
     assert found == [f"node_machine.py:{name}" for name in where]
 
 
@@ -94,7 +79,7 @@ def test_every_way_of_a_node_is_gone(gone: Callable[[StateTable[Any, Any]], Ways
     # What the histories leave to users: they stop at any time, and start what never stopped.
     by_users: Ways = {(state, NodeEvent.STOP) for state in (_S.NEW, _S.FENCED, _S.LEAVING)}
     by_users |= {(state, NodeEvent.START) for state in NodeState if state is not NodeState.NEW}
-    tables = (states.LIFE, states.SIGHT, states.CLAIM)
+    tables = (states.NODE_LIFE, states.SIGHT, states.CLAIM)
     every = {(state, event) for table in tables for state, event, _ in table}
     makes = (random_history, _drained, _of_own_ranges)
     for seed, make in product((*SEEDS, *range(HISTORIES)), makes):
@@ -114,7 +99,7 @@ def _of_own_ranges(seed: int) -> NodeHistory:
 
 def test_a_way_that_the_table_does_not_have_is_a_fault() -> None:
     with pytest.raises(LookupError, match="'ttl over' cannot happen while 'leaving'"):
-        states.LIFE.after(NodeState.LEAVING, NodeEvent.RAN_OUT)
+        states.NODE_LIFE.after(NodeState.LEAVING, NodeEvent.RAN_OUT)
 
 
 # --- keys under locks ---------------------------------------------------------------------------
@@ -122,12 +107,12 @@ def test_a_way_that_the_table_does_not_have_is_a_fault() -> None:
 
 def test_the_texts_show_the_life_of_a_key() -> None:
     page = re.sub(r"^ +", "", LOCKS_PAGE.read_text("utf-8"), flags=re.MULTILINE)
-    assert key_states.LIFE.as_text() in (key_states.__doc__ or "")
-    assert key_states.LIFE.as_text() in page
+    assert key_states.KEY_LIFE.as_text() in (key_states.__doc__ or "")
+    assert key_states.KEY_LIFE.as_text() in page
 
 
 def test_nothing_but_the_table_moves_a_key() -> None:
-    assert places("state", hashring.protocol.locks) == [
+    assert places_that_set("state", hashring.protocol.locks) == [
         "key_states.py:__init__",
         "key_states.py:_enter",
     ]
@@ -153,9 +138,9 @@ def test_every_way_of_a_key_is_gone(gone: Callable[[StateTable[Any, Any]], Ways]
         test_locks.test_a_node_that_drains_hands_over_what_it_kept_for_another(
             World("a", "b"), wanted, leased
         )
-    every = {(state, event) for state, event, _ in key_states.LIFE}
+    every = {(state, event) for state, event, _ in key_states.KEY_LIFE}
     for seed in range(HISTORIES):
-        if gone(key_states.LIFE) == every:
+        if gone(key_states.KEY_LIFE) == every:
             break
         test_lock_histories.History(seed).play()
-    assert every == gone(key_states.LIFE)
+    assert every == gone(key_states.KEY_LIFE)

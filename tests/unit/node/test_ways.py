@@ -1,4 +1,4 @@
-"""The ways through the code that the documentation draws are those that a key and a change go."""
+"""The documentation draws the ways through the code that a key and a change go, and all rooms."""
 
 from __future__ import annotations
 
@@ -115,3 +115,15 @@ def _await_rest(passed: Passed) -> None:
     while before != passed.calls:
         before = passed.calls
         time.sleep(QUIET)
+
+
+# --- rooms ----------------------------------------------------------------------------------------
+
+
+def test_every_room_that_is_drawn_has_a_text_and_every_text_a_room() -> None:
+    rooms = [room for layer in PICTURES.layers() for room in layer]
+    assert sorted(rooms) == sorted(PICTURES.ABOUT)
+    drawn = PICTURES.rooms()
+    for room, about in PICTURES.ABOUT.items():
+        assert f">{room}</text>" in drawn
+        assert f">{about}</text>" in drawn
