@@ -265,7 +265,9 @@ class GroupProcess(Process):
             )
         )
         for _ in range(odd.choice((0, 1, 1, 2))):
-            self._work(odd.choice((0.0, 0.5, 3.0)), say)
+            late = odd.choice((0.0, 0.5, 3.0))
+            self.world.late_until = max(self.world.late_until, self.world.now + late)
+            self._work(late, say)
 
     def _release(self, partition: int, token: int) -> bool:
         if self.working.get(partition) == token:

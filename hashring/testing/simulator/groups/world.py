@@ -53,6 +53,12 @@ class GroupWorld(World[GroupProcess]):
         """A member's process."""
         return GroupProcess(self, spec, self._machine, self._decider)
 
+    def heal(self) -> None:
+        """As for every world; and applications say no more what nobody asked for."""
+        super().heal()
+        for process in self.processes.values():
+            process.odd = None
+
     def start(self, label: str) -> None:
         """Start a process, but not in a Redis that has just lost everything.
 
