@@ -38,7 +38,8 @@ from hashring.spark.output import Output
 from hashring.spark.owner_columns import partition_by_owner
 from hashring.spark.row_counts import Counts
 from hashring.spark.spark_failures import failure
-from tests.spark.conftest import rows
+from hashring.spark.worker_disks import check_whole
+from tests.spark.conftest import on_workers, rows
 from tests.spark.test_owner import random_ring
 
 
@@ -316,15 +317,35 @@ def test_a_table_has_the_format_that_was_asked_for(spark, keys, ring_file):
 def test_rows_that_workers_keep_to_themselves_are_missed(spark, tmp_path, kind):
     out = Output(str(tmp_path / f"out.{kind}"))
     out.write(spark.range(40).selectExpr("id", "'two\nlines' as text").repartition(4))
-    out.check_whole(spark, out.path, 40)
+    check_whole(spark, out.path, 40, format=kind, path=out.path)
     # As on a worker with a disk of its own.
     next(tmp_path.glob("*/part-00002-*")).unlink()
     with pytest.raises(OutputRefused, match="30 of 40 rows are there: Spark's workers write to"):
-        out.check_whole(spark, out.path, 40)
+        check_whole(spark, out.path, 40, format=kind, path=out.path)
     for part in tmp_path.glob("*/part-*"):
         part.unlink()
     with pytest.raises(OutputRefused, match="0 of 40 rows are there"):
-        out.check_whole(spark, out.path, 40)
+        check_whole(spark, out.path, 40, format=kind, path=out.path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("parquet", {}), ("csv", {"sep": ";"}), ("json", {"lineSep": "|"})]
+)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_job_fails_whose_workers_keep_rows(  # noqa: PLR0917
+    spark, tmp_path, monkeypatch, kind, options, elsewhere
+):
+    df = spark.range(40).selectExpr("id", "'two\n\";\n\"lines' as text").repartition(4)
+    on_workers(monkeypatch)
+    if elsewhere:
+        # As if Spark alone could see the paths.
+        monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+    Output(str(tmp_path / "whole"), kind, options=options).write(df)
+    on_workers(monkeypatch, lost=1)
+    path = str(tmp_path / "out")
+    with pytest.raises(OutputRefused, match="30 of 40 rows are there: Spark's workers write to"):
+        Output(path, kind, options=options).write(df)
+    assert Path(path).exists() == elsewhere
 
 
 def test_the_keys_of_a_csv_keep_their_zeros(tmp_path, ring_file, spark):

@@ -3,6 +3,7 @@
 import fcntl
 import gzip
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from hashring.spark.datasource import live_ring
 from hashring.spark.input import read_stream
 from hashring.spark.stream import StreamCounts, fixed_ring, followed_ring, tag_stream
 from tests.conftest import PATIENCE, ROOT, eventually
+from tests.spark.conftest import on_workers
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 
@@ -189,6 +191,37 @@ def test_two_processes_do_not_write_one_batch(spark, tmp_path):
     assert batches(tmp_path) == ["batch=0", "batch=1"]
     assert len(spark.read.parquet(str(tmp_path / "out")).collect()) == 40
     assert not begun.exists()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_batch_whose_rows_the_workers_keep_fails_until_they_are_there(
+    spark, tmp_path, monkeypatch, elsewhere
+):
+    if elsewhere:
+        # As if Spark alone could see the paths.
+        monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("key,w\na,1\nb,x\n")
+    (tmp_path / "in" / "b.csv").write_text("key,w\nc,3\nd,4\n")
+
+    def run_all():
+        tag_stream(
+            read_stream(spark, [str(tmp_path / "in")], "csv", "key string, w int"),
+            fixed_ring(random_ring(4, 8)), str(tmp_path / "out"), str(tmp_path / "cp"),
+            format="csv",
+        ).awaitTermination()  # fmt: skip
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            on_workers(patch, lost=1)
+            with pytest.raises(StreamingQueryException, match="of 3 rows are there: Spark's work"):
+                run_all()
+        assert batches(tmp_path) == elsewhere * ["batch=0"]
+    if elsewhere:
+        shutil.rmtree(tmp_path / "out" / "batch=0")
+    on_workers(monkeypatch)
+    run_all()
+    assert spark.read.option("header", True).csv(str(tmp_path / "out")).count() == 3
 
 
 def test_an_output_without_its_checkpoint_is_refused(spark, tmp_path):
