@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -221,6 +222,22 @@ def test_assign_to_a_table_and_not_twice(spark, keys, ring_file):
     with pytest.raises(OutputExists, match="output owned_keys exists"):
         run(*command)
     spark.sql("drop table owned_keys")
+
+
+@pytest.mark.parametrize("where", ["--output", "--table"])
+@pytest.mark.parametrize(("mode", "held"), [("append", "abc"), ("overwrite", "c")])
+def test_the_command_appends_or_overwrites(spark, ring_file, tmp_path, where, mode, held):  # noqa: PLR0917
+    spark.sql("drop table if exists added_keys")
+    out = tmp_path / "owned.parquet" if where == "--output" else "added_keys"
+    for name, keys, more in (("one", "ab", ()), ("two", "c", ("--mode", mode))):
+        source = tmp_path / f"{name}.csv"
+        source.write_text("\n".join(("key", *keys, "")))
+        told = run("assign", "--input", source, "--ring-file", ring_file, where, out, *more)
+        assert told["rows written"] == str(len(keys))
+    found = spark.read.parquet(str(out)) if where == "--output" else spark.table(out)
+    ring = read_ring(ring_file).ring
+    assert sorted(rows(found.select("key", "owner"))) == [(key, ring.owner(key)) for key in held]
+    spark.sql("drop table if exists added_keys")
 
 
 def test_an_output_that_exists_is_left_alone(keys, ring_file, tmp_path):
@@ -1059,3 +1076,16 @@ def test_a_signal_within_a_call_to_java_is_what_ends_a_job(spark, monkeypatch):
         raise SystemExit(143)
     with pytest.raises(KeyError), kept(frame):
         pass
+
+
+def test_an_answer_shows_itself_in_a_notebook(spark):
+    df = spark.range(1234).selectExpr("'<a> & b' AS key", "id")
+    outcome = load_job(Input(df, "keys"), random_ring(3, 4), hottest=1)
+    frame = outcome._repr_html_()
+    page = unescape(re.fullmatch('<iframe srcdoc="([^"]*)" style="[^"]*"></iframe>', frame)[1])
+    facts = dict(outcome.facts)
+    assert facts["rows"] == 1234
+    assert "<dt>rows</dt><dd>1,234</dd>" in page
+    assert f"<dt>busiest node</dt><dd>{facts['busiest node']}</dd>" in page
+    assert "&lt;a&gt; &amp; b" in page
+    assert page == outcome.report.html()
