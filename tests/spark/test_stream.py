@@ -2,6 +2,7 @@
 
 import fcntl
 import gzip
+import json
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 from redis import Redis
 
 from hashring import RingNode
@@ -135,6 +137,80 @@ def test_the_ring_is_followed_while_the_stream_runs(spark, redis_server, tmp_pat
     assert {r.owner for r in found if r.batch == 0} == {"a"}
     assert {r.ring for r in found if r.batch == 1} == {both.fingerprint}
     assert {r.owner for r in found if r.batch == 1} == {"a", "b"}
+
+
+def test_a_ring_is_read_again_when_what_is_known_is_old(monkeypatch):
+    clock, read = [100.0], []
+
+    def ring_now(spark, url, name):
+        read.append((url, name))
+        clock[0] += 2  # a reading takes time, too
+        return random_ring(2, 2, seed=len(read))
+
+    monkeypatch.setattr("hashring.spark.stream.live_ring", ring_now)
+    monkeypatch.setattr("hashring.spark.stream.time.monotonic", lambda: clock[0])
+    now = followed_ring("redis://x", RING, refresh=10)
+    first = now(None)
+    for at in (102.0, 109.9):
+        clock[0] = at
+        assert now(None) is first
+    assert read == [("redis://x", RING)]
+    clock[0] = 110.0
+    second = now(None)
+    assert second is not first
+    clock[0] = 119.9
+    assert now(None) is second
+    clock[0] = 500.0
+    assert now(None) is not second
+    assert len(read) == 3
+
+
+def recorder():
+    """A format that writes down with which options each batch came to it, and how many rows."""
+
+    class Done(WriterCommitMessage):
+        def __init__(self, rows):
+            self.rows = rows
+
+    class Writer(DataSourceWriter):
+        def __init__(self, options):
+            self.options = options
+
+        def write(self, iterator):
+            return Done(sum(1 for _ in iterator))
+
+        def commit(self, messages):
+            told = {name: self.options.get(name) for name in ("txnAppId", "txnVersion")}
+            told["rows"] = sum(message.rows for message in messages if message)
+            with open(self.options["path"], "a", encoding="utf-8") as out:
+                out.write(json.dumps(told) + "\n")
+
+    # Defined here, it goes to the workers of Python whole: they cannot import this module.
+    class Recorder(DataSource):
+        @classmethod
+        def name(cls):
+            return "recorder"
+
+        def writer(self, schema, overwrite):
+            assert not overwrite
+            return Writer(self.options)
+
+    return Recorder
+
+
+def test_a_format_that_is_no_plain_files_is_told_which_batch_it_gets(spark, tmp_path):
+    spark.dataSource.register(recorder())
+    out, checkpoint = tmp_path / "out", str(tmp_path / "cp")
+    for number in range(2):
+        files(spark, tmp_path, number, rows=10 + number)
+    tag_stream(
+        stream(spark, tmp_path), fixed_ring(random_ring(2, 2)), str(out), checkpoint,
+        format="recorder",
+    ).awaitTermination()  # fmt: skip
+    assert [json.loads(line) for line in out.read_text().splitlines()] == [
+        {"txnAppId": checkpoint, "txnVersion": str(n), "rows": rows}
+        for n, rows in ((0, 10), (1, 11))
+    ]
 
 
 def test_killed_and_started_again_it_neither_loses_nor_doubles(spark, redis_server, tmp_path):
