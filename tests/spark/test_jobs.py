@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.cli.spark import spark_group
 from hashring.core.ring import Ring
+from hashring.core.ring_history import ring_history
 from hashring.core.ring_json import RingFile
 from hashring.errors import (
     ColumnError,
@@ -34,7 +35,7 @@ from hashring.errors import (
 )
 from hashring.ring_files import read_ring, write_ring
 from hashring.spark.input import Input, read_frame
-from hashring.spark.jobs import assign_job, kept, load_job
+from hashring.spark.jobs import assign_job, audit_job, kept, load_job, plan_job
 from hashring.spark.output import Output
 from hashring.spark.owner_columns import partition_by_owner
 from hashring.spark.row_counts import Counts
@@ -42,6 +43,7 @@ from hashring.spark.spark_failures import failure
 from hashring.spark.worker_disks import check_whole
 from tests.spark.conftest import on_workers, rows
 from tests.spark.test_owner import random_ring
+from tests.unit.test_ring_history import change
 
 
 def run(*arguments):
@@ -835,6 +837,41 @@ def test_the_report_of_a_large_ring_is_no_large_file(spark, tmp_path):
     assert len(page) < 2**20
     assert "Nodes by their share over their fair share" in page
     assert "and 2,800 more" in page
+
+
+def test_the_plan_of_a_large_ring_is_no_large_file(spark):
+    source = Input(spark.range(20_000).selectExpr("cast(id as string) key"), "keys")
+    outcome = plan_job(source, random_ring(3000, 4), leave=[f"n{i}" for i in range(0, 3000, 2)])
+    moves, nodes = outcome.tables
+    assert len(moves.rows) > 3000
+    assert len(nodes.rows) == 3000
+    assert len(outcome.report.html()) < 2**20
+    assert outcome.report.title.endswith("n16, n18 and 1,490 more leave")
+    assert f"the 60 largest of {len(moves.rows):,} flows" in outcome.report.html()
+
+
+def test_the_audit_of_a_large_ring_is_no_large_file(spark):
+    def join(number, node):
+        at = (11 + node) * 10**6
+        return change(number, "join", (f"n{node}",), [node * 2**24], at=at)
+
+    changes = [
+        change(1, "join", tuple(f"n{i}" for i in range(200, 3000)), [1], at=10 * 10**6),
+        *(join(i + 2, i) for i in range(50)),
+        change(52, "expire", tuple(f"n{i}" for i in range(40)), at=int(60.5e6)),
+        *(join(i + 3, i) for i in range(50, 200)),
+    ]
+    # Most rows are of nodes that do not own the key.
+    log = spark.range(20_000).selectExpr(
+        "concat('key', id) key", "concat('n', id % 3000) node", "11D + id % 300 start", "400D end"
+    )
+    outcome = audit_job(Input(log, "log"), ring_history(changes))
+    page = outcome.report.html()
+    assert [len(table.rows) for table in outcome.tables] == [100, 3000]
+    assert len(page) < 2**20
+    # Of nodes, and of changes.
+    assert len(re.findall(r'<p class="note">and [\d,]+ more</p>', page)) == 2
+    assert '<td class="w">expire n0, n1, n2, n3, n4, n5, n6, n7, n8, n9 and 30 more</td>' in page
 
 
 def test_a_load_report_has_shares_and_hot_keys(keys, ring_file, tmp_path):
