@@ -23,6 +23,7 @@ from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import exactly, local_path
 from hashring.spark.output import cancelled, remove
+from hashring.spark.worker_disks import check_count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,12 +100,7 @@ def compact(
                     rows = frame.count()
                     frame.coalesce(files).write.format(format).save(f"file://{aside}")
                     written = _read(spark, aside, [aside], format).count()
-                if written != rows:
-                    raise OutputRefused(
-                        path,
-                        f"{written:,} of {rows:,} merged rows are there: Spark's workers write to "
-                        f"disks of their own; compact with a local master",
-                    )
+                check_count(written, rows, path, "merged rows", "compact with a local master")
             except BaseException:
                 remove(aside)
                 raise

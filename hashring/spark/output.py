@@ -33,6 +33,7 @@ from hashring.spark.input import (
 from hashring.spark.key_column import TEXTS
 from hashring.spark.row_counts import Counts
 from hashring.spark.spark_failures import SPARK_ERRORS
+from hashring.spark.worker_disks import check_whole, is_on_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -249,7 +250,7 @@ class Output:
                     raise OutputExists(self.path) from error
                 raise
             if written and self.mode != "append":
-                self.check_whole(spark, self.path, written.get()["rows"])
+                self._check_whole(spark, self.path, written)
             return
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
         if self.mode != "error":
@@ -259,7 +260,7 @@ class Output:
                 with cancelled(spark):
                     writer.save(f"file://{aside}")
                 if written:
-                    self.check_whole(spark, f"file://{aside}", written.get()["rows"])
+                    self._check_whole(spark, f"file://{aside}", written)
                 if beside:
                     beside(aside)
                 # Another process may have made it since.
@@ -267,6 +268,12 @@ class Output:
                     self._take_place(aside, local)
             finally:
                 remove(aside)
+
+    def _check_whole(self, spark: SparkSession, place: str, written: Counts) -> None:
+        assert self.path is not None
+        rows = written.get()["rows"]
+        more = self.options
+        check_whole(spark, place, rows, format=self._format(), path=self.path, options=more)
 
     def _fitted(self, df: DataFrame, local: Path | None, partition_by: Sequence[str]) -> DataFrame:
         """The frame with its columns in the order of the files that are appended to."""
@@ -433,28 +440,6 @@ class Output:
         finally:
             spark.sql(f"DROP TABLE IF EXISTS {aside}")
 
-    def check_whole(self, spark: SparkSession, written: str, rows: int) -> None:
-        """Check that all rows that workers wrote are where the driver sees them.
-
-        Raises:
-            OutputRefused: some are not: the workers have disks of their own.
-        """
-        assert self.path is not None
-        name = self._format()
-        try:
-            reader = (
-                spark.read.format(name).option("header", True).option("multiLine", name == "csv")
-            )
-            found = reader.load(exactly(written)).count()
-        except AnalysisException:
-            found = 0  # not a file is there to read the columns from
-        if found < rows:
-            raise OutputRefused(
-                self.path,
-                f"{found:,} of {rows:,} rows are there: Spark's workers write to disks of their "
-                f"own; name a path that all of them share, such as s3a://... or a network disk",
-            )
-
 
 def _append(writer: DataFrameWriter, spark: SparkSession, table: str) -> None:
     """Append to a table that other processes may replace.
@@ -561,14 +546,6 @@ def cancelled(spark: SparkSession) -> Iterator[None]:
         with suppress(Exception):  # whatever is wrong with Spark by now
             spark.sparkContext.cancelAllJobs()
         raise
-
-
-def is_on_workers(spark: SparkSession, path: str | None) -> bool:
-    """Whether a path is of a disk that each worker may have for itself."""
-    if path is None or (":" in path and not path.startswith("file:")):
-        return False
-    master = spark.conf.get("spark.master", "local") or "local"
-    return master.startswith("local-cluster") or not master.startswith("local")
 
 
 def remove(path: Path) -> None:

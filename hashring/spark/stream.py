@@ -45,9 +45,10 @@ from hashring.spark.owner_columns import with_owner
 from hashring.spark.row_counts import Counts
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.stream_mark import StreamMark
+from hashring.spark.worker_disks import check_whole, is_on_workers
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -139,6 +140,94 @@ def _check_places(
         raise OutputExists(output)
 
 
+def _counts_of(batch: DataFrame) -> Counts:
+    bad = F.count_if(is_bad()) if CORRUPT in batch.columns else F.count_if(F.lit(False))
+    return Counts(batch, rows=F.count(F.lit(1)), bad=bad)
+
+
+def _good_rows(told: Counts) -> int:
+    found = told.get()
+    return found["rows"] - found["bad"]
+
+
+@dataclass
+class _Batches:
+    """Writes the batches of a stream; see :func:`tag_stream`."""
+
+    ring: RingNow
+    output: str
+    target: Path | None
+    checkpoint: str
+    mark: StreamMark
+    key: str
+    format: str
+    counts: StreamCounts
+
+    def write(self, batch: DataFrame, number: int) -> None:
+        """Write a batch, unless it is there."""
+        if self.format not in FILE_FORMATS:
+            tagged, told, ring = self._tagged(batch)
+            once = tagged.option("txnAppId", self.checkpoint).option("txnVersion", number)
+            once.mode("append").save(self.output)
+            self._count(told, ring)
+        elif self.target is None:
+            self._write_elsewhere(batch, number)
+        else:
+            self.target.mkdir(parents=True, exist_ok=True)
+            with alone(self.target, self.output, "tags a stream into", _LOCK):
+                for left in self.target.glob(".batch=*"):  # of a process that was killed
+                    shutil.rmtree(left, ignore_errors=True)
+                self._write_here(batch, number, self.target)
+
+    def _write_here(self, batch: DataFrame, number: int, target: Path) -> None:
+        self.mark.keep(batch.sparkSession)
+        # Batches come in order, and compaction keeps the largest number.
+        if number <= newest_batch(target):
+            return
+        aside = target / f".batch={number}"
+        tagged, told, ring = self._tagged(batch)
+        tagged.mode("overwrite").save(f"file://{aside}")
+        self._check_whole(batch.sparkSession, f"file://{aside}", told)
+        aside.rename(target / f"batch={number}")
+        self._count(told, ring)
+
+    def _write_elsewhere(self, batch: DataFrame, number: int) -> None:
+        spark = batch.sparkSession
+        self.mark.keep(spark)
+        place = f"{self.output.rstrip('/')}/batch={number}"
+        # What is there without its mark is of a process that was killed as it wrote.
+        if _is_whole(spark, place):
+            # A batch that fails the check below has its mark, too.
+            if is_on_workers(spark, self.output):
+                told = _counts_of(batch)
+                told.frame.write.format("noop").mode("overwrite").save()
+                self._check_whole(spark, place, told)
+            return
+        tagged, told, ring = self._tagged(batch)
+        tagged.mode("overwrite").save(place)
+        self._check_whole(spark, place, told)
+        self._count(told, ring)
+
+    def _tagged(self, batch: DataFrame) -> tuple[DataFrameWriter, Counts, Ring]:
+        """What writes the rows with their owners, and counts them."""
+        session = batch.sparkSession
+        ring = self.ring(session)
+        told = _counts_of(batch)
+        has_bad = CORRUPT in batch.columns
+        good = told.frame.where(~is_bad()).drop(CORRUPT) if has_bad else told.frame
+        owned = with_owner(good, ring, self.key).withColumn("ring", F.lit(ring.fingerprint))
+        writer = owned.write.format(self.format).options(**lossless(session, self.format))
+        return (writer.option("header", True) if self.format == "csv" else writer), told, ring
+
+    def _check_whole(self, spark: SparkSession, place: str, told: Counts) -> None:
+        if is_on_workers(spark, self.output):
+            rows = _good_rows(told)
+            check_whole(spark, place, rows, format=self.format, path=self.output)
+
+    def _count(self, told: Counts, ring: Ring) -> None:
+        self.counts.add(_good_rows(told), told.get()["bad"], ring.fingerprint)
+
+
 def _triggered(writer: DataStreamWriter, interval: str | None) -> DataStreamWriter:
     if interval is None:
         return writer.trigger(availableNow=True)
@@ -175,8 +264,8 @@ def tag_stream(
 
     Returns:
         The query. A batch fails, and the query with it, when the ring has no nodes or cannot be
-        read, or when another process writes a batch to the same directory: started again, it goes
-        on with that batch.
+        read, when another process writes a batch to the same directory, or when the workers of a
+        cluster wrote files to disks of their own: started again, it goes on with that batch.
 
     Raises:
         ColumnError: the key's column is missing or of no type of a key, or binary while the format
@@ -201,47 +290,6 @@ def tag_stream(
     if by_batch:
         mark.check(spark)
 
-    def write(batch: DataFrame, number: int) -> None:
-        if not by_batch or target is None:
-            write_alone(batch, number)
-            return
-        target.mkdir(parents=True, exist_ok=True)
-        with alone(target, output, "tags a stream into", _LOCK):
-            for left in target.glob(".batch=*"):  # of a process that was killed as it wrote
-                shutil.rmtree(left, ignore_errors=True)
-            write_alone(batch, number)
-
-    def write_alone(batch: DataFrame, number: int) -> None:
-        session = batch.sparkSession
-        if by_batch:
-            mark.keep(session)
-        # Batches come in order, and compaction keeps the largest number.
-        if by_batch and target is not None and number <= newest_batch(target):
-            return
-        place = f"{output.rstrip('/')}/batch={number}"
-        # What is there without its mark is of a process that was killed as it wrote.
-        if by_batch and target is None and _is_whole(session, place):
-            return
-        current = ring(session)
-        has_bad = CORRUPT in batch.columns
-        bad = F.count_if(is_bad()) if has_bad else F.count_if(F.lit(False))
-        told = Counts(batch, rows=F.count(F.lit(1)), bad=bad)
-        good = told.frame.where(~is_bad()).drop(CORRUPT) if has_bad else told.frame
-        owned = with_owner(good, current, key).withColumn("ring", F.lit(current.fingerprint))
-        write_to = owned.write.format(format).options(**lossless(session, format))
-        if format == "csv":
-            write_to = write_to.option("header", True)
-        if not by_batch:
-            once = write_to.option("txnAppId", checkpoint).option("txnVersion", number)
-            once.mode("append").save(output)
-        elif target is None:
-            write_to.mode("overwrite").save(place)
-        else:
-            aside = target / f".batch={number}"
-            write_to.mode("overwrite").save(f"file://{aside}")
-            aside.rename(target / f"batch={number}")
-        found = told.get()
-        known.add(found["rows"] - found["bad"], found["bad"], current.fingerprint)
-
-    writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    batches = _Batches(ring, output, target, checkpoint, mark, key, format, known)
+    writer = rows.writeStream.foreachBatch(batches.write).option("checkpointLocation", checkpoint)
     return _triggered(writer, interval).start()

@@ -95,6 +95,20 @@ def test_the_wheel_tells_its_licence_and_what_it_is_for(built: tuple[Path, Path]
     assert str(told.get_payload()).strip() == (ROOT / "README.rst").read_text().strip()
 
 
+def test_spark_comes_with_one_extra_and_not_with_the_other(built: tuple[Path, Path]) -> None:
+    # Where a platform brings its PySpark, `spark` must not put another one in its place.
+    lines = metadata(built[0]).get_all("Requires-Dist") or []
+    required = [each for each in map(Requirement, lines) if each.marker]
+
+    def names(extra: str) -> set[str]:
+        return {
+            each.name for each in required if each.marker and each.marker.evaluate({"extra": extra})
+        }
+
+    assert names("spark") == {"pandas", "pyarrow", "numpy"}
+    assert names("spark-local") == {"pyspark", *names("spark")}
+
+
 def test_what_is_tested_with_includes_every_extra() -> None:
     config = ConfigParser()
     config.read(ROOT / "setup.cfg")

@@ -6,9 +6,10 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from hashring.core.ring import Ring
 from tests.conftest import PATIENCE, _children, _threads
@@ -76,6 +77,22 @@ def interrupted(spark, monkeypatch, method):
         with pytest.raises(KeyboardInterrupt):
             yield
     assert cancelled == [True]
+
+
+def on_workers(monkeypatch, *, lost=0):
+    """Outputs are on the workers' disks, and so many files of each are where the driver is not."""
+    for name in ("output", "stream"):
+        monkeypatch.setattr(f"hashring.spark.{name}.is_on_workers", lambda spark, path: True)
+    write = DataFrameWriter.save
+
+    def save(writer, path=None, **more):
+        write(writer, path, **more)
+        if path is not None:
+            parts = sorted(Path(path.removeprefix("file://")).glob("part-*"))
+            for part in parts[:lost]:
+                part.unlink()
+
+    monkeypatch.setattr(DataFrameWriter, "save", save)
 
 
 def _own_threads() -> set[threading.Thread]:

@@ -4,6 +4,7 @@ import random
 import re
 from collections import Counter
 from datetime import datetime, timezone
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
@@ -13,8 +14,9 @@ from hashring.core.ring import Ring
 from hashring.core.ring_history import ring_history
 from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, HistoryError
-from hashring.spark.audit import PROBLEMS, audit, work_slices
+from hashring.spark.audit import PROBLEMS, REJECTIONS, audit, counted_audit, work_slices
 from hashring.spark.history_from_events import history_of
+from hashring.spark.input import read_frame
 from hashring.spark.owner_at_time import as_of
 from tests.spark.conftest import rows
 from tests.unit.test_ring_history import change
@@ -453,6 +455,36 @@ def test_rows_are_sorted_by_one_number_before_the_windows_sort_them(spark, histo
     sorts = re.findall(r"Sort \[(.*)\], false", capsys.readouterr().out)
     assert [text.count(" ASC ") for text in sorts] == [5, 1]
     assert "shiftleft" in sorts[1]
+
+
+def jobs_of(spark, work):
+    """How many jobs Spark runs for it."""
+    group = uuid4().hex
+    spark.sparkContext.setJobGroup(group, "counted")
+    try:
+        work()
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+
+def test_a_log_is_read_and_shuffled_once_and_bad_records_are_counted_as_it_is_read(
+    spark, history, tmp_path, capsys
+):
+    path = tmp_path / "log.csv"
+    path.write_text("key,node,start,end\nk,a,11,12\nk,z,12,13\nb,a,12,13\nk,a,25,x\n")
+    df, bad_records = read_frame(spark, [str(path)], schema=LOG).counted()
+    found, reasons = counted_audit(df, history)
+    for frame in (found.findings, found.counts, found.keys):
+        frame.explain()
+        plan = capsys.readouterr().out
+        # Those of a broadcast are of the ring.
+        assert plan.count(" Exchange ") == plan.count("Exchange hashpartitioning(point") == 1
+        assert plan.count("FileScan") == 1
+    assert jobs_of(spark, lambda: found.counts.write.format("noop").mode("overwrite").save()) > 0
+    told = []
+    assert jobs_of(spark, lambda: told.append((reasons.get(), bad_records()))) == 0
+    assert told == [({**dict.fromkeys(REJECTIONS, 0), "unknown node": 1}, 1)]
 
 
 def test_java_compiles_every_method_of_an_audit(spark):

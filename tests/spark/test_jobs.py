@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.cli.spark import spark_group
 from hashring.core.ring import Ring
+from hashring.core.ring_history import ring_history
 from hashring.core.ring_json import RingFile
 from hashring.errors import (
     ColumnError,
@@ -33,13 +35,15 @@ from hashring.errors import (
 )
 from hashring.ring_files import read_ring, write_ring
 from hashring.spark.input import Input, read_frame
-from hashring.spark.jobs import assign_job, kept, load_job
+from hashring.spark.jobs import assign_job, audit_job, kept, load_job, plan_job
 from hashring.spark.output import Output
 from hashring.spark.owner_columns import partition_by_owner
 from hashring.spark.row_counts import Counts
 from hashring.spark.spark_failures import failure
-from tests.spark.conftest import rows
+from hashring.spark.worker_disks import check_whole
+from tests.spark.conftest import on_workers, rows
 from tests.spark.test_owner import random_ring
+from tests.unit.test_ring_history import change
 
 
 def run(*arguments):
@@ -222,6 +226,22 @@ def test_assign_to_a_table_and_not_twice(spark, keys, ring_file):
     spark.sql("drop table owned_keys")
 
 
+@pytest.mark.parametrize("where", ["--output", "--table"])
+@pytest.mark.parametrize(("mode", "held"), [("append", "abc"), ("overwrite", "c")])
+def test_the_command_appends_or_overwrites(spark, ring_file, tmp_path, where, mode, held):  # noqa: PLR0917
+    spark.sql("drop table if exists added_keys")
+    out = tmp_path / "owned.parquet" if where == "--output" else "added_keys"
+    for name, keys, more in (("one", "ab", ()), ("two", "c", ("--mode", mode))):
+        source = tmp_path / f"{name}.csv"
+        source.write_text("\n".join(("key", *keys, "")))
+        told = run("assign", "--input", source, "--ring-file", ring_file, where, out, *more)
+        assert told["rows written"] == str(len(keys))
+    found = spark.read.parquet(str(out)) if where == "--output" else spark.table(out)
+    ring = read_ring(ring_file).ring
+    assert sorted(rows(found.select("key", "owner"))) == [(key, ring.owner(key)) for key in held]
+    spark.sql("drop table if exists added_keys")
+
+
 def test_an_output_that_exists_is_left_alone(keys, ring_file, tmp_path):
     out = tmp_path / "owned.parquet"
     out.mkdir()
@@ -316,15 +336,35 @@ def test_a_table_has_the_format_that_was_asked_for(spark, keys, ring_file):
 def test_rows_that_workers_keep_to_themselves_are_missed(spark, tmp_path, kind):
     out = Output(str(tmp_path / f"out.{kind}"))
     out.write(spark.range(40).selectExpr("id", "'two\nlines' as text").repartition(4))
-    out.check_whole(spark, out.path, 40)
+    check_whole(spark, out.path, 40, format=kind, path=out.path)
     # As on a worker with a disk of its own.
     next(tmp_path.glob("*/part-00002-*")).unlink()
     with pytest.raises(OutputRefused, match="30 of 40 rows are there: Spark's workers write to"):
-        out.check_whole(spark, out.path, 40)
+        check_whole(spark, out.path, 40, format=kind, path=out.path)
     for part in tmp_path.glob("*/part-*"):
         part.unlink()
     with pytest.raises(OutputRefused, match="0 of 40 rows are there"):
-        out.check_whole(spark, out.path, 40)
+        check_whole(spark, out.path, 40, format=kind, path=out.path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("parquet", {}), ("csv", {"sep": ";"}), ("json", {"lineSep": "|"})]
+)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_job_fails_whose_workers_keep_rows(  # noqa: PLR0917
+    spark, tmp_path, monkeypatch, kind, options, elsewhere
+):
+    df = spark.range(40).selectExpr("id", "'two\n\";\n\"lines' as text").repartition(4)
+    on_workers(monkeypatch)
+    if elsewhere:
+        # As if Spark alone could see the paths.
+        monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+    Output(str(tmp_path / "whole"), kind, options=options).write(df)
+    on_workers(monkeypatch, lost=1)
+    path = str(tmp_path / "out")
+    with pytest.raises(OutputRefused, match="30 of 40 rows are there: Spark's workers write to"):
+        Output(path, kind, options=options).write(df)
+    assert Path(path).exists() == elsewhere
 
 
 def test_the_keys_of_a_csv_keep_their_zeros(tmp_path, ring_file, spark):
@@ -799,6 +839,41 @@ def test_the_report_of_a_large_ring_is_no_large_file(spark, tmp_path):
     assert "and 2,800 more" in page
 
 
+def test_the_plan_of_a_large_ring_is_no_large_file(spark):
+    source = Input(spark.range(20_000).selectExpr("cast(id as string) key"), "keys")
+    outcome = plan_job(source, random_ring(3000, 4), leave=[f"n{i}" for i in range(0, 3000, 2)])
+    moves, nodes = outcome.tables
+    assert len(moves.rows) > 3000
+    assert len(nodes.rows) == 3000
+    assert len(outcome.report.html()) < 2**20
+    assert outcome.report.title.endswith("n16, n18 and 1,490 more leave")
+    assert f"the 60 largest of {len(moves.rows):,} flows" in outcome.report.html()
+
+
+def test_the_audit_of_a_large_ring_is_no_large_file(spark):
+    def join(number, node):
+        at = (11 + node) * 10**6
+        return change(number, "join", (f"n{node}",), [node * 2**24], at=at)
+
+    changes = [
+        change(1, "join", tuple(f"n{i}" for i in range(200, 3000)), [1], at=10 * 10**6),
+        *(join(i + 2, i) for i in range(50)),
+        change(52, "expire", tuple(f"n{i}" for i in range(40)), at=int(60.5e6)),
+        *(join(i + 3, i) for i in range(50, 200)),
+    ]
+    # Most rows are of nodes that do not own the key.
+    log = spark.range(20_000).selectExpr(
+        "concat('key', id) key", "concat('n', id % 3000) node", "11D + id % 300 start", "400D end"
+    )
+    outcome = audit_job(Input(log, "log"), ring_history(changes))
+    page = outcome.report.html()
+    assert [len(table.rows) for table in outcome.tables] == [100, 3000]
+    assert len(page) < 2**20
+    # Of nodes, and of changes.
+    assert len(re.findall(r'<p class="note">and [\d,]+ more</p>', page)) == 2
+    assert '<td class="w">expire n0, n1, n2, n3, n4, n5, n6, n7, n8, n9 and 30 more</td>' in page
+
+
 def test_a_load_report_has_shares_and_hot_keys(keys, ring_file, tmp_path):
     run("load", "--input", keys, "--weight", "w", "--ring-file", ring_file,
         "--report", tmp_path / "load.html")  # fmt: skip
@@ -1038,3 +1113,16 @@ def test_a_signal_within_a_call_to_java_is_what_ends_a_job(spark, monkeypatch):
         raise SystemExit(143)
     with pytest.raises(KeyError), kept(frame):
         pass
+
+
+def test_an_answer_shows_itself_in_a_notebook(spark):
+    df = spark.range(1234).selectExpr("'<a> & b' AS key", "id")
+    outcome = load_job(Input(df, "keys"), random_ring(3, 4), hottest=1)
+    frame = outcome._repr_html_()
+    page = unescape(re.fullmatch('<iframe srcdoc="([^"]*)" style="[^"]*"></iframe>', frame)[1])
+    facts = dict(outcome.facts)
+    assert facts["rows"] == 1234
+    assert "<dt>rows</dt><dd>1,234</dd>" in page
+    assert f"<dt>busiest node</dt><dd>{facts['busiest node']}</dd>" in page
+    assert "&lt;a&gt; &amp; b" in page
+    assert page == outcome.report.html()

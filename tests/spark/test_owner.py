@@ -277,6 +277,30 @@ def test_owner_and_point_are_columns(spark, ring):
     assert sum(r["count"] for r in counted) == 5
 
 
+@pytest.mark.parametrize("nodes", [4, 3000])
+@pytest.mark.parametrize("how", ["column", "SQL"])
+@pytest.mark.parametrize("first", ["filter", "owner"])
+def test_an_owner_in_an_expression_is_no_join_and_lets_filters_reach_the_files(  # noqa: PLR0917
+    spark, tmp_path, capsys, nodes, how, first
+):
+    ring = random_ring(nodes, 4)
+    df = spark.range(40).selectExpr("concat('k', id) AS key", "id % 2 AS day")
+    df.write.parquet(str(tmp_path / "keys"))
+    df = spark.read.parquet(str(tmp_path / "keys"))
+    register_functions(spark, ring)
+    asked = F.expr("hashring_owner(key)") if how == "SQL" else owner(ring, "key")
+    if first == "filter":
+        found = df.where("day = 1").select("key", "day", asked.alias("node"))
+    else:
+        found = df.select("key", "day", asked.alias("node")).where("day = 1")
+    plan = plan_of(found, capsys)
+    assert "PushedFilters: [IsNotNull(day), EqualTo(day,1)]" in plan
+    assert "Join" not in plan
+    assert {r.key: r.node for r in found.collect()} == {
+        f"k{i}": ring.owner(f"k{i}") for i in range(1, 40, 2)
+    }
+
+
 def test_a_thread_uses_the_session_that_runs(spark, ring):
     df = keys_frame(spark, ["a"])
     assert in_a_thread(lambda: df.select(owner(ring, "key")).first()[0]) == ring.owner("a")

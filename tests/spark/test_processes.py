@@ -1,5 +1,6 @@
 """The command as a process of its own: run by spark-submit, and told to end in the middle."""
 
+import json
 import os
 import re
 import signal
@@ -230,6 +231,24 @@ def test_a_table_is_written_only_where_a_later_session_finds_it(work, tmp_path, 
     second = assign()
     assert second.returncode == 2
     assert "output owned_keys exists" in second.stderr
+
+
+@pytest.mark.parametrize("who", ["notebook", "spark-defaults.conf"])
+def test_the_page_and_the_log_of_a_session_that_others_set_up_stay(tmp_path, who):
+    if who == "spark-defaults.conf":
+        (tmp_path / who).write_text(
+            "spark.master local[1]\nspark.ui.port 0\nspark.log.level WARN\n"
+            f"spark.driver.extraJavaOptions {JAVA}\n"
+        )
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.session_process", who],
+        cwd=ROOT, capture_output=True, text=True, timeout=5 * PATIENCE, check=False,
+        env={**os.environ, "SPARK_CONF_DIR": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1",
+             "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told == {"page": 200, "plans": "FORMATTED", "level": "WARN"}
 
 
 def test_spark_submit_runs_a_job(spark, work, tmp_path):

@@ -2,7 +2,9 @@
 
 import fcntl
 import gzip
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 from redis import Redis
 
 from hashring import RingNode
@@ -28,6 +31,7 @@ from hashring.spark.datasource import live_ring
 from hashring.spark.input import read_stream
 from hashring.spark.stream import StreamCounts, fixed_ring, followed_ring, tag_stream
 from tests.conftest import PATIENCE, ROOT, eventually
+from tests.spark.conftest import on_workers
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 
@@ -135,6 +139,80 @@ def test_the_ring_is_followed_while_the_stream_runs(spark, redis_server, tmp_pat
     assert {r.owner for r in found if r.batch == 1} == {"a", "b"}
 
 
+def test_a_ring_is_read_again_when_what_is_known_is_old(monkeypatch):
+    clock, read = [100.0], []
+
+    def ring_now(spark, url, name):
+        read.append((url, name))
+        clock[0] += 2  # a reading takes time, too
+        return random_ring(2, 2, seed=len(read))
+
+    monkeypatch.setattr("hashring.spark.stream.live_ring", ring_now)
+    monkeypatch.setattr("hashring.spark.stream.time.monotonic", lambda: clock[0])
+    now = followed_ring("redis://x", RING, refresh=10)
+    first = now(None)
+    for at in (102.0, 109.9):
+        clock[0] = at
+        assert now(None) is first
+    assert read == [("redis://x", RING)]
+    clock[0] = 110.0
+    second = now(None)
+    assert second is not first
+    clock[0] = 119.9
+    assert now(None) is second
+    clock[0] = 500.0
+    assert now(None) is not second
+    assert len(read) == 3
+
+
+def recorder():
+    """A format that writes down with which options each batch came to it, and how many rows."""
+
+    class Done(WriterCommitMessage):
+        def __init__(self, rows):
+            self.rows = rows
+
+    class Writer(DataSourceWriter):
+        def __init__(self, options):
+            self.options = options
+
+        def write(self, iterator):
+            return Done(sum(1 for _ in iterator))
+
+        def commit(self, messages):
+            told = {name: self.options.get(name) for name in ("txnAppId", "txnVersion")}
+            told["rows"] = sum(message.rows for message in messages if message)
+            with open(self.options["path"], "a", encoding="utf-8") as out:
+                out.write(json.dumps(told) + "\n")
+
+    # Defined here, it goes to the workers of Python whole: they cannot import this module.
+    class Recorder(DataSource):
+        @classmethod
+        def name(cls):
+            return "recorder"
+
+        def writer(self, schema, overwrite):
+            assert not overwrite
+            return Writer(self.options)
+
+    return Recorder
+
+
+def test_a_format_that_is_no_plain_files_is_told_which_batch_it_gets(spark, tmp_path):
+    spark.dataSource.register(recorder())
+    out, checkpoint = tmp_path / "out", str(tmp_path / "cp")
+    for number in range(2):
+        files(spark, tmp_path, number, rows=10 + number)
+    tag_stream(
+        stream(spark, tmp_path), fixed_ring(random_ring(2, 2)), str(out), checkpoint,
+        format="recorder",
+    ).awaitTermination()  # fmt: skip
+    assert [json.loads(line) for line in out.read_text().splitlines()] == [
+        {"txnAppId": checkpoint, "txnVersion": str(n), "rows": rows}
+        for n, rows in ((0, 10), (1, 11))
+    ]
+
+
 def test_killed_and_started_again_it_neither_loses_nor_doubles(spark, redis_server, tmp_path):
     total = 4
     for number in range(total):
@@ -189,6 +267,37 @@ def test_two_processes_do_not_write_one_batch(spark, tmp_path):
     assert batches(tmp_path) == ["batch=0", "batch=1"]
     assert len(spark.read.parquet(str(tmp_path / "out")).collect()) == 40
     assert not begun.exists()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_batch_whose_rows_the_workers_keep_fails_until_they_are_there(
+    spark, tmp_path, monkeypatch, elsewhere
+):
+    if elsewhere:
+        # As if Spark alone could see the paths.
+        monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("key,w\na,1\nb,x\n")
+    (tmp_path / "in" / "b.csv").write_text("key,w\nc,3\nd,4\n")
+
+    def run_all():
+        tag_stream(
+            read_stream(spark, [str(tmp_path / "in")], "csv", "key string, w int"),
+            fixed_ring(random_ring(4, 8)), str(tmp_path / "out"), str(tmp_path / "cp"),
+            format="csv",
+        ).awaitTermination()  # fmt: skip
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            on_workers(patch, lost=1)
+            with pytest.raises(StreamingQueryException, match="of 3 rows are there: Spark's work"):
+                run_all()
+        assert batches(tmp_path) == elsewhere * ["batch=0"]
+    if elsewhere:
+        shutil.rmtree(tmp_path / "out" / "batch=0")
+    on_workers(monkeypatch)
+    run_all()
+    assert spark.read.option("header", True).csv(str(tmp_path / "out")).count() == 3
 
 
 def test_an_output_without_its_checkpoint_is_refused(spark, tmp_path):

@@ -12,7 +12,7 @@ from hashring.spark.audit import PROBLEMS, counted_audit, work_slices
 from hashring.spark.html_report import Report
 from hashring.spark.input import Input
 from hashring.spark.jobs.kept_frames import kept
-from hashring.spark.jobs.wording import decimals, key_name
+from hashring.spark.jobs.wording import decimals, key_name, names
 from hashring.spark.key_column import check_keys
 from hashring.spark.outcome import Outcome, Table
 from hashring.spark.output import Output
@@ -163,7 +163,7 @@ def _audit_sections(
     report.bars(
         "Median seconds to the first work by the new owner, by change",
         [
-            (f"{r['epoch']} {r['kind']} {', '.join(r['nodes'])}", r["first_work_median"], None)
+            (f"{r['epoch']} {r['kind']} {names(r['nodes'])}", r["first_work_median"], None)
             for r in moved
             if r["first_work_median"] is not None
         ],
@@ -186,7 +186,7 @@ def _audit_sections(
             (
                 str(r["epoch"]),
                 r["at"],
-                f"{r['kind']} {', '.join(r['nodes'])}",
+                f"{r['kind']} {names(r['nodes'])}",
                 r["keys"],
                 *first_work,
                 r["overrun"],

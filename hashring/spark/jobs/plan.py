@@ -8,6 +8,7 @@ from typing import Any
 from hashring.core.ring import Ring
 from hashring.spark.html_report import Report
 from hashring.spark.input import Input
+from hashring.spark.jobs.wording import names
 from hashring.spark.key_column import check_keys
 from hashring.spark.outcome import Outcome, Table
 from hashring.spark.output import Output
@@ -98,8 +99,8 @@ def plan_job(
 
 
 def _plan_title(join: Sequence[str], leave: Sequence[str], weights: Mapping[str, float]) -> str:
-    parts = [(", ".join(join), "joins" if len(join) == 1 else "join")] if join else []
-    parts += [(", ".join(leave), "leaves" if len(leave) == 1 else "leave")] if leave else []
+    parts = [(names(join), "joins" if len(join) == 1 else "join")] if join else []
+    parts += [(names(leave), "leaves" if len(leave) == 1 else "leave")] if leave else []
     changed = [f"{node} to {weight:g}" for node, weight in weights.items() if node not in join]
-    parts += [(", ".join(changed), "in weight")] if changed else []
+    parts += [(names(changed), "in weight")] if changed else []
     return "Plan: " + "; ".join(f"{who} {what}" for who, what in parts)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from hashring.core.ring import Ring
 from hashring.spark.key_points import is_native
+
+MOST_NAMES: Final = 10
 
 
 def ring_facts(ring: Ring) -> list[tuple[str, Any]]:
@@ -24,6 +26,12 @@ def ring_facts(ring: Ring) -> list[tuple[str, Any]]:
 def key_name(key: Any) -> str:
     """A key as text: bytes in hexadecimal."""
     return key if isinstance(key, str) else bytes(key).hex(" ")
+
+
+def names(nodes: Sequence[str]) -> str:
+    """The first of many nodes, and how many more there are: thousands may go at once."""
+    more = len(nodes) - MOST_NAMES
+    return ", ".join(nodes[:MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def decimals(rows: Sequence[Any], name: str) -> list[str | None]:
