@@ -67,6 +67,7 @@ of the live ones.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any, Final
 
@@ -447,6 +448,8 @@ class Names(RingRule):
 
     def shown(self, world: RingWorld, process: RingProcess) -> None:
         machine, spec = process.machine, process.spec
+        if machine.state is NodeState.STOPPED:
+            self._began.pop(spec.label, None)  # When it is started again, it begins anew.
         ended = machine.state is NodeState.SUPERSEDED
         if not ended and machine.name == spec.name:
             return
@@ -457,7 +460,7 @@ class Names(RingRule):
         winner = self._sessions.get(world.server.holder(KEYS.ring, spec.name))
         if ended and winner is not None and not winner.alive:
             began = self._began
-            if began[winner.spec.label] < began.get(spec.label, -1.0):
+            if began.get(winner.spec.label, math.inf) < began.get(spec.label, -1.0):
                 raise self.broken(
                     world, f"{spec.label} ended for {winner.spec.label}, which had ended before"
                 )
