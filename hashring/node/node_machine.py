@@ -990,7 +990,7 @@ class NodeMachine:
         """Whether messages have said that the ring has this tag, and they count.
 
         Args:
-            heard: what was told while the answer with the tag was on its way.
+            heard: the messages that came while the answer with the tag was on its way.
         """
         if all(tag not in (change.prev, change.stamp.tag) for change in heard):
             return False

@@ -216,6 +216,20 @@ def test_a_redis_that_forgot_renewals_gives_nobody_what_a_cut_off_member_holds()
         proxy.heal()
 
 
+def takes_all_and_shares_nothing(b: Any, a: Any) -> None:
+    """A member gets all four partitions, and none while the other one still holds it."""
+    both: list[int] = []
+
+    def taken() -> bool:
+        # In this order: what a loses in between is no fault.
+        theirs, own = b.held, a.held
+        both.extend(theirs.keys() & own.keys())
+        return len(theirs) == 4 and not own
+
+    eventually(taken, "b has everything")
+    assert both == []
+
+
 def test_two_failovers_in_a_row_give_nobody_what_a_cut_off_member_holds() -> None:
     """The first server is the primary again, in its old run, and lacks the last renewals."""
     settings = {"ttl": 4.0, "heartbeat_interval": 0.3, "rebalance_delay": 0.0}
@@ -245,17 +259,8 @@ def test_two_failovers_in_a_row_give_nobody_what_a_cut_off_member_holds() -> Non
         )
         proxy.black_hole()
         one.replicaof("NO", "ONE")
-        both: list[int] = []
         with PartitionGroup(one, "orders", 4, member="b", **settings) as b:
-
-            def taken() -> bool:
-                # In this order: what a loses in between is no fault.
-                theirs, own = b.held, a.held
-                both.extend(theirs.keys() & own.keys())
-                return len(theirs) == 4 and not own
-
-            eventually(taken, "b has everything")
-        assert both == []
+            takes_all_and_shares_nothing(b, a)
         proxy.heal()
 
 
@@ -282,17 +287,8 @@ def test_an_older_table_of_a_lease_challenge_gives_nobody_what_a_cut_off_member_
         proxy.black_hole()
         server.kill()
         server.start()
-        both: list[int] = []
         with lease_challenge(client, "orders", 4, member="b", rules=rules) as b:
-
-            def taken() -> bool:
-                # In this order: what a loses in between is no fault.
-                theirs, own = b.held, a.held
-                both.extend(theirs.keys() & own.keys())
-                return len(theirs) == 4 and not own
-
-            eventually(taken, "b has everything")
-        assert both == []
+            takes_all_and_shares_nothing(b, a)
         proxy.heal()
         store.close()
 

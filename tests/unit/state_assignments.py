@@ -1,4 +1,4 @@
-"""Finds where the package sets a state: nothing but a table may move it."""
+"""Finds where the package sets a state: only a table may move it."""
 
 from __future__ import annotations
 

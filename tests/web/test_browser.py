@@ -484,7 +484,7 @@ def test_a_second_click_does_not_act_again(client: Redis, running: Running, tab:
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("button", name="Yes, as ada").dblclick()
     expect(page.get_by_role("status")).to_contain_text("dead was taken off")
-    # Whoever goes back may act again.
+    # A visitor who goes back may act again.
     page.go_back()
     assert page.locator("form[data-sent]").count() == 0
     page.goto(f"{running.url}/act/remove?ring=twice&node=nobody")

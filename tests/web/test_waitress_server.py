@@ -271,7 +271,7 @@ def test_once_stopped_python_switches_threads_as_before() -> None:
 
 
 class Noticed(threading.Event):
-    """What is set is seen at once by all that look, before whoever set it goes on."""
+    """All that look see at once that it is set, before the one that set it goes on."""
 
     def set(self) -> None:
         super().set()
