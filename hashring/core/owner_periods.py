@@ -80,7 +80,7 @@ class Lives:
 
 
 @dataclass(frozen=True)
-class Owners:
+class PointOwners:
     """The owners of one point over all versions, shape (owners,) each.
 
     Attributes:
@@ -105,7 +105,7 @@ def owner_periods(lives: Lives, versions: int, empty: int) -> Iterator[Period]:
 
 
 def periods_between(
-    start: int, end: int, lives: Lives, owners: Owners, versions: int
+    start: int, end: int, lives: Lives, owners: PointOwners, versions: int
 ) -> Iterator[Period]:
     """The periods of the points ``start <= p < end``, in the order of their upper ends.
 
@@ -128,12 +128,14 @@ class SweptParts:
     Attributes:
         owners: for each part, the owners of the points just below its first life.
         size: how many lives each part has; the last one has the rest.
+        versions: how many versions the ring had.
         counts: shape (1 + lives,), how many periods with an owner the points have, those from 0 on
             and those from the point of each life on. Of lives at one point the last one tells.
     """
 
-    owners: tuple[Owners, ...]
+    owners: tuple[PointOwners, ...]
     size: int
+    versions: int
     counts: array[int]
 
 
@@ -151,10 +153,10 @@ def swept_parts(lives: Lives, versions: int, empty: int, size: int) -> SweptPart
             owners.append(sweep.owners())
         sweep.pass_over(*life)
         counts.append(sweep.owned())
-    return SweptParts(tuple(owners), size, counts)
+    return SweptParts(tuple(owners), size, versions, counts)
 
 
-def _owners_of_zero(lives: Lives, versions: int, empty: int) -> Owners:
+def _owners_of_zero(lives: Lives, versions: int, empty: int) -> PointOwners:
     """The owners of point 0: the last replicas below the top.
 
     Passes as many as it takes to know the owner in every version.
@@ -162,7 +164,7 @@ def _owners_of_zero(lives: Lives, versions: int, empty: int) -> Owners:
     count = _FEWEST_BEHIND
     while True:
         first = max(len(lives) - count, 0)
-        sweep = _Sweep(Owners(array("i", [0]), array("i", [NOBODY])), versions, 0)
+        sweep = _Sweep(PointOwners(array("i", [0]), array("i", [NOBODY])), versions, 0)
         for life in lives.part(first, len(lives)):
             sweep.pass_over(*life)
         if not first or sweep.unowned() == empty:
@@ -177,14 +179,14 @@ class _Sweep:
     which on this, its end and its neighbours have been so. Two neighbours are never one node.
     """
 
-    def __init__(self, owners: Owners, versions: int, start: int) -> None:
+    def __init__(self, owners: PointOwners, versions: int, start: int) -> None:
         self._versions = versions
         self._since, self._owners = list(owners.since), list(owners.nodes)
         self._starts = [start] * len(owners.since)
 
-    def owners(self) -> Owners:
+    def owners(self) -> PointOwners:
         """The owners here."""
-        return Owners(array("i", self._since), array("i", self._owners))
+        return PointOwners(array("i", self._since), array("i", self._owners))
 
     def owned(self) -> int:
         """How many periods with an owner there are here."""

@@ -1,8 +1,8 @@
 """Who owned a point at a time: a ring's history, looked up.
 
 A time is looked up in a range table of the ring's versions. The period of ownership at a point and
-a version comes from tables that the driver makes (:mod:`hashring.spark.period_tables`). If a history
-is too long for these, Spark's workers make the periods, and the rows are joined with them
+a version comes from tables that the driver makes (:mod:`hashring.spark.period_tables`). If a
+history is too long for these, Spark's workers make the periods, and the rows are joined with them
 (:mod:`hashring.spark.period_pieces`).
 """
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 NEVER: Final = 2**63 - 1
 """The end of a period that is still open, in microseconds: no work lasts longer."""
 _VERSION = "__hashring_version"
-_STRIP = "__hashring_strip"
-_PERIOD = "__hashring_period"
+_HELD = "__hashring_held"
+_FULL = "__hashring_full"
 _AT = "__hashring_at"
 
 
@@ -94,8 +94,10 @@ class AsOf:
             point, at: as for :meth:`with_period`.
         """
         names = [F.col(quoted(name)) for name in df.columns]
-        offset = F.least(F.col(quoted(at)), F.lit(self.ends)) - F.lit(self.begins)
-        timed = df.select(*names, F.when(offset >= 0, offset).alias(_AT))
+        moment = F.col(quoted(at))
+        # `least` passes over a null.
+        offset = F.least(moment, F.lit(self.ends)) - F.lit(self.begins)
+        timed = df.select(*names, F.when(moment >= self.begins, offset).alias(_AT))
         versioned = look_up(timed, _AT, self._times, _VERSION).drop(_AT)
         located = self._periods.located(versioned, point, _VERSION)
         return located if self._full else located.drop(_VERSION)
@@ -109,9 +111,9 @@ class AsOf:
             F.col("owner") != NOBODY,
             F.shiftleft(F.col("owner").cast("bigint"), self._version_bits) + F.col(_VERSION),
         )
-        told = look_up(found.withColumn(_STRIP, held), _STRIP, self._full, _PERIOD)
-        full = F.coalesce(F.col(_PERIOD) == 1, F.lit(False))
-        return told.withColumn("full", full).drop(_STRIP, _PERIOD, _VERSION)
+        told = look_up(found.withColumn(_HELD, held), _HELD, self._full, _FULL)
+        full = F.coalesce(F.col(_FULL) == 1, F.lit(False))
+        return told.withColumn("full", full).drop(_HELD, _FULL, _VERSION)
 
 
 def as_of(history: RingHistory) -> AsOf:
@@ -160,9 +162,7 @@ def as_of(history: RingHistory) -> AsOf:
         ) from error
 
 
-def _periods(
-    lives: Lives, versions: int, empty: int, times: Longs
-) -> PeriodTables | PeriodPieces:
+def _periods(lives: Lives, versions: int, empty: int, times: Longs) -> PeriodTables | PeriodPieces:
     """All periods, as tables if they are not too many.
 
     Raises:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from hashring.core.owner_periods import Lives, Owners, Period, SweptParts, periods_between
+from hashring.core.owner_periods import Lives, PointOwners, Period, SweptParts, periods_between
 from hashring.spark.array_types import Longs
 
 POINT_BITS: Final = 32
@@ -64,7 +64,7 @@ class _Part:
 
 
 def part_table(
-    lives: Lives, swept: SweptParts, versions: int, slices: Longs, cells: Longs, starts: Longs
+    lives: Lives, swept: SweptParts, *, slices: Longs, cells: Longs, starts: Longs
 ) -> Any:
     """One row a part of the points.
 
@@ -92,7 +92,7 @@ def part_table(
             _Part(
                 start,
                 end,
-                versions,
+                swept.versions,
                 own.points.tobytes(),
                 own.nodes.tobytes(),
                 own.since.tobytes(),
@@ -123,7 +123,7 @@ def _pieces(part: _Part) -> Iterator[pa.RecordBatch]:
         _array("I", part.since),
         _array("I", part.until),
     )
-    owners = Owners(_array("i", part.owned_since), _array("i", part.owners))
+    owners = PointOwners(_array("i", part.owned_since), _array("i", part.owners))
     slices = np.frombuffer(part.slices, dtype=np.int64)
     cells = np.frombuffer(part.cells, dtype=np.int64)
     numbers = np.frombuffer(part.numbers, dtype=np.int32)

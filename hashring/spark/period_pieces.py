@@ -135,7 +135,7 @@ def period_pieces(lives: Lives, versions: int, empty: int, times: Longs) -> Peri
             POINT_BITS + (len(slices) - 1).bit_length(),
             deep_step=DEEP_STEP,
         ),
-        _parts=part_table(lives, swept, versions, slices, cells, starts),
+        _parts=part_table(lives, swept, slices=slices, cells=cells, starts=starts),
     )
 
 

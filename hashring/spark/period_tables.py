@@ -37,8 +37,8 @@ _STRIP: Final = "__hashring_strip"
 _PERIOD: Final = "__hashring_period"
 MOST_IN_TABLES: Final = 2**20
 """Periods of which the driver makes tables: they take 200 MB there, and 150 MB of each executor."""
-_MOST_STRIPS: Final = 2**24
-"""Of long periods, which reach into many cells each."""
+_MOST_CELLS: Final = 2**24
+"""That periods reach into, in all: a long one reaches into many."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,7 @@ class PeriodTables:
         return told_of(located, _PERIOD, self._attributes)
 
 
-def period_tables(
-    periods: Iterable[Period], versions: int, times: Longs
-) -> PeriodTables:
+def period_tables(periods: Iterable[Period], versions: int, times: Longs) -> PeriodTables:
     """The tables of periods, which are all of a history.
 
     Args:
@@ -172,7 +170,7 @@ def _strips(periods: _Columns, shift: int, version_bits: int) -> tuple[Longs, Lo
 
 
 def _checked(counts: Longs) -> Longs:
-    if counts.sum() > _MOST_STRIPS:
+    if counts.sum() > _MOST_CELLS:
         raise ConfigError("periods", len(counts), "they reach into too many cells for one table")
     return counts
 
