@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from hashring.core.owner_periods import Lives, PointOwners, Period, SweptParts, periods_between
+from hashring.core.owner_periods import Lives, Period, PointOwners, SweptParts, periods_between
 from hashring.spark.array_types import Longs
 
 POINT_BITS: Final = 32
