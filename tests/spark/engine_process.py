@@ -29,6 +29,7 @@ def main(option: str, where: str, folder: str) -> None:
         for setting in (
             "spark.driver.host=127.0.0.1",
             "spark.executor.memory=512m",
+            f"spark.sql.warehouse.dir={at / 'warehouse'}",
             # A busy machine is no lost worker.
             "spark.network.timeout=800s",
             "spark.worker.timeout=800",
@@ -41,6 +42,9 @@ def main(option: str, where: str, folder: str) -> None:
     keys = ["--input", at / "keys.parquet"]
     print(run("assign", *keys, *ring, "--output", at / "owned.parquet", *engine))
     print(run("assign", *keys, *ring, "--output", at / "by.parquet", "--by-owner", *engine))
+    if option == "--master":
+        for mode in ("error", "append", "overwrite"):
+            print(run("assign", *keys, *ring, "--table", "owned", "--mode", mode, *engine))
     print(run("load", *keys, *ring, "--report", at / "load.html", *engine))
     log = ["--input", at / "log.parquet", "--events", at / "events.parquet"]
     print(run("audit", *log, "--output", at / "findings.parquet", *engine))

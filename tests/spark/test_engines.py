@@ -94,6 +94,7 @@ def test_workers_with_memory_of_their_own(spark, work):
     for part in HOME.iterdir():
         (home / part.name).symlink_to(part)
     check(spark, work, "--master", "local-cluster[2,1,1024]", SPARK_HOME=str(home))
+    assert spark.read.parquet(str(folder / "warehouse" / "owned")).count() == 200
     # Both did some of it.
     assert all(list((home / "work").glob(f"app-*/{number}")) for number in range(2))
 
