@@ -149,7 +149,8 @@ def read_frame(
     """Read files.
 
     Args:
-        paths: files, directories or globs, as Spark's file systems know them.
+        paths: files, directories or globs, as Spark's file systems know them. On this machine, a
+            file whose own name has brackets is read, unless a glob matches others.
         format: parquet, csv (with a header line), json (a document a line), or any other that
             the session can read, such as orc; by default as the names end.
         schema: Spark DDL. Without it every column of a CSV is a string (guessing types would turn
@@ -167,6 +168,7 @@ def read_frame(
     """
     name = format_of(paths, format)
     source = ", ".join(paths)
+    paths = [_as_named(spark, path) for path in paths]
     for path in paths:
         _check_seen(spark, path)
 
@@ -205,6 +207,22 @@ def read_frame(
     if name in _TYPED or CORRUPT not in columns:
         return Input(frame, source)
     return Input(_good(frame), source, frame)
+
+
+def _as_named(spark: SparkSession, path: str) -> str:
+    """The path, with a backslash before its brackets and the like if they are of a file's own name.
+
+    A file that has such a name is read, unless the path as a pattern matches others.
+    """
+    literal = exactly(path)
+    local = local_path(spark, path)
+    if literal == path or local is None or not local.exists():
+        return path
+    try:
+        spark.read.format("binaryFile").load(path)
+    except SPARK_ERRORS:
+        return literal
+    return path
 
 
 def _check_seen(spark: SparkSession, path: str) -> None:

@@ -367,6 +367,18 @@ def test_a_job_fails_whose_workers_keep_rows(  # noqa: PLR0917
     assert Path(path).exists() == elsewhere
 
 
+@pytest.mark.parametrize("name", ["a[1]{b}.csv", "a*?.csv", "ü ☃ %41.csv", "a{b"])
+def test_a_file_is_read_whose_own_name_looks_like_a_pattern(spark, tmp_path, name):
+    (tmp_path / name).write_text("key\nown\n")
+    assert read_frame(spark, [str(tmp_path / name)], "csv").frame.first().key == "own"
+
+
+def test_a_pattern_matches_others_than_a_file_of_its_name(spark, tmp_path):
+    (tmp_path / "a[1].csv").write_text("key\nown\n")
+    (tmp_path / "a1.csv").write_text("key\nother\n")
+    assert rows(read_frame(spark, [str(tmp_path / "a[1].csv")]).frame) == [("other",)]
+
+
 def test_the_keys_of_a_csv_keep_their_zeros(tmp_path, ring_file, spark):
     source = tmp_path / "in.csv"
     source.write_text("key\n007\n")
