@@ -17,11 +17,11 @@ from hashring.monkey_patching import threads_are_greenlets
 from hashring.node.base_node import Node
 from hashring.node.forks import remembered
 from hashring.node.key_answers import listed, monotonic
-from hashring.node.lock_flows import Asking
+from hashring.node.lock_flows import Asking, Hold, TryAgain
 from hashring.node.node_runner import Runner
 from hashring.node.on_change_calls import OnChangeCalls
 from hashring.node.states import AT_WORK, ENDED, STARTABLE, NodeState
-from hashring.protocol.flow import Pause, UserFlow, run_flow
+from hashring.protocol.flow import Flow, run_flow
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import Verdict
 from hashring.protocol.machine import Run
@@ -294,7 +294,7 @@ class RingNode(Node):
         runner = self._runner
         asking = self._locks()
         event = runner.backend.event if runner else threading.Event
-        lease = self._run_flow(asking, asking.pin(key, timeout, event))
+        lease = self._held(asking.hold(key, timeout, event))
         try:
             yield lease
         finally:
@@ -308,19 +308,25 @@ class RingNode(Node):
             return verdict is Verdict.YES
         return self._run_flow(asking, asking.take_one(asked))
 
-    def _run_flow(self, asking: Asking, flow: UserFlow[T]) -> T:
+    def _run_flow(self, asking: Asking, flow: Flow[T]) -> T:
         runner = self._runner
-
-        def do(step: Command[Any] | Pause) -> Any:
-            if isinstance(step, Pause):
-                return runner is None or runner.ended.wait(step.seconds)
-            return self._ask_redis(step)
-
         try:
-            return run_flow(do, flow)
+            return run_flow(self._ask_redis, flow)
         finally:
             if asking.book.left:
                 self._release_late(asking, runner)
+
+    def _held(self, hold: Hold) -> Lease:
+        """The lease of a hold, tried until it is there or there is no use."""
+        runner = self._runner
+        try:
+            while isinstance(lease := run_flow(self._ask_redis, hold.attempt()), TryAgain):
+                if runner is None or runner.ended.wait(lease.seconds):
+                    raise hold.refusal()
+            return lease
+        finally:
+            if hold.asking.book.left:
+                self._release_late(hold.asking, runner)
 
     @property
     def _loops(self) -> bool:

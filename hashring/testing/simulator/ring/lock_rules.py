@@ -19,6 +19,9 @@ that ended on time may be put back only by a call that was sent before, and afte
 Redis has no more locks of a session, except, until they expire, those taken by a call that arrived
 after it had been given up.
 
+**Waits.** A hold waits for a key that another node has until its timeout is over, and then for one
+call at most. Where its own node has a call about the key under way, it may wait for that first.
+
 **Handoff.** A lease that was asked to finish does not last longer than the handoff time after it.
 
 **Served.** Once faults are over, within :data:`SETTLED` every key that is asked for is held by one
@@ -35,15 +38,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from hashring.errors import HoldTimeout
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, BeatStatus
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
+from hashring.testing.simulator.ring.lock_user import User
 from hashring.testing.simulator.ring.node_rules import RECOVERY, REST
 from hashring.testing.simulator.ring.process import RingProcess
 from hashring.testing.simulator.ring.world import KEYS, RingRule, RingWorld
 from hashring.testing.simulator.virtual_time import NEVER
 
 GONE: Final = (0, "", 0.0)
+
+SCHEDULING: Final = 0.05
+"""Seconds between the end of a wait, or of a pause, and what is done then."""
 
 SETTLED: Final = RECOVERY + 2 * TTL
 """Seconds from the end of all faults until every key is held at the latest.
@@ -259,6 +267,41 @@ class LockLimit(LockWatch):
             held = locks[process.machine.session]
             if held > limit:
                 raise self.broken(world, f"{process.spec.label} has {held} locks, not {limit}")
+
+
+class LockWaits(RingRule):
+    name = "waits"
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        for each in world.processes.values():
+            if each.user is not None and each.alive:
+                self._look_at(world, each, each.user)
+
+    def _look_at(self, world: RingWorld, process: RingProcess, user: User) -> None:
+        for hold, ended, error in user.given_up:
+            if isinstance(error, HoldTimeout) and ended < hold.began + hold.timeout:
+                raise self.broken(
+                    world, f"{process.spec.label} waited {ended - hold.began:g} s: {error}"
+                )
+        user.given_up.clear()
+        if process.paused:
+            return
+        for hold in (holder.hold for holder in user.holders):
+            patience = max(hold.timeout, world.io_timeout)
+            last = max(process.true(hold.began + patience), process.paused_until)
+            if world.now > last + world.io_timeout + SCHEDULING:
+                raise self.broken(
+                    world,
+                    f"{process.spec.label} waits for {hold.key.decode()} since "
+                    f"{process.true(hold.began):.3f}, and its timeout is {hold.timeout:g} s",
+                )
+
+    def finished(self, world: RingWorld) -> None:
+        for process in world.alive:
+            if process.user is not None and process.user.holders:
+                raise self.broken(world, f"{process.spec.label} waits still")
 
 
 class LockHandoff(LockWatch):
