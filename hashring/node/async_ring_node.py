@@ -82,7 +82,7 @@ class AsyncRingNode(Node):
         run = self._run = AsyncRunner(
             self._machine,
             store,
-            publish=lambda: self._show_in(lease),
+            show=lambda: self._show_in(lease),
             take=self._take,
             ranges=self._view.ranges,
             on_change=self._settings.on_change,
@@ -125,7 +125,7 @@ class AsyncRingNode(Node):
             run.stop(stay=stay)
             await asyncio.wait([run.task])
         else:
-            run.tell(partial(run.stop, stay=stay))
+            run.stop(stay=stay)
             # If that event loop does not run, the node leaves when it does.
             while not run.over and run.home.is_running():
                 await asyncio.sleep(_LOOK)
