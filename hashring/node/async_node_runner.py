@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
-from hashring.core.ranges import Range
+from hashring.core.ranges import PointRange
 from hashring.errors import HashringError, StoreError
 from hashring.node.key_answers import monotonic
 from hashring.node.node_log import NodeLog
@@ -50,9 +50,9 @@ class AsyncRunner(AsyncLoop):
         machine: NodeMachine,
         store: AsyncStore,
         *,
-        show: Callable[[], tuple[Range, ...]],
+        show: Callable[[], tuple[PointRange, ...]],
         take: Callable[[list[AskedKey]], Awaitable[None]],
-        ranges: tuple[Range, ...],
+        ranges: tuple[PointRange, ...],
         on_change: OnChange | None,
         turns: TaskTurns,
     ) -> None:

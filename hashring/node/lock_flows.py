@@ -15,7 +15,7 @@ from hashring.errors import ConfigError, HoldTimeout, NotHeld, RedisRefused, Sto
 from hashring.node.node_machine import NodeMachine
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol.flow import Flow
-from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.lock_book import AskedKey, Verdict
 from hashring.running.loop_log import LoopLog
 from hashring.store.locks.commands import LOCKS_A_CALL, MAX_LOCKED_KEY_BYTES, check_locked_key
@@ -225,7 +225,7 @@ class Hold:
     event: Callable[[], Any]
     began: float
 
-    def attempt(self) -> Flow[Lease[Any] | TryAgain]:
+    def attempt(self) -> Flow[KeyLease[Any] | TryAgain]:
         """Try once: the lease, or for how long to wait before the next try.
 
         Raises:

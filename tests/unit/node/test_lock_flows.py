@@ -15,7 +15,7 @@ from hashring.errors import NotHeld, RedisUnavailable, WrongKeyType
 from hashring.node.lock_flows import PIN_POLL, Asking, Hold, TryAgain
 from hashring.node.states import NodeState
 from hashring.protocol.flow import Flow
-from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lease import KeyLease
 from hashring.store.command import Command
 from tests.unit.node.bookworld import RETRY, Node, World, point
 
@@ -48,9 +48,9 @@ class Holding:
     def __init__(self, world: World, node: Node, key: bytes, timeout: float) -> None:
         self.world = world
         self.node = node
-        self.lease: Lease | None = None
+        self.lease: KeyLease | None = None
         self.hold: Hold = asking(world, node).hold(key, timeout, threading.Event)
-        self.flow: Flow[Lease | TryAgain]
+        self.flow: Flow[KeyLease | TryAgain]
         self.step: Command[Any] | TryAgain | None = None
         self._try()
 

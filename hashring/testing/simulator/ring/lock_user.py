@@ -11,7 +11,7 @@ from hashring.core.ring import Ring
 from hashring.errors import NotHeld
 from hashring.node.lock_flows import Asking, Hold, TryAgain, Window
 from hashring.protocol.flow import Flow
-from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lease import KeyLease
 from hashring.testing.simulator.ring.history import LockTerms
 from hashring.testing.simulator.simulated_flows import FlowCaller
 
@@ -46,7 +46,7 @@ class User(FlowCaller["RingProcess"]):
         self._put_off: dict[bytes, float] = {}
         self.idle_until = 0.0
         """True time up to which it asks for nothing."""
-        self.leases: list[Lease[Any]] = []
+        self.leases: list[KeyLease[Any]] = []
         """What it is at work on."""
         self.holders: list[Holder] = []
         """What waits to hold a key."""
@@ -135,12 +135,12 @@ class User(FlowCaller["RingProcess"]):
 
     # --- holding ------------------------------------------------------------------------------
 
-    def work(self, lease: Lease[Any], seconds: float) -> None:
+    def work(self, lease: KeyLease[Any], seconds: float) -> None:
         """Work on what is held, for that long."""
         self.leases.append(lease)
         self._work(lease, self.process.world.now + seconds)
 
-    def _work(self, lease: Lease[Any], until: float) -> None:
+    def _work(self, lease: KeyLease[Any], until: float) -> None:
         process, world = self.process, self.process.world
         if not process.alive:
             return
@@ -181,7 +181,7 @@ class Holder(FlowCaller["RingProcess"]):
     def _attempt(self) -> None:
         self.run(self._user.and_let_go(self.hold.attempt()), self._tried)
 
-    def _tried(self, answer: Lease[Any] | TryAgain) -> None:
+    def _tried(self, answer: KeyLease[Any] | TryAgain) -> None:
         if isinstance(answer, TryAgain):
             self._wait(answer.seconds)
             return
