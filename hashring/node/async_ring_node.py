@@ -303,8 +303,7 @@ class AsyncRingNode(Node):
             raise RedisUnavailable(f"node {self.name!r} has no connection: it does not run")
         return await run.store.run(command)
 
-    def _setup(self, name: str) -> None:
-        super()._setup(name)
+    def _equip(self) -> None:
         self._turns = TaskTurns()
 
     @property
