@@ -731,6 +731,7 @@ class NodeMachine:
             # Others may lock although this one does not. It does not know for how long, but a lock
             # lasts the ttl unless somebody chose otherwise.
             lock_ttl=config.locks.ttl if config.locks else config.ttl,
+            locking=config.locks is not None and config.locks.locking,
         )
         self._may_be_on_ring = True
         self._heard = []

@@ -697,7 +697,7 @@ def test_a_node_without_room_waits_for_nothing_more(place: Place) -> None:
 
 def joined(place: Place, session: str, history: str = "") -> BeatReply:
     """The answer to a heartbeat of a node that knows this history."""
-    return place.join(NODE[session], session, 10, history=history, lock_ttl=TTL)
+    return place.join(NODE[session], session, 10, history=history, lock_ttl=TTL, locking=True)
 
 
 def put_back(
