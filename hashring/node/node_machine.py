@@ -937,7 +937,9 @@ class NodeMachine:
         if reply.ordered is not None and reply.ordered.id == self._own[1]:
             # A failover brought back what its own weight has lifted: it says so again.
             self._own_said = None
-        if self.history not in ("", reply.history):
+        # Redis restarted, or another server took over, if it has all changes of the ring.
+        kept = self.stamp is not None and self.stamp.tag in (reply.before, reply.stamp.tag)
+        if self.history not in ("", reply.history) and not kept:
             self.counters.losses += 1
         self.history = reply.history
         at = self._at

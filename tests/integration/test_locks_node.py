@@ -30,7 +30,6 @@ from hashring import (
 from hashring.protocol.locks.key_states import KeyState
 from hashring.store.embedded_server import RedisServer
 from hashring.store.locks.commands import LOCKS_A_CALL
-from hashring.store.ring.key_names import ring_keys
 from tests.conftest import ROOT, eventually, know_their_ranges
 from tests.integration.test_locks import RING, RING_KEYS, locks
 from tests.proxy import Proxy

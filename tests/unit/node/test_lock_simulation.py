@@ -151,6 +151,8 @@ def found(
     ("bug", "rules"),
     [
         ("LOCKS_TAKEN_WHILE_NOBODY_MAY", "sole"),
+        ("LOCKS_TAKEN_IN_THE_DATA_OF_ANOTHER_SERVER", "sole"),
+        ("ANOTHER_SERVER_THAT_HOLDS_NOBODY_OFF", "sole"),
         ("LOCKS_PUT_BACK_AT_ANY_TIME", "tokens|sole|holder"),
         ("RELEASE_OF_ANY_HOLDER", "holder"),
         ("RENEWAL_THAT_MAKES_AN_EXPIRED_LOCK_ANEW", "holder|tokens"),
