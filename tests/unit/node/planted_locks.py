@@ -29,6 +29,10 @@ LOCKS_TAKEN_IN_THE_DATA_OF_ANOTHER_SERVER = (
     " or (known and redis.call('GET', KEYS[3]) ~= lineage())",
     "",
 )
+ANOTHER_SERVER_WITHOUT_ANOTHER_HISTORY = (
+    "  began = at\n  set_stamp(epoch, tag, began, till)\n",
+    "",
+)
 ANOTHER_SERVER_THAT_HOLDS_NOBODY_OFF = (
     "  if noted_server or redis.pcall('GET', KEYS[14]) then\n",
     "  if false then\n",
