@@ -289,7 +289,7 @@ class Hold:
             return NotHeld(
                 shown,
                 None,
-                "Redis lost the locks of the ring, and somebody may still work on it: "
+                "Redis lost the locks of the ring, or may have, and somebody may still work on it: "
                 + (f"try again in {left:.1f} s" if left < float("inf") else "try again"),
             )
         if book.limit.reached(book.count):
