@@ -170,7 +170,7 @@ def test_a_fault_in_redis_scripts_is_found(
 
 
 def newcomer(seed: int) -> NodeHistory:
-    """A node is cut off, Redis comes back with older data, and a new node is the first to return."""
+    """A node is cut off, Redis comes back with older data, and a new node returns first."""
     rng = Random(seed)
     keys = tuple(b"key-%d" % number for number in range(16))
     away = 4.0 + rng.random()
