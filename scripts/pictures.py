@@ -382,6 +382,7 @@ CHANGE_BESIDE = (
     "core/ranges.py",
     "core/ring_change.py",
     "core/select_keys.py",
+    "core/state_table.py",
     "core/value_checks.py",
     "node/node_log.py",
     "node/node_runner.py",
@@ -454,10 +455,12 @@ STATE_TABLES = (
     "hashring.node.states.NODE_LIFE",
     "hashring.node.states.SIGHT",
     "hashring.node.states.CLAIM",
+    "hashring.protocol.silent_subscription.SUBSCRIPTION_LIFE",
     "hashring.protocol.locks.key_states.KEY_LIFE",
     "hashring.protocol.base_member_machine.MEMBER_LIFE",
     "hashring.protocol.group_decider.DECIDER_LIFE",
     "hashring.core.groups.state.PHASES",
+    "hashring.protocol.lease_table_machine.TABLE_SIGHT",
 )
 
 

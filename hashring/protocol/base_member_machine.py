@@ -176,7 +176,6 @@ class BaseMemberMachine(ABC):
         self._woken = False
         self._subscribe_at = 0.0
         self._leave_at = math.inf
-        self._patient = True
 
     # --- the protocol -------------------------------------------------------------------------
 
@@ -226,7 +225,6 @@ class BaseMemberMachine(ABC):
         self.hears = self._woken = False
         self._began = self._last_tick = self._subscribe_at = now
         self._leave_at = math.inf
-        self._patient = True
         self._turn(Turn.START)
 
     def stop(self, now: float, *, handover: bool = False, patient: bool = True) -> None:
@@ -246,7 +244,7 @@ class BaseMemberMachine(ABC):
             self._leave(now)
         if not patient and self.stage is Stage.LEAVING:
             self._give_up_flow()
-            self._patient = False
+            self._let_go()
 
     def tick(self, now: float) -> None:
         """The application makes progress."""
@@ -305,7 +303,7 @@ class BaseMemberMachine(ABC):
                 self._woken = False
                 self._begin(self.renew(), self._renewed, self._not_renewed, now)
         if self.stage is Stage.LEAVING and self._flow is None:
-            if not self._patient or not self.membership.holding.partitions:
+            if not self.membership.holding.partitions:
                 self._let_go()
             elif self.renews_to_the_end and (self._woken or now >= self._due):
                 self._woken = False
