@@ -45,7 +45,9 @@ def _operation(path: str, method: str, about: dict[str, Any], schemas: dict[str,
     title = f"{method.upper()} {path}"
     text = f"\n{title}\n{'-' * len(title)}\n\n{about['summary']}\n\n"
     for parameter in about.get("parameters", []):
-        need = "" if parameter.get("required") else " (optional)"
+        default = parameter["schema"].get("default")
+        without = "optional" if default is None else f"``{default}`` unless given"
+        need = "" if parameter.get("required") else f" ({without})"
         text += f"- ``{parameter['name']}``{need}: {parameter.get('description', '')}\n"
     body = about.get("requestBody", {}).get("content", {}).get("application/json")
     if body:
