@@ -30,7 +30,7 @@ from hashring.core.groups.lease_table import (
     recover,
 )
 from hashring.errors import ConfigError
-from hashring.protocol.lease_table_machine import FixedMachine
+from hashring.protocol.lease_table_machine import FixedMachine, TableSight
 from hashring.testing.simulator import (
     ChallengeSimulator,
     Event,
@@ -315,7 +315,7 @@ class ForgetsThatThereWasATable(FixedMachine):
     """To a newcomer an empty Redis is a new one, also when it has just read a table there."""
 
     def _renewal(self) -> Any:
-        self._saw_table = False
+        self.sight = TableSight.NONE
         return super()._renewal()
 
 
@@ -334,7 +334,7 @@ class ForgetsTheTableWhenItStarts(FixedMachine):
     """A member that is started again takes an empty Redis for a new one."""
 
     def enter(self) -> Any:
-        self._saw_table = False
+        self.sight = TableSight.NONE
         return super().enter()
 
 
