@@ -7,7 +7,6 @@ Where a loop runs, only that may touch the machine: it is asked for the same ste
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,22 +28,15 @@ if TYPE_CHECKING:
 class ByHand:
     """Drives the machine of one node where no loop does.
 
+    Each call gets the node, as those of :class:`hashring.node.life.Life` do.
+
     Args:
-        node: its settings, machine and readers.
-        calls: of its users.
+        calls: of the node's users.
     """
 
-    def __init__(self, node: Node, calls: UserCalls) -> None:
-        # Weakly: a node that nobody needs any more is gone at once, and its name is free.
-        self._node_of = weakref.ref(node)
+    def __init__(self, calls: UserCalls) -> None:
         self._calls = calls
         self.abandon()
-
-    @property
-    def _node(self) -> Node:
-        node = self._node_of()
-        assert node is not None, "whoever calls has the node"
-        return node
 
     def abandon(self) -> None:
         """In a forked child: those who wait for their turn are the parent's."""
@@ -66,7 +58,7 @@ class ByHand:
 
         return self.driving.run(unless_it_runs)
 
-    def ask(self, make: Callable[[], Run]) -> None:
+    def ask(self, node: Node, make: Callable[[], Run]) -> None:
         """Run a step now: in the loop when one runs, since only it may touch the machine.
 
         Raises:
@@ -74,17 +66,15 @@ class ByHand:
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        node = self._node
         node._refuse_if_forked()
-        if self.do(lambda: self.run_now(make())):
+        if self.do(lambda: self.run_now(node, make())):
             return
         runner = self._calls.runner
         if runner is None:
             raise NodeStateError(f"node {node.name!r} has stopped")
-        self._ask_loop(runner, make)
+        self._ask_loop(node.name, runner, make)
 
-    def _ask_loop(self, runner: Runner, make: Callable[[], Run]) -> None:
-        name = self._node.name
+    def _ask_loop(self, name: str, runner: Runner, make: Callable[[], Run]) -> None:
         request = runner.ask(make)
         while not request.latch.wait(1.0):
             if runner.ended.wait(0.001) or sys.is_finalizing():
@@ -97,25 +87,24 @@ class ByHand:
         if request.error is not None:
             raise request.error
 
-    def run_now(self, step: Run) -> None:
+    def run_now(self, node: Node, step: Run) -> None:
         """Run a step in the caller's thread, when no loop runs."""
-        lease = self._node._lease
+        lease = node._lease
         run_step(step, self._calls.run_by_hand, monotonic)
-        self._node._publish(lease)
+        node._publish(lease)
 
     # --- what users ask for -------------------------------------------------------------------
 
-    def heartbeat(self) -> None:
+    def heartbeat(self, node: Node) -> None:
         """Join the ring, or refresh the node's replicas on it; see ``RingNode.heartbeat``."""
-        if not self.do(self._beat):
-            machine = self._node._machine
+        if not self.do(partial(self._beat, node)):
+            machine = node._machine
             # A node that has lost its name would get points back that nobody serves.
             if machine.state is not NodeState.SUPERSEDED:
-                self.ask(machine.beat_step)
-            self._raise_error()
+                self.ask(node, machine.beat_step)
+            _raise_error(node)
 
-    def _beat(self) -> None:
-        node = self._node
+    def _beat(self, node: Node) -> None:
         # One that is leaving could not, as Redis did not answer remove().
         if node._machine.state in (*STARTABLE, NodeState.LEAVING):
             node._adopt_in_child()
@@ -123,57 +112,57 @@ class ByHand:
             node._machine.start(monotonic(), strict=False)
         machine, began = node._machine, monotonic()
         while machine.state is not NodeState.SUPERSEDED:
-            self.ask(machine.beat_step)
+            self.ask(node, machine.beat_step)
             # A step may only look where to join, or where more points are to be.
             renewed = machine.last_beat is not None and machine.last_beat >= began
             if renewed or machine.state not in AT_WORK:
                 break
         if machine.book is not None:
-            run_out(machine.book.step, self.run_now, monotonic)
-        self._raise_error()
+            run_out(machine.book.step, partial(self.run_now, node), monotonic)
+        _raise_error(node)
 
-    def _raise_error(self) -> None:
-        if self._node._machine.error is not None:
-            raise self._node._machine.error
-
-    def cleanup(self) -> None:
+    def cleanup(self, node: Node) -> None:
         """Take expired nodes off the ring; see ``RingNode.cleanup``."""
-        config, name = self._node._machine.config, self._node.name
-        self.ask(
-            lambda: Run(sweep(config.keys, scoring=config.scoring, by=name), _ignore, _ignore_error)
-        )
+        config, name = node._machine.config, node.name
+        command = sweep(config.keys, scoring=config.scoring, by=name)
+        self.ask(node, lambda: Run(command, _ignore, _ignore_error))
 
-    def remove(self) -> None:
+    def remove(self, node: Node) -> None:
         """Take the node off the ring; see ``RingNode.remove``."""
-        self._node._refuse_if_forked()
-        machine = self._node._machine
-        if not self.do(self._remove) and machine.replicas:
-            self.ask(partial(machine.leave_step, "removed"))
+        node._refuse_if_forked()
+        machine = node._machine
+        if not self.do(partial(self._remove, node)) and machine.replicas:
+            self.ask(node, partial(machine.leave_step, "removed"))
 
-    def _remove(self) -> None:
-        node, machine = self._node, self._node._machine
+    def _remove(self, node: Node) -> None:
+        machine = node._machine
         node._own_nothing()
         machine.stop()
         node._publish(node._lease)
         if machine.book is not None:
-            run_out(machine.book.leave, self.run_now, monotonic)
+            run_out(machine.book.leave, partial(self.run_now, node), monotonic)
         if machine.replicas:
             # The node has ended, and what is on its way of it comes to nothing.
-            self.run_now(machine.leave_step("stop"))
+            self.run_now(node, machine.leave_step("stop"))
 
-    def leave(self, failed: Callable[[StoreError], None], *, stay: bool) -> None:
+    def leave(self, node: Node, failed: Callable[[StoreError], None], *, stay: bool) -> None:
         """Leave the ring, as ``stop()`` does: after heartbeats by hand, or not at all.
 
         Args:
             failed: called with what Redis did not do: the node expires by itself.
         """
-        node, machine = self._node, self._node._machine
+        machine = node._machine
         node._own_nothing()
         if machine.state not in (NodeState.STOPPED, NodeState.NEW):
             machine.stop(stay=stay)
-            run_out(machine.next, self.run_now, monotonic, failed)
+            run_out(machine.next, partial(self.run_now, node), monotonic, failed)
             node._publish(node._lease)
         self._calls.close_by_hand()
+
+
+def _raise_error(node: Node) -> None:
+    if node._machine.error is not None:
+        raise node._machine.error
 
 
 def _ignore(reply: Any, sent: float, now: float) -> None:

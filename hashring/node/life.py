@@ -6,12 +6,10 @@ may start the node again. So each step leaves something that ``stop()`` can end.
 
 from __future__ import annotations
 
-import atexit
 import sys
-import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hashring.errors import NodeStateError, StoreError
 from hashring.monkey_patching import threads_are_greenlets
@@ -19,6 +17,7 @@ from hashring.node.by_hand import ByHand
 from hashring.node.key_answers import monotonic
 from hashring.node.node_runner import Runner
 from hashring.node.on_change_calls import OnChangeCalls
+from hashring.node.settings import OnChange
 from hashring.node.states import AT_WORK, ENDED
 from hashring.node.user_calls import UserCalls
 from hashring.running.loop_log import LoopLog
@@ -35,47 +34,33 @@ if TYPE_CHECKING:
 
 logger = LoopLog("hashring")
 
-_PATIENCE_AT_EXIT: Final = 1.0
-"""Seconds that the end of the program waits for nodes to leave."""
-
-
-_lives: Final[weakref.WeakSet[Life]] = weakref.WeakSet()
-
 
 class Life:
     """What starts, runs and stops one node.
 
+    Each call gets the node. If this referred to it, a node that nobody needs any more would stay
+    until the garbage collector comes, and so would its name.
+
     Args:
-        node: its settings, machine and readers.
         calls: of its users; the life says what runs the node.
         by_hand: drives the node when nothing runs it.
+        on_change: the application's callback.
     """
 
-    def __init__(self, node: Node, calls: UserCalls, by_hand: ByHand) -> None:
-        # Weakly: a node that nobody needs any more is gone at once, and its name is free.
-        self._node_of = weakref.ref(node)
+    def __init__(self, calls: UserCalls, by_hand: ByHand, on_change: OnChange | None) -> None:
         self._calls = calls
         self._by_hand = by_hand
-        on_change = node._settings.on_change
         self._on_change = None if on_change is None else OnChangeCalls(on_change)
         self._stops = 0
-        _lives.add(self)
-
-    @property
-    def _node(self) -> Node:
-        node = self._node_of()
-        assert node is not None, "whoever calls has the node"
-        return node
 
     # --- start --------------------------------------------------------------------------------
 
-    def start(self, make_backend: Callable[[], Backend]) -> None:
+    def start(self, node: Node, make_backend: Callable[[], Backend]) -> None:
         """Join the ring, and stay on it from a loop on that backend; see ``RingNode.start``."""
         stops = self._stops
         backend = make_backend()
-        node = self._node
         try:
-            runner = self._launch(backend, stops, strict=True)
+            runner = self._launch(node, backend, stops, strict=True)
             backend.spawn(runner.run, runner.label)
             runner.settled.wait()
             state, error = node._machine.state, node._machine.error
@@ -90,50 +75,49 @@ class Life:
                 patience = 2 * node._machine.config.io_timeout
                 ended = started.cancel() or started.ended.wait(patience)
                 if ended and self._forget_runner(started):
-                    self._leave_by_hand()
+                    self._leave_by_hand(node)
             raise
 
-    def poll(self) -> None:
+    def poll(self, node: Node) -> None:
         """Join the ring, and stay on it from the calling thread; see ``RingNode.poll``."""
         stops, backend = self._stops, backend_of_threads()
         try:
-            self._launch(backend, stops, strict=False).run()
+            self._launch(node, backend, stops, strict=False).run()
         except BaseException:
             # Ctrl-C in the loop: leave the ring as stop() would, then let it through.
             runner = self._launched(backend)
             if runner is not None and self._forget_runner(runner):
-                self._leave_by_hand()
+                self._leave_by_hand(node)
                 runner.publish()
             raise
         if (runner := self._launched(backend)) is not None:
             self._forget_runner(runner)
 
-    def _launch(self, backend: Backend, stops: int, *, strict: bool) -> Runner:
+    def _launch(self, node: Node, backend: Backend, stops: int, *, strict: bool) -> Runner:
         """A runner that is ready to run; the node is its.
 
         Args:
             stops: how often stop() had been called when the start began. A signal handler may
                 have called it since, when there was no runner to tell.
         """
-        node = self._node
         if (last := self._calls.runner) is not None and last.gone():
-            backend.call(partial(self._leave_by_hand, gone=last))
-        runner = self._by_hand.driving.run(partial(self._new_runner, backend))
+            backend.call(partial(self._leave_by_hand, node, gone=last))
+        runner = self._by_hand.driving.run(partial(self._new_runner, node, backend))
         node._machine.start(monotonic(), strict=strict)
         if self._stops != stops:
             node._own_nothing()
             runner.stop()
         return runner
 
-    def _new_runner(self, backend: Backend) -> Runner:
-        node, calls = self._node, self._calls
+    def _new_runner(self, node: Node, backend: Backend) -> Runner:
+        calls = self._calls
         if calls.runner is not None and not calls.runner.ended.wait(0):
             raise NodeStateError(
                 f"node {node.name!r} runs already: call stop() before starting it again"
             )
         node._adopt_in_child()
         runner = Runner(node._machine, calls.store, backend, monotonic, f"hashring {node.name}")
-        runner.publish = self._publisher(runner, node._begin_lease())
+        runner.publish = self._publisher(node, runner, node._begin_lease())
         calls.runner = runner
         return runner
 
@@ -142,8 +126,7 @@ class Life:
         runner = self._calls.runner
         return runner if runner is not None and runner.backend is backend else None
 
-    def _publisher(self, runner: Runner, lease: list[Any]) -> Callable[[], None]:
-        node = self._node
+    def _publisher(self, node: Node, runner: Runner, lease: list[Any]) -> Callable[[], None]:
         if self._on_change is None:
             return lambda: node._publish(lease)
         calls = self._on_change.of_run(runner.backend, runner.label, node._view.ranges)
@@ -156,31 +139,30 @@ class Life:
 
     # --- stop ---------------------------------------------------------------------------------
 
-    def stop(self, *, stay: bool = False) -> None:
+    def stop(self, node: Node, *, stay: bool = False) -> None:
         """Leave the ring, and own nothing from now on; see ``RingNode.stop``."""
-        node = self._node
         self._stops += 1
         node._own_nothing()
         runner = self._calls.runner
         if runner is None:
-            where_it_may_wait(partial(self._leave_by_hand, stay=stay))
+            where_it_may_wait(partial(self._leave_by_hand, node, stay=stay))
             return
         if sys.is_finalizing():
             # What ran the loop is gone, and with it who could say that the node has left.
             return
         runner.stop(stay=stay)
-        waits = runner.may_wait() and not self._is_interrupted(runner)
+        waits = runner.may_wait() and not self._is_interrupted(node, runner)
         if waits:
             runner.wait()
         if runner.gone():
-            where_it_may_wait(partial(self._leave_by_hand, stay=stay, gone=runner))
+            where_it_may_wait(partial(self._leave_by_hand, node, stay=stay, gone=runner))
         elif waits and self._forget_runner(runner) and node._machine.state not in ENDED:
             # Its greenlet was killed before it had left.
-            self._leave_by_hand(stay=stay)
+            self._leave_by_hand(node, stay=stay)
 
-    def _is_interrupted(self, runner: Runner) -> bool:
+    def _is_interrupted(self, node: Node, runner: Runner) -> bool:
         """Whether the caller, a signal handler then, interrupted what the loop may wait for."""
-        asking = self._node._asking
+        asking = node._asking
         return (
             (asking is not None and asking.book.entered)
             or self._calls.is_in_call(runner.backend.current())
@@ -200,7 +182,7 @@ class Life:
 
         return self._by_hand.driving.run(forget)
 
-    def _leave_by_hand(self, *, stay: bool = False, gone: Runner | None = None) -> None:
+    def _leave_by_hand(self, node: Node, *, stay: bool = False, gone: Runner | None = None) -> None:
         """Leave the ring when no loop runs.
 
         Args:
@@ -210,7 +192,7 @@ class Life:
 
         def leave() -> None:
             if gone is None or self._forget_runner(gone):
-                self._by_hand.do(partial(self._by_hand.leave, failures.append, stay=stay))
+                self._by_hand.do(partial(self._by_hand.leave, node, failures.append, stay=stay))
 
         # In one: another thread must not start the node before it has left.
         self._by_hand.driving.run(leave)
@@ -218,18 +200,34 @@ class Life:
             gone.bury()
         # Later: a signal handler may have interrupted a log handler, and wait for its turn.
         for error in failures:
-            logger.warning("hashring %s: %s; it expires by itself", self._node.name, error)
+            logger.warning("hashring %s: %s; it expires by itself", node.name, error)
 
     # --- the end of the process ---------------------------------------------------------------
 
-    def part(self) -> Runner | None:
+    def part(self, node: Node) -> Runner | None:
         """Own nothing from now on, and begin to leave the ring; what runs the node, if anything."""
         runner = self._calls.runner
         if runner is not None:
             self._stops += 1
-            self._node._own_nothing()
+            node._own_nothing()
             runner.stop()
         return runner
+
+    def end(self, runner: Runner, deadline: float) -> bool:
+        """After :meth:`part`: wait for the end; whether the runner will never go on.
+
+        Args:
+            deadline: in monotonic seconds.
+        """
+        if runner.gone():
+            return True
+        if runner.may_wait() and runner.ended.wait(max(0.0, deadline - monotonic())):
+            self._forget_runner(runner)
+        return False
+
+    def bury(self, node: Node, runner: Runner) -> None:
+        """Leave in place of a runner that will never go on."""
+        self._leave_by_hand(node, gone=runner)
 
     def abandon(self) -> None:
         """In a forked child: what runs the node is the parent's."""
@@ -246,22 +244,3 @@ def backend_of_threads() -> Backend:
     # Other threads may put into the inboxes of greenlets, and wait for their latches; into the
     # queues that gevent has put in the place of the standard library's they may not.
     return GeventBackend() if threads_are_greenlets() else ThreadBackend()
-
-
-def _leave_at_exit() -> None:
-    """The program ends without having stopped its nodes: those that have a loop leave."""
-    leaving = [(life, runner) for life in list(_lives) if (runner := life.part()) is not None]
-    deadline = monotonic() + _PATIENCE_AT_EXIT
-    gone = []
-    for life, runner in leaving:
-        if runner.gone():
-            gone.append((life, runner))
-        elif runner.may_wait() and runner.ended.wait(max(0.0, deadline - monotonic())):
-            life._forget_runner(runner)
-    for number, (life, runner) in enumerate(gone):
-        # Where Redis does not answer, the first finds out for all.
-        if number == 0 or monotonic() < deadline:
-            life._leave_by_hand(gone=runner)
-
-
-atexit.register(_leave_at_exit)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError
 from hashring.node.base_node import Node
 from hashring.node.by_hand import ByHand
-from hashring.node.key_answers import listed
+from hashring.node.forks import remembered
+from hashring.node.key_answers import listed, monotonic
 from hashring.node.life import Life, backend_of_threads
 from hashring.node.lock_flows import Asking
 from hashring.node.user_calls import UserCalls
@@ -26,6 +28,9 @@ from hashring.store.ring.printed_tables import ring_tables
 
 T = TypeVar("T")
 N = TypeVar("N", bound="RingNode")
+
+_PATIENCE_AT_EXIT: Final = 1.0
+"""Seconds that the end of the program waits for nodes to leave."""
 
 
 class RingNode(Node):
@@ -87,8 +92,8 @@ class RingNode(Node):
 
     def _equip(self) -> None:
         self._calls = UserCalls(self._redis, self._settings.io_timeout)
-        self._by_hand = ByHand(self, self._calls)
-        self._life = Life(self, self._calls, self._by_hand)
+        self._by_hand = ByHand(self._calls)
+        self._life = Life(self._calls, self._by_hand, self._settings.on_change)
 
     # --- running ------------------------------------------------------------------------------
 
@@ -103,7 +108,7 @@ class RingNode(Node):
             NodeStateError: the node runs already, or was stopped meanwhile.
             NodeForked: it has a name of its own, and runs in the parent process.
         """
-        self._life.start(backend_of_threads)
+        self._life.start(self, backend_of_threads)
 
     def gevent_start(self) -> None:
         """Like :meth:`start`, from a greenlet.
@@ -118,7 +123,7 @@ class RingNode(Node):
             RedisUnavailable, RedisRefused, NodeStateError, NodeForked: see :meth:`start`.
             MissingDependencyError: gevent is not installed.
         """
-        self._life.start(GeventBackend)
+        self._life.start(self, GeventBackend)
 
     def stop(self, *, stay: bool = False) -> None:
         """Leave the ring, and own nothing from now on.
@@ -144,7 +149,7 @@ class RingNode(Node):
         self._check_stay(stay)
         if self._parent is not None:
             return
-        self._life.stop(stay=stay)
+        self._life.stop(self, stay=stay)
 
     gevent_stop = stop
 
@@ -158,7 +163,7 @@ class RingNode(Node):
             NodeStateError: the node runs already.
             NodeForked: it has a name of its own, and runs in the parent process.
         """
-        self._life.poll()
+        self._life.poll(self)
 
     def __enter__(self: N) -> N:
         self.start()
@@ -295,7 +300,7 @@ class RingNode(Node):
 
     def _obey(self, order: Command[OrderStatus]) -> None:
         if check_order(self._calls.run(order), self.name, self._settings.ring_name):
-            self._by_hand.ask(self._machine.beat_step)
+            self._by_hand.ask(self, self._machine.beat_step)
 
     # --- by hand ------------------------------------------------------------------------------
 
@@ -311,7 +316,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        self._by_hand.heartbeat()
+        self._by_hand.heartbeat(self)
 
     def update(self) -> None:
         """Read the ring now. A running node needs no such call.
@@ -324,7 +329,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        self._by_hand.ask(self._machine.look_step)
+        self._by_hand.ask(self, self._machine.look_step)
 
     def cleanup(self) -> None:
         """Take expired nodes off the ring now. Every heartbeat does so by itself.
@@ -334,7 +339,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        self._by_hand.cleanup()
+        self._by_hand.cleanup(self)
 
     def remove(self) -> None:
         """Take this node off the ring now. A running node comes back: use :meth:`stop`.
@@ -345,7 +350,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        self._by_hand.remove()
+        self._by_hand.remove(self)
 
     def debug_print(self) -> None:
         """Print the ring's replicas and nodes, expired ones marked.
@@ -363,3 +368,21 @@ class RingNode(Node):
     def _abandon(self) -> None:
         super()._abandon()
         self._life.abandon()
+
+
+def _leave_at_exit() -> None:
+    """The program ends without having stopped its nodes: those that have a loop leave."""
+    leaving = [
+        (node, runner)
+        for node in remembered()
+        if isinstance(node, RingNode) and (runner := node._life.part(node)) is not None
+    ]
+    deadline = monotonic() + _PATIENCE_AT_EXIT
+    gone = [(node, runner) for node, runner in leaving if node._life.end(runner, deadline)]
+    for number, (node, runner) in enumerate(gone):
+        # Where Redis does not answer, the first finds out for all.
+        if number == 0 or monotonic() < deadline:
+            node._life.bury(node, runner)
+
+
+atexit.register(_leave_at_exit)

@@ -286,11 +286,11 @@ sys.setswitchinterval(1e-5)
 node = RingNode(Redis.from_url(sys.argv[1]), "accounts", ttl=600, heartbeat_interval=60)
 drive, inside, most = node._by_hand.run_now, [], 0
 
-def run_now(step):
+def run_now(node, step):
     global most
     inside.append(step)
     most = max(most, len(inside))
-    drive(step)
+    drive(node, step)
     inside.remove(step)
 
 node._by_hand.run_now = run_now
