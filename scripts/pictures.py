@@ -353,7 +353,7 @@ def rooms() -> str:
 # compare. Beside a way stand values, tables, and what only hands a call on.
 CONTAINS_WAY = {
     "node/key_answers.py": "not held: the snapshot cannot say yes",
-    "node/ring_node.py": "runs the flow on the user's thread",
+    "node/user_calls.py": "runs the flow on the user's thread",
     "node/lock_flows.py": "the flow: ask, take, ask again",
     "protocol/locks/lock_book.py": "decides, and keeps the key's state",
     "store/locks/commands.py": "the command acquire, and its reply",
@@ -362,6 +362,7 @@ CONTAINS_WAY = {
 CONTAINS_BESIDE = (
     "core/hashing.py",
     "core/state_table.py",
+    "node/ring_node.py",
     "node/shared_lock_book.py",
     "protocol/flow.py",
     "protocol/locks/key_states.py",
@@ -374,7 +375,7 @@ CHANGE_WAY = {
     "node/node_machine.py": "who is the message for?",
     "node/own_ranges_machine.py": "is it newer than what is known?",
     "core/own_ranges.py": "the new ranges, from the message's text",
-    "node/ring_node.py": "publishes; calls on_change beside it",
+    "node/life.py": "publishes; calls on_change beside it",
     "node/base_node.py": "the machine's new view",
     "node/key_answers.py": "one assignment: the next answer uses it",
 }
