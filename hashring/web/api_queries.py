@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE
 from hashring.core.placement import MAX_POINTS, PLACEMENTS
-from hashring.web.query_parameters import Choice, Key, Name, Names, Text, Weight, Weights, Whole
+from hashring.web.query_parameters import Choice, Key, Name, NameList, Text, Weight, Weights, Whole
 from hashring.web.watch_list import MOST
 from hashring.web.watchers import EVENTS
 
@@ -26,8 +26,8 @@ MOST_PARTITIONS: Final = 100_000
 _LAST_NAME: Final = Text("The last name of the page before.")
 _LAST_CHANGE: Final = Text("The id of a change: those after it.")
 _MOST_RETURNED: Final = "The most to return."
-_JOINING: Final = Names("A name that joins; may come more than once.", MOST_JOINING)
-_LEAVING: Final = Names("A name that leaves; may come more than once.", MOST_LEAVING)
+_JOINING: Final = NameList("A name that joins; may come more than once.", MOST_JOINING)
+_LEAVING: Final = NameList("A name that leaves; may come more than once.", MOST_LEAVING)
 _NEW_WEIGHT: Final = Weight("The new weight; its own unless given.")
 
 

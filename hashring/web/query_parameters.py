@@ -155,7 +155,7 @@ class Weight(Parameter):
 
 
 @dataclass(frozen=True)
-class Names(Parameter):
+class NameList(Parameter):
     """Several names, each a parameter of its own."""
 
     most: int
@@ -181,7 +181,7 @@ class Names(Parameter):
 
 
 @dataclass(frozen=True)
-class Weights(Names):
+class Weights(NameList):
     """Several weights, each with the name of whose it is."""
 
     def read(self, given: Given, name: str, *, lines: bool) -> dict[str, float] | None:

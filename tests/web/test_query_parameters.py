@@ -16,7 +16,7 @@ from hashring.web.query_parameters import (
     Choice,
     Key,
     Name,
-    Names,
+    NameList,
     Text,
     Weight,
     Weights,
@@ -40,7 +40,7 @@ class Shelf:
     depth: Annotated[int | None, Whole("How deep.", 1, 3)] = None
     order: Annotated[str, Choice("Which order.", ("by name", "by age"))] = "by name"
     weight: Annotated[float | None, Weight("How heavy.")] = None
-    add: Annotated[Sequence[str], Names("What is added.", 2)] = ()
+    add: Annotated[Sequence[str], NameList("What is added.", 2)] = ()
     weights: Annotated[Mapping[str, float], Weights("Of each.", 2)] = field(default_factory=dict)
 
 
