@@ -13,14 +13,14 @@ from werkzeug.exceptions import HTTPException
 from hashring.errors import ConfigError
 from hashring.web.openapi import READINGS, document
 from hashring.web.query_parameters import (
-    Choice,
-    Key,
-    Name,
-    NameList,
-    Text,
-    Weight,
-    Weights,
-    Whole,
+    ChoiceParameter,
+    KeyParameter,
+    NameParameter,
+    NamesParameter,
+    TextParameter,
+    WeightParameter,
+    WeightsParameter,
+    WholeParameter,
     described,
     read_query,
 )
@@ -33,15 +33,17 @@ pytestmark = pytest.mark.one_server
 class Shelf:
     """A query."""
 
-    room: Annotated[str, Name("Which room.")]
-    book: Annotated[str, Key("Which book.")]
-    after: Annotated[str, Text("The last one.")] = ""
-    count: Annotated[int, Whole("How many.", 1, 20)] = 5
-    depth: Annotated[int | None, Whole("How deep.", 1, 3)] = None
-    order: Annotated[str, Choice("Which order.", ("by name", "by age"))] = "by name"
-    weight: Annotated[float | None, Weight("How heavy.")] = None
-    add: Annotated[Sequence[str], NameList("What is added.", 2)] = ()
-    weights: Annotated[Mapping[str, float], Weights("Of each.", 2)] = field(default_factory=dict)
+    room: Annotated[str, NameParameter("Which room.")]
+    book: Annotated[str, KeyParameter("Which book.")]
+    after: Annotated[str, TextParameter("The last one.")] = ""
+    count: Annotated[int, WholeParameter("How many.", 1, 20)] = 5
+    depth: Annotated[int | None, WholeParameter("How deep.", 1, 3)] = None
+    order: Annotated[str, ChoiceParameter("Which order.", ("by name", "by age"))] = "by name"
+    weight: Annotated[float | None, WeightParameter("How heavy.")] = None
+    add: Annotated[Sequence[str], NamesParameter("What is added.", 2)] = ()
+    weights: Annotated[Mapping[str, float], WeightsParameter("Of each.", 2)] = field(
+        default_factory=dict
+    )
 
 
 def read(*given: tuple[str, str], lines: bool = False) -> Shelf:
