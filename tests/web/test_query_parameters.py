@@ -11,7 +11,7 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException
 
 from hashring.errors import ConfigError
-from hashring.web.openapi import READINGS, document
+from hashring.web.openapi import GET_OPERATIONS, document
 from hashring.web.query_parameters import (
     ChoiceParameter,
     KeyParameter,
@@ -122,11 +122,11 @@ def test_a_query_is_described_as_it_is_read() -> None:
 
 def test_every_reading_of_the_api_is_answered_as_it_is_described(visit: Visit) -> None:
     paths = document("")["paths"]
-    for path, reading in READINGS.items():
+    for path, reading in GET_OPERATIONS.items():
         assert paths[path]["get"]["parameters"] == described(reading.query)
     served: set[Any] = {
         rule.rule
         for rule in visit(token=TOKEN).app.url_map.iter_rules()
         if rule.rule.startswith("/api/") and "GET" in (rule.methods or ())
     }
-    assert served == set(READINGS)
+    assert served == set(GET_OPERATIONS)
