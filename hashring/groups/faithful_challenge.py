@@ -46,7 +46,7 @@ def faithful_challenge(
         ConfigError: an argument cannot work.
     """
     callbacks = Callbacks(on_assigned, on_revoked, on_lost)
-    return _Sync(redis, name, partitions, member=member, callbacks=callbacks, spans=spans)
+    return _SyncFaithful(redis, name, partitions, member=member, callbacks=callbacks, spans=spans)
 
 
 def async_faithful_challenge(
@@ -66,7 +66,7 @@ def async_faithful_challenge(
     may be coroutine functions.
     """
     callbacks = Callbacks(on_assigned, on_revoked, on_lost)
-    return _Async(redis, name, partitions, member=member, callbacks=callbacks, spans=spans)
+    return _AsyncFaithful(redis, name, partitions, member=member, callbacks=callbacks, spans=spans)
 
 
 class FaithfulChallenge(BaseChallenge):
@@ -109,9 +109,9 @@ class FaithfulChallenge(BaseChallenge):
         )
 
 
-class _Sync(FaithfulChallenge, SyncMember):
+class _SyncFaithful(FaithfulChallenge, SyncMember):
     pass
 
 
-class _Async(FaithfulChallenge, AsyncMember):
+class _AsyncFaithful(FaithfulChallenge, AsyncMember):
     pass

@@ -70,7 +70,7 @@ class ApiRoutes:
         add("/api/act/<what>", view_func=self._act, methods=["POST"])
 
     def _views(self) -> dict[str, Callable[[Any], Response]]:
-        """What answers each path; each is given the query that :data:`GET_OPERATIONS` has for it."""
+        """What answers each path, given the query that :data:`GET_OPERATIONS` has for it."""
         views: dict[str, Callable[[Any], Response]] = {
             "/api/status": self._status,
             "/api/rings": self._rings,
