@@ -42,8 +42,8 @@ def _one_of(setting: str, value: Any, alias: str, aliased: Any) -> Any:
 class Node(NotCopied, KeyAnswers):
     """A node that something else runs: :class:`hashring.RingNode`, :class:`hashring.AsyncRingNode`.
 
-    It is made of checked settings, a machine with the protocol, and, with locks or a limit,
-    of a book of them and the flows that ask it.
+    It has checked settings, answers about keys, a machine with the protocol, and, with locks or a
+    limit, a book of them and the flows that ask it. Subclasses add what runs the machine.
     """
 
     _asynchronous = False
