@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from hashring.core.assignors.protocol import MemberState
 from hashring.core.groups.group_status import GroupStatus, WaitKind
-from hashring.core.groups.state import EventKind, MemberOrder, Phase
+from hashring.core.groups.state import EventKind, GroupPhase, MemberOrder
 from hashring.core.readable import counted, whole_duration
 from hashring.core.ring_change import ChangeKind
 from hashring.store.group.commands import Decision
@@ -359,8 +359,8 @@ def _group_reasons(
         yield Reason(
             State.DEGRADED,
             f"{counted(len(status.unowned), 'partition')} without an owner",
-            "" if status.phase is not Phase.READY else "see why",
-            "" if status.phase is not Phase.READY else command_line("group show", group),
+            "" if status.phase is not GroupPhase.READY else "see why",
+            "" if status.phase is not GroupPhase.READY else command_line("group show", group),
         )
     stalled = [m.name for m in status.members if m.state is MemberState.STALLED]
     if stalled:
@@ -386,7 +386,7 @@ def _group_reasons(
             f"{counted(len(silent), 'member')} not responding: {_listed(silent)}",
             f"check its process; its lease ends in {whole_duration(max(0.0, ends - now))}",
         )
-    if status.phase is not Phase.READY:
+    if status.phase is not GroupPhase.READY:
         until = ""
         if status.until is not None and status.until > now:
             until = f", {whole_duration(status.until - now)} more at most"

@@ -1,11 +1,11 @@
 """An assignor of one's own: the eldest member has two partitions that must stay together."""
 
-from hashring import Situation
+from hashring import GroupSituation
 
 PINNED = {0, 1}
 
 
-def pinned_first(situation: Situation) -> dict[str, list[int]]:
+def pinned_first(situation: GroupSituation) -> dict[str, list[int]]:
     """The eldest member has the pinned partitions; the others take turns with the rest."""
     members = [member.name for member in situation.candidates()]
     if not members:

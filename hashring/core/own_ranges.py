@@ -19,7 +19,7 @@ from hashlib import sha1
 from typing import Final, NamedTuple
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.ranges import Range, bounds_of, ranges_fingerprint, ranges_of_spans
+from hashring.core.ranges import PointRange, bounds_of, ranges_fingerprint, ranges_of_spans
 from hashring.core.ring_change import RingChange, read_change
 from hashring.errors import MessageFormatError
 
@@ -55,7 +55,7 @@ class OwnRanges:
     gone: frozenset[str] = frozenset()
 
     @cached_property
-    def ranges(self) -> tuple[Range, ...]:
+    def ranges(self) -> tuple[PointRange, ...]:
         """The own ranges: rising, disjoint, neighbours merged."""
         return ranges_of_spans((reach.point, reach.own) for reach in self.reaches)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from hashring.core.hashing import RING_SIZE
 
 
-class Range(NamedTuple):
+class PointRange(NamedTuple):
     """Points ``start <= p < end``. Never wraps: a range over the top is two ranges."""
 
     start: int
@@ -21,7 +21,7 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Move:
+class RangeMove:
     """A range whose owner differs between two rings.
 
     Attributes:
@@ -40,7 +40,7 @@ class Move:
         return self.end - self.start
 
 
-def bounds_of(ranges: Iterable[Range]) -> tuple[int, ...]:
+def bounds_of(ranges: Iterable[PointRange]) -> tuple[int, ...]:
     """The flat boundaries ``start, end, start, end, ...`` of rising, disjoint ranges.
 
     A point is inside exactly when ``bisect_right(bounds, point)`` is odd: one search decides.
@@ -48,9 +48,9 @@ def bounds_of(ranges: Iterable[Range]) -> tuple[int, ...]:
     return tuple(bound for range_ in ranges for bound in range_)
 
 
-def subtract(ranges: Iterable[Range], removed: Iterable[Range]) -> tuple[Range, ...]:
+def subtract(ranges: Iterable[PointRange], removed: Iterable[PointRange]) -> tuple[PointRange, ...]:
     """The points of ``ranges`` that are not in ``removed``; both rising and disjoint."""
-    out: list[Range] = []
+    out: list[PointRange] = []
     cuts = list(removed)
     at = 0
     for start, end in ranges:
@@ -60,15 +60,15 @@ def subtract(ranges: Iterable[Range], removed: Iterable[Range]) -> tuple[Range, 
         look = at
         while look < len(cuts) and cuts[look].start < end:
             if cuts[look].start > position:
-                out.append(Range(position, cuts[look].start))
+                out.append(PointRange(position, cuts[look].start))
             position = max(position, cuts[look].end)
             look += 1
         if position < end:
-            out.append(Range(position, end))
+            out.append(PointRange(position, end))
     return tuple(out)
 
 
-def ranges_of_spans(spans: Iterable[tuple[int, int]]) -> tuple[Range, ...]:
+def ranges_of_spans(spans: Iterable[tuple[int, int]]) -> tuple[PointRange, ...]:
     """Spans of the ring as rising, disjoint ranges, neighbours merged.
 
     Args:
@@ -81,17 +81,17 @@ def ranges_of_spans(spans: Iterable[tuple[int, int]]) -> tuple[Range, ...]:
         parts.append((start, min(end, RING_SIZE)))
         if end > RING_SIZE:
             parts.append((0, end - RING_SIZE))
-    found: list[Range] = []
+    found: list[PointRange] = []
     for start, end in sorted(parts):
         if start == end:
             continue
         if found and start <= found[-1].end:
-            found[-1] = Range(found[-1].start, max(end, found[-1].end))
+            found[-1] = PointRange(found[-1].start, max(end, found[-1].end))
         else:
-            found.append(Range(start, end))
+            found.append(PointRange(start, end))
     return tuple(found)
 
 
-def ranges_fingerprint(ranges: Iterable[Range]) -> str:
+def ranges_fingerprint(ranges: Iterable[PointRange]) -> str:
     """16 hex digits that are equal for equal ranges."""
     return sha1(",".join(f"{start}-{end}" for start, end in ranges).encode()).hexdigest()[:16]

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
-from hashring.core.ranges import Move, Range
+from hashring.core.ranges import PointRange, RangeMove
 from hashring.core.value_checks import plain_whole
 from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
 
@@ -297,7 +297,7 @@ class Ring:
         """
         return next((each for each in self.successors(point) if each in (node, other)), "") == node
 
-    def ranges(self) -> Iterator[tuple[Range, str]]:
+    def ranges(self) -> Iterator[tuple[PointRange, str]]:
         """Every range with its owner, by rising start, without gaps, from point 0 to 2**32.
 
         Neighbours of one owner are merged. Nothing when the ring is empty.
@@ -312,11 +312,11 @@ class Ring:
                 # Of several replicas on one point only the last has a range.
                 continue
             if point > start:
-                yield Range(start, point), owner
+                yield PointRange(start, point), owner
             start, owner = point, node
-        yield Range(start, RING_SIZE), owner
+        yield PointRange(start, RING_SIZE), owner
 
-    def node_ranges(self, node: str) -> tuple[Range, ...]:
+    def node_ranges(self, node: str) -> tuple[PointRange, ...]:
         """The ranges of one node, by rising start, neighbours merged; empty if it has none.
 
         Cost: two binary searches for each of the node's own points, whatever the size of the
@@ -327,7 +327,7 @@ class Ring:
             return ()
         points, owners = self._points, self._owners
         size = len(points)
-        found: list[Range] = []
+        found: list[PointRange] = []
         wrapped = 0
         for start in own:
             after = bisect_right(points, start)
@@ -340,14 +340,14 @@ class Ring:
             else:
                 end = points[after]
             if found and found[-1].end == start:
-                found[-1] = Range(found[-1].start, end)
+                found[-1] = PointRange(found[-1].start, end)
             else:
-                found.append(Range(start, end))
+                found.append(PointRange(start, end))
         if wrapped:
             if found[0].start == wrapped:
-                found[0] = Range(0, found[0].end)
+                found[0] = PointRange(0, found[0].end)
             else:
-                found.insert(0, Range(0, wrapped))
+                found.insert(0, PointRange(0, wrapped))
         return tuple(found)
 
     # --- what is on the ring ------------------------------------------------------------------
@@ -494,7 +494,7 @@ class Ring:
         ring._assemble(by_node, points, owners, fingerprint, self.hash_algorithm)
         return ring
 
-    def moves(self, after: Ring) -> tuple[Move, ...]:
+    def moves(self, after: Ring) -> tuple[RangeMove, ...]:
         """What changes hands from this ring to another: each range whose owner differs.
 
         By rising start; neighbours differ in one of the owners at least. Rings with different
@@ -509,9 +509,13 @@ class Ring:
                 after.hash_algorithm.name,
                 f"the other ring uses {self.hash_algorithm.name}; compare rings of one algorithm",
             )
-        old: list[tuple[Range, str | None]] = list(self.ranges()) or [(Range(0, RING_SIZE), None)]
-        new: list[tuple[Range, str | None]] = list(after.ranges()) or [(Range(0, RING_SIZE), None)]
-        found: list[Move] = []
+        old: list[tuple[PointRange, str | None]] = list(self.ranges()) or [
+            (PointRange(0, RING_SIZE), None)
+        ]
+        new: list[tuple[PointRange, str | None]] = list(after.ranges()) or [
+            (PointRange(0, RING_SIZE), None)
+        ]
+        found: list[RangeMove] = []
         i = j = start = 0
         while start < RING_SIZE:
             (_, old_end), was = old[i]
@@ -519,7 +523,7 @@ class Ring:
             end = min(old_end, new_end)
             if was != becomes:
                 # Neighbours differ, since one of the two owners changes at every boundary.
-                found.append(Move(start, end, was, becomes))
+                found.append(RangeMove(start, end, was, becomes))
             i += old_end == end
             j += new_end == end
             start = end

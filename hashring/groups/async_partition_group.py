@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from hashring.core.assignors import Member
-from hashring.core.groups.group_plan import Foresight
+from hashring.core.assignors import GroupMember
+from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.groups.group_status import GroupStatus
 from hashring.groups.async_member import AsyncMember
 from hashring.groups.base_partition_group import BasePartitionGroup
@@ -52,11 +52,11 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
     async def plan(
         self,
         *,
-        join: Iterable[str | Member] = (),
+        join: Iterable[str | GroupMember] = (),
         leave: Iterable[str] = (),
         partitions: int | None = None,
         access: str | None = None,
-    ) -> Foresight:
+    ) -> GroupForesight:
         """What would happen if these joined and left and count and access became these.
 
         It touches nothing.
@@ -68,7 +68,7 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
         """
         return await self._ask(self._foresee(join, leave, partitions, access))
 
-    async def explain(self) -> Foresight:
+    async def explain(self) -> GroupForesight:
         """What is happening, and why; touches nothing.
 
         Raises:

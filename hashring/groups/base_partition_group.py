@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from hashring.core.assignors import AssignFunction, Assignor, Member, as_assignor
+from hashring.core.assignors import AssignFunction, Assignor, GroupMember, as_assignor
 from hashring.core.groups import group_plan, group_status, member_orders, next_state
-from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.reported_loads import check_load
 from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, Terms
@@ -95,7 +95,7 @@ class BasePartitionGroup(BaseMember):
             progress_timeout=progress_timeout,
             callbacks=Callbacks(on_assigned, on_revoked, on_lost, on_warmup, on_drain, on_active),
         )
-        self.weight = Member(self.member, weight=self.weight).weight
+        self.weight = GroupMember(self.member, weight=self.weight).weight
 
     def _new_machine(self) -> GroupMemberMachine:
         self._deciding: tuple[Loop, Latch] | None = None
@@ -206,11 +206,11 @@ class BasePartitionGroup(BaseMember):
 
     def _foresee(
         self,
-        join: Iterable[str | Member],
+        join: Iterable[str | GroupMember],
         leave: Iterable[str],
         partitions: int | None,
         access: str | None,
-    ) -> Flow[Foresight]:
+    ) -> Flow[GroupForesight]:
         state, reading = yield from standing(self.name, self._keys)
         assignor = self._group.decider.assignor
         return group_plan.foresee(

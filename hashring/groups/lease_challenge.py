@@ -9,8 +9,8 @@ from __future__ import annotations
 import secrets
 from typing import Any, Final
 
-from hashring.core.groups.lease_race import Spans
-from hashring.core.groups.lease_table import Rules
+from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.state import check_partitions
 from hashring.errors import ConfigError
 from hashring.groups.async_member import AsyncMember
@@ -34,8 +34,8 @@ def lease_challenge(
     *,
     mode: str = "fixed",
     member: str | None = None,
-    rules: Rules | None = None,
-    spans: Spans | None = None,
+    rules: LeaseTableRules | None = None,
+    spans: LeaseRaceSpans | None = None,
     on_assigned: OnAssigned | None = None,
     on_revoked: OnRevoked | None = None,
     on_lost: OnPartition | None = None,
@@ -69,8 +69,8 @@ def async_lease_challenge(
     *,
     mode: str = "fixed",
     member: str | None = None,
-    rules: Rules | None = None,
-    spans: Spans | None = None,
+    rules: LeaseTableRules | None = None,
+    spans: LeaseRaceSpans | None = None,
     on_assigned: OnAssigned | None = None,
     on_revoked: OnRevoked | None = None,
     on_lost: OnPartition | None = None,
@@ -87,7 +87,7 @@ def async_lease_challenge(
 
 
 def _settings(
-    partitions: int, mode: str, rules: Rules | None, spans: Spans | None
+    partitions: int, mode: str, rules: LeaseTableRules | None, spans: LeaseRaceSpans | None
 ) -> tuple[int, dict[str, Any]]:
     """The count, and what only members of the mode are given, when everything fits it."""
     count = check_partitions(partitions)
@@ -97,13 +97,13 @@ def _settings(
         raise ConfigError("spans", spans, "are for mode='faithful'; give rules")
     if mode == "faithful" and rules is not None:
         raise ConfigError("rules", rules, "are for mode='fixed'; give spans")
-    if rules is not None and not isinstance(rules, Rules):
-        raise ConfigError("rules", rules, "give hashring.Rules(...), or leave it out")
-    if spans is not None and not isinstance(spans, Spans):
-        raise ConfigError("spans", spans, "give hashring.Spans(...), or leave it out")
+    if rules is not None and not isinstance(rules, LeaseTableRules):
+        raise ConfigError("rules", rules, "give hashring.LeaseTableRules(...), or leave it out")
+    if spans is not None and not isinstance(spans, LeaseRaceSpans):
+        raise ConfigError("spans", spans, "give hashring.LeaseRaceSpans(...), or leave it out")
     if mode == "fixed":
-        return count, {"rules": rules or Rules()}
-    return count, {"spans": spans or Spans()}
+        return count, {"rules": rules or LeaseTableRules()}
+    return count, {"spans": spans or LeaseRaceSpans()}
 
 
 _RANDOM: Final = secrets.SystemRandom()
@@ -141,7 +141,7 @@ class FixedChallenge(_Challenge):
         *,
         member: str | None,
         callbacks: Callbacks,
-        rules: Rules,
+        rules: LeaseTableRules,
     ) -> None:
         self._rules = rules
         super().__init__(
@@ -180,7 +180,7 @@ class FaithfulChallenge(_Challenge):
         *,
         member: str | None,
         callbacks: Callbacks,
-        spans: Spans,
+        spans: LeaseRaceSpans,
     ) -> None:
         self._spans = spans
         super().__init__(

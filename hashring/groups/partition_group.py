@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TypeVar
 
-from hashring.core.assignors import Member
-from hashring.core.groups.group_plan import Foresight
+from hashring.core.assignors import GroupMember
+from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.groups.group_status import GroupStatus
 from hashring.groups.base_partition_group import BasePartitionGroup
 from hashring.groups.sync_member import SyncMember
@@ -79,11 +79,11 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
     def plan(
         self,
         *,
-        join: Iterable[str | Member] = (),
+        join: Iterable[str | GroupMember] = (),
         leave: Iterable[str] = (),
         partitions: int | None = None,
         access: str | None = None,
-    ) -> Foresight:
+    ) -> GroupForesight:
         """What would happen if these joined and left and count and access became these.
 
         It touches nothing.
@@ -95,7 +95,7 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
         """
         return self._ask(self._foresee(join, leave, partitions, access))
 
-    def explain(self) -> Foresight:
+    def explain(self) -> GroupForesight:
         """What is happening, and why; touches nothing.
 
         Raises:

@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from hashring.core.groups.group_status import GroupStatus, WaitKind
-from hashring.core.groups.state import EventKind, Phase
+from hashring.core.groups.state import EventKind, GroupPhase
 from hashring.core.ring_balance import Balance, balance
 from hashring.core.ring_change import REASONS, ChangeKind
 from hashring.health import NOT_LIVE, Health, State, node_health, ring_health
@@ -45,7 +45,7 @@ _ROUND_TRIPS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2
 _TAKEOVERS: Final = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 120.0, 300.0)
 _CAUSES: Final = (*REASONS, *(kind.value for kind in ChangeKind))
 _STATES: Final = tuple(state.value for state in State if state is not State.UNKNOWN)
-_PHASES: Final = tuple(phase.value for phase in Phase)
+_PHASES: Final = tuple(phase.value for phase in GroupPhase)
 _NO_ID: Final = (-1, -1)
 
 

@@ -7,7 +7,7 @@ import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 
-from hashring.core.ranges import Range
+from hashring.core.ranges import PointRange
 from hashring.errors import StoreError
 from hashring.node.key_answers import monotonic
 from hashring.node.node_log import NodeLog
@@ -59,9 +59,9 @@ class AsyncRunner:
         machine: NodeMachine,
         store: AsyncStore,
         *,
-        publish: Callable[[], tuple[Range, ...]],
+        publish: Callable[[], tuple[PointRange, ...]],
         take: Callable[[list[AskedKey]], Awaitable[None]],
-        ranges: tuple[Range, ...],
+        ranges: tuple[PointRange, ...],
         on_change: OnChange | None,
         turns: TaskTurns,
     ) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
-from hashring.core.ranges import Range
+from hashring.core.ranges import PointRange
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError, NodeStateError, RedisUnavailable
 from hashring.node.async_node_runner import AsyncRunner
@@ -18,7 +18,7 @@ from hashring.node.key_answers import Shown, listed, monotonic
 from hashring.node.lock_flows import Asking
 from hashring.node.states import AT_WORK
 from hashring.protocol.flow import Pause, UserFlow, run_flow_async
-from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.lock_book import AskedKey, Verdict
 from hashring.running.callback_turns import TaskTurns
 from hashring.store.async_memory_store import async_store
@@ -194,7 +194,7 @@ class AsyncRingNode(Node):
     @asynccontextmanager
     async def hold(
         self, key: str | bytes, *, timeout: float = 0.0
-    ) -> AsyncIterator[Lease[asyncio.Event]]:
+    ) -> AsyncIterator[KeyLease[asyncio.Event]]:
         """Hold a key for as long as the block runs; see :meth:`hashring.RingNode.hold`.
 
         ``lease.lost`` and ``lease.revoked`` are ``asyncio.Event``.
@@ -268,7 +268,7 @@ class AsyncRingNode(Node):
             self._run.take_soon(asked)
         return verdict is Verdict.YES
 
-    def _show_in(self, lease: Shown) -> tuple[Range, ...]:
+    def _show_in(self, lease: Shown) -> tuple[PointRange, ...]:
         self._publish(lease)
         return self._view.ranges
 

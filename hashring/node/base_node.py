@@ -24,7 +24,7 @@ from hashring.node.settings import (
 )
 from hashring.node.states import RENEWING, STARTABLE, NodeState
 from hashring.node.status import NodeStatus, status_of
-from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lease import KeyLease
 from hashring.running.not_copied import NotCopied
 from hashring.running.one_at_a_time import one_at_a_time
 from hashring.store.client_kind import is_async
@@ -159,7 +159,7 @@ class Node(NotCopied, KeyAnswers):
             raise ConfigError("lock", False, "holding a key needs a node with lock=True")
         return asking
 
-    def _unpin(self, asking: Asking, lease: Lease[Any]) -> bool:
+    def _unpin(self, asking: Asking, lease: KeyLease[Any]) -> bool:
         """Leave a lease; whether its lock is left to the caller to let go of."""
         # In a forked child the lock is the parent's.
         if asking is not self._asking or self._parent is not None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from hashring.core.hashing import HashAlgorithm, key_bytes
-from hashring.core.ranges import Range
+from hashring.core.ranges import PointRange
 from hashring.core.ring import Ring
 from hashring.core.select_keys import cells_of, select_inside
 from hashring.errors import ConfigError, KeyValueError, NodeForked
@@ -188,7 +188,7 @@ class KeyAnswers:
 
     # --- about the ring -----------------------------------------------------------------------
 
-    def get_ranges(self) -> tuple[Range, ...]:
+    def get_ranges(self) -> tuple[PointRange, ...]:
         """The ranges this node owns now: rising, disjoint, neighbours merged; none once fenced."""
         view = self._shown()
         return view.ranges if monotonic() < view.deadline else ()

@@ -15,7 +15,7 @@ from hashring.errors import ConfigError, HoldTimeout, NotHeld, RedisRefused, Sto
 from hashring.node.node_machine import NodeMachine
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol.flow import Flow, Pause, UserFlow
-from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.lock_book import AskedKey, Verdict
 from hashring.running.loop_log import LoopLog
 from hashring.store.locks.commands import LOCKS_A_CALL, MAX_LOCKED_KEY_BYTES, check_locked_key
@@ -158,7 +158,7 @@ class Asking:
 
     def pin(
         self, key: str | bytes, timeout: float, event: Callable[[], Any]
-    ) -> UserFlow[Lease[Any]]:
+    ) -> UserFlow[KeyLease[Any]]:
         """Pin a key, once it may be worked on.
 
         Args:

@@ -38,7 +38,7 @@ from hashring.core.placement import (
     more_points,
     points_of_weight,
 )
-from hashring.core.ranges import Range, bounds_of
+from hashring.core.ranges import PointRange, bounds_of
 from hashring.core.replica import Replica
 from hashring.core.replica_ranges import replica_lengths
 from hashring.core.ring import Ring
@@ -154,7 +154,7 @@ class View:
 
     bounds: tuple[int, ...]
     deadline: float
-    ranges: tuple[Range, ...]
+    ranges: tuple[PointRange, ...]
     ring: Ring
     node_count: int = 0
 

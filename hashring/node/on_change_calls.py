@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from hashring.core.ranges import Range, subtract
+from hashring.core.ranges import PointRange, subtract
 from hashring.node.settings import OnChange
 from hashring.running.callback_turns import CallerTurn, CallerTurns
 from hashring.running.loop_log import LoopLog
@@ -20,7 +20,7 @@ logger = LoopLog("hashring")
 _NEWS: Final = object()
 _END: Final = object()
 
-Change = tuple[tuple[Range, ...], tuple[Range, ...]]
+Change = tuple[tuple[PointRange, ...], tuple[PointRange, ...]]
 """The ranges gained, and those lost."""
 
 
@@ -34,12 +34,12 @@ class RangeChanges:
         before: those before the run.
     """
 
-    def __init__(self, before: tuple[Range, ...]) -> None:
+    def __init__(self, before: tuple[PointRange, ...]) -> None:
         # The first are those that the callback knows.
         self._ranges = deque([before])
         self._said = before
 
-    def note(self, ranges: tuple[Range, ...]) -> bool:
+    def note(self, ranges: tuple[PointRange, ...]) -> bool:
         """What the run has now; whether the callback's side is to be woken."""
         if ranges != self._ranges[-1]:
             self._ranges.append(ranges)
@@ -72,7 +72,7 @@ class OnChangeCalls:
         self._on_change: Final = on_change
         self._turns = CallerTurns()
 
-    def of_run(self, backend: Backend, label: str, ranges: tuple[Range, ...]) -> RunCalls:
+    def of_run(self, backend: Backend, label: str, ranges: tuple[PointRange, ...]) -> RunCalls:
         """The calls of a run that begins now.
 
         Args:
@@ -114,7 +114,7 @@ class RunCalls:
         self._inbox: Inbox | None = None
         self._served = False
 
-    def note(self, ranges: tuple[Range, ...], *, ended: bool) -> None:
+    def note(self, ranges: tuple[PointRange, ...], *, ended: bool) -> None:
         """Have the callback told what changed, if anything did. Called by the run's loop.
 
         Args:

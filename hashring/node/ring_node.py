@@ -22,7 +22,7 @@ from hashring.node.node_runner import Runner
 from hashring.node.on_change_calls import OnChangeCalls
 from hashring.node.states import AT_WORK, ENDED, STARTABLE, NodeState
 from hashring.protocol.flow import Pause, UserFlow, run_flow
-from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.lock_book import Verdict
 from hashring.protocol.machine import Run
 from hashring.running.loop_log import LoopLog
@@ -265,7 +265,7 @@ class RingNode(Node):
         return self._run_flow(self._asking, self._asking.select(listed(items, key), key))
 
     @contextmanager
-    def hold(self, key: str | bytes, *, timeout: float = 0.0) -> Iterator[Lease]:
+    def hold(self, key: str | bytes, *, timeout: float = 0.0) -> Iterator[KeyLease]:
         """Hold a key for as long as the block runs::
 
             with node.hold("account-7") as lease:

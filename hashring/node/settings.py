@@ -11,7 +11,7 @@ from typing import Any, Final
 from hashring._version import __version__
 from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
 from hashring.core.placement import MAX_POINTS, check_placement
-from hashring.core.ranges import Range
+from hashring.core.ranges import PointRange
 from hashring.core.value_checks import (
     check_least_ttl,
     check_node_name,
@@ -34,7 +34,7 @@ DEFAULT_HEARTBEAT_INTERVAL: Final = 10.0
 # Enough to find a function of signed points, or of longer ones.
 _TRIED_KEYS: Final = 32
 
-OnChange = Callable[[tuple[Range, ...], tuple[Range, ...]], Any]
+OnChange = Callable[[tuple[PointRange, ...], tuple[PointRange, ...]], Any]
 
 
 @dataclass(frozen=True)

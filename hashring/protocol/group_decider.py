@@ -25,7 +25,7 @@ from typing import Final
 
 from hashring.core.assignors import Assignor, assignor_named
 from hashring.core.groups import next_state
-from hashring.core.groups.state import Facts, GroupState, Phase, Terms
+from hashring.core.groups.state import Facts, GroupPhase, GroupState, Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.core.state_table import StateTable
 from hashring.errors import (
@@ -88,7 +88,7 @@ class OwnDecision:
 
     tag: str
     generation: int
-    phase: Phase
+    phase: GroupPhase
     part: str
     session: str
     change: ViewChange

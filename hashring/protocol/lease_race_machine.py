@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Callable
 
 from hashring.core.groups import lease_race
-from hashring.core.groups.lease_race import AfterRace, Signal, Spans
-from hashring.core.groups.state import MemberView, Phase
+from hashring.core.groups.lease_race import AfterRace, LeaseRaceSpans, Signal
+from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.errors import StoreError
 from hashring.protocol.base_member_machine import BaseMemberMachine
 from hashring.protocol.flow import Flow
@@ -44,7 +44,7 @@ class FaithfulMachine(BaseMemberMachine):
         member: str,
         *,
         partitions: int,
-        spans: Spans,
+        spans: LeaseRaceSpans,
         new_suffix: Callable[[], str],
         chance: Callable[[], float],
     ) -> None:
@@ -137,7 +137,7 @@ class FaithfulMachine(BaseMemberMachine):
         """Tell the application what this member works on by now."""
         self._followed = held = {**self._active, **self._stopping}
         revoked = dict.fromkeys(self._stopping, self.now + self._spans.max_shutdown)
-        view = MemberView(1, Phase.READY, held, revoked, seated=True)
+        view = MemberView(1, GroupPhase.READY, held, revoked, seated=True)
         self.heard(view, self.now, self.now)
 
     def _hear(self, channel: bytes, partition: int) -> Flow[None]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from hashring.core.groups import lease_table
-from hashring.core.groups.lease_table import LeaseTable, PartitionLease, Rules
-from hashring.core.groups.state import MemberView, Phase
+from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules, PartitionLease
+from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.errors import GroupMismatch, WriteConflict
 from hashring.protocol.base_member_machine import BaseMemberMachine
 from hashring.protocol.flow import Flow, committed
@@ -41,7 +41,7 @@ class FixedMachine(BaseMemberMachine):
         member: str,
         *,
         partitions: int,
-        rules: Rules,
+        rules: LeaseTableRules,
         new_suffix: Callable[[], str],
         chance: Callable[[], float],
     ) -> None:
@@ -79,7 +79,7 @@ class FixedMachine(BaseMemberMachine):
         held = after.held(self._me, now)
         revoked = {p: x.expires for p, x in held.items() if x.wanted_by is not None}
         view = MemberView(
-            1, Phase.READY, {p: x.token for p, x in held.items()}, revoked, seated=True
+            1, GroupPhase.READY, {p: x.token for p, x in held.items()}, revoked, seated=True
         )
         self.heard(view, asked_at, now)
         return self.interval

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import NumericType
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.ranges import Range
+from hashring.core.ranges import PointRange
 from hashring.core.readable import counted
 from hashring.errors import ColumnError, ConfigError
 from hashring.spark.array_types import Floats, Longs
@@ -129,7 +129,7 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
         for i in split.tolist():
             _share_out(found, starts, codes, int(low[i]), int(high[i]), keys[i], heavy[i], bad[i])
         return found
-    edges = [Range(int(low[i]), int(high[i])) for i in split[np.argsort(low[split])]]
+    edges = [PointRange(int(low[i]), int(high[i])) for i in split[np.argsort(low[split])]]
     again = 0
     for row in _second_look(rows, edges, starts, codes, key, weight, algorithm).collect():
         if row[CODE]:
@@ -214,7 +214,7 @@ def _share_out(  # noqa: PLR0917 - one bucket
 
 def _second_look(  # noqa: PLR0917 - as above
     rows: DataFrame,
-    edges: list[Range],
+    edges: list[PointRange],
     starts: Longs,
     codes: Longs,
     key: str,

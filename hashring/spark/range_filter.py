@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.core.ranges import Range
+from hashring.core.ranges import PointRange
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError
 from hashring.spark.column_checks import quoted
@@ -32,11 +32,11 @@ def may_move(before: Ring, after: Ring, point: str = "point") -> Column:
     """
     if not after.node_count:
         raise EmptyRingError
-    ranges = joined([Range(m.start, m.end) for m in before.moves(after)], MOST_RANGES)
+    ranges = joined([PointRange(m.start, m.end) for m in before.moves(after)], MOST_RANGES)
     return within(F.col(quoted(point)), ranges)
 
 
-def within(point: Column, ranges: Iterable[Range]) -> Column:
+def within(point: Column, ranges: Iterable[PointRange]) -> Column:
     """Whether a point is in one of the ranges."""
     parts = [point.between(start, end - 1) for start, end in ranges]
     while len(parts) > 1:  # a balanced tree: Spark descends into it by recursion
@@ -44,7 +44,7 @@ def within(point: Column, ranges: Iterable[Range]) -> Column:
     return parts[0] if parts else F.lit(False)
 
 
-def joined(ranges: Sequence[Range], most: int) -> list[Range]:
+def joined(ranges: Sequence[PointRange], most: int) -> list[PointRange]:
     """At most ``most`` ranges, as tight as can be, that cover these rising, disjoint ones."""
     if not ranges:
         return []
@@ -53,4 +53,6 @@ def joined(ranges: Sequence[Range], most: int) -> list[Range]:
     )
     cuts = sorted(gaps[: most - 1])
     firsts, lasts = [0, *cuts], [*cuts, len(ranges)]
-    return [Range(ranges[a].start, ranges[b - 1].end) for a, b in zip(firsts, lasts, strict=True)]
+    return [
+        PointRange(ranges[a].start, ranges[b - 1].end) for a, b in zip(firsts, lasts, strict=True)
+    ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import ring_plan
@@ -275,7 +275,7 @@ def group_in_list(watcher: GroupWatcher) -> api.GroupInList:
     )
 
 
-def group_plan(watcher: GroupWatcher, found: Foresight, note: str = "") -> api.GroupPlan:
+def group_plan(watcher: GroupWatcher, found: GroupForesight, note: str = "") -> api.GroupPlan:
     """What moves in a group."""
     return api.GroupPlan(
         group=watcher.name,

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from werkzeug.datastructures import MultiDict
 
-from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.order_checks import checked_by
 from hashring.core.ring_plan import RingPlan
 from hashring.errors import RedisUnavailable
@@ -50,7 +50,7 @@ class Question:
     fields: dict[str, str]
     back: str
     events: str
-    plan: Callable[[], RingPlan | Foresight] | None = None
+    plan: Callable[[], RingPlan | GroupForesight] | None = None
     unforeseen: str = ""
     lasting: bool = False
     force: str = ""

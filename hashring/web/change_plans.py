@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from hashring.core.assignors import assignor_named
 from hashring.core.groups import group_plan
-from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.groups.state import GroupState
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
@@ -96,7 +96,7 @@ def pictured_plan(view: RingView, after: Ring) -> PicturedPlan:
 # --- groups -----------------------------------------------------------------------------------
 
 
-def group_after(view: GroupView, change: PlannedGroupChange) -> Foresight:
+def group_after(view: GroupView, change: PlannedGroupChange) -> GroupForesight:
     """What would move: costly, so in its turn; see :func:`ring_after`."""
     terms = view.state.terms
     _check_size(max(change.partitions or 0, terms.partitions))
@@ -111,7 +111,7 @@ def group_after(view: GroupView, change: PlannedGroupChange) -> Foresight:
     )
 
 
-def group_ordered(view: GroupView, state: GroupState) -> Foresight:
+def group_ordered(view: GroupView, state: GroupState) -> GroupForesight:
     """What would move after an order about a member: costly, so in its turn.
 
     Args:

@@ -10,7 +10,7 @@ import msgspec
 from flask import Blueprint, abort, request
 from werkzeug.datastructures import MultiDict
 
-from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.ring_plan import RingPlan
 from hashring.errors import ConfigError
 from hashring.web.actions import Actions
@@ -126,7 +126,7 @@ class ConfirmRoutes:
             **self._login.visitor(),
         )
 
-    def _foreseen(self, question: Question) -> tuple[RingPlan | Foresight | None, str]:
+    def _foreseen(self, question: Question) -> tuple[RingPlan | GroupForesight | None, str]:
         """What would move; or why that is not known."""
         if question.plan is None:
             return None, question.unforeseen
@@ -145,7 +145,7 @@ class ConfirmRoutes:
         return replace(found, fields={**found.fields, "next": back}, back=back)
 
 
-def _mark(question: Question, plan: RingPlan | Foresight | None, unforeseen: str) -> str:
+def _mark(question: Question, plan: RingPlan | GroupForesight | None, unforeseen: str) -> str:
     """A name for what the visitor is shown. Another name: another question.
 
     The figures are rounded: on a large ring some node always joins or leaves, which changes nothing

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hashring.core.groups import member_orders, next_state
-from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.protocol.flow import run_flow
@@ -94,7 +94,7 @@ class GroupOrder:
     state: GroupState
     note: str = ""
 
-    def plan(self) -> Foresight:
+    def plan(self) -> GroupForesight:
         """What it would do; see :func:`hashring.web.change_plans.group_ordered`."""
         return group_ordered(self.view, self.state)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from flask import Blueprint, request
 from werkzeug.exceptions import HTTPException
 
-from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.group_plan import GroupForesight
 from hashring.errors import HashringError
 from hashring.web.change_plans import PicturedPlan, group_after, pictured_plan, ring_after
 from hashring.web.costly_requests import Turns
@@ -62,7 +62,7 @@ class PlanRoutes:
 
     def _group(self) -> Any:
         _, view = group_of(self._service, text_of(request.args, "group"))
-        found: Foresight | None = None
+        found: GroupForesight | None = None
         wrong: HashringError | HTTPException | None = None
         change = PlannedGroupChange()
         try:
@@ -79,7 +79,7 @@ class PlanRoutes:
         template: str,
         view: RingView | GroupView,
         change: PlannedRingChange | PlannedGroupChange,
-        plan: PicturedPlan | Foresight | None,
+        plan: PicturedPlan | GroupForesight | None,
         wrong: HashringError | HTTPException | None,
     ) -> Any:
         choices = len(view.nodes if isinstance(view, RingView) else view.status.members)

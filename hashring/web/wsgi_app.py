@@ -185,6 +185,10 @@ def application(
     @app.before_request
     def _before() -> Any:
         host = request.environ.get("HTTP_HOST", "")
+        if not host and request.environ.get("SERVER_PROTOCOL") != "HTTP/1.0":
+            # RFC 9112, 3.2. Before HTTP/1.1 there was no such header.
+            text = "Your request has no Host header: send one with the name of this service."
+            return (jsonify(error=text), 400) if _is_api() else _plain(400, text)
         if host and not hosts.allows(host):
             text = (
                 f"This service does not answer to the name {shown(host)!r}. If it should, start "

@@ -19,7 +19,13 @@ import math
 import random
 from collections.abc import Callable, Iterator
 
-from hashring.core.assignors import Assignor, Balanced, Load, Member, Situation
+from hashring.core.assignors import (
+    Assignor,
+    BalancedAssignor,
+    GroupMember,
+    GroupSituation,
+    LoadAssignor,
+)
 
 PARTITIONS, MEMBERS, STEP = 256, 8, 10
 Loads = dict[int, float]
@@ -70,7 +76,7 @@ def play(
     assignor: Assignor, kind: Callable[[random.Random], Iterator[Loads]], hours: float
 ) -> tuple[float, float, float]:
     """Mean and 99th percentile of peak to mean, and moves an hour."""
-    members = tuple(Member(f"m{n}", n) for n in range(MEMBERS))
+    members = tuple(GroupMember(f"m{n}", n) for n in range(MEMBERS))
     # Members in blocks, as a range of accounts would be: neighbours are on one member.
     owners: tuple[str | None, ...] = tuple(
         members[p * MEMBERS // PARTITIONS].name for p in range(PARTITIONS)
@@ -81,7 +87,9 @@ def play(
     for number, loads in zip(range(int(hours * 3600 / STEP)), kind(random.Random(14))):  # noqa: B905
         now = number * STEP
         recent = [at for at in recent if at > now - 60]
-        situation = Situation(members, PARTITIONS, owners, loads=loads, recent_moves=len(recent))
+        situation = GroupSituation(
+            members, PARTITIONS, owners, loads=loads, recent_moves=len(recent)
+        )
         target = assignor.assign(situation)
         moved = sum(was != to for was, to in zip(owners, target.interim, strict=True))
         owners = target.interim
@@ -120,7 +128,7 @@ def main() -> None:
     rows = [("loads", "balanced: peak to mean", "load: peak to mean", "load: moves an hour")]
     for title, kind in kinds.items():
         found: list[tuple[str, str]] = []
-        for assignor in (Balanced(), Load(), Load(1.1), Load(1.5)):
+        for assignor in (BalancedAssignor(), LoadAssignor(), LoadAssignor(1.1), LoadAssignor(1.5)):
             mean, worst, moves = play(assignor, kind, hours)
             print(f"{title:24} {assignor.name:26} {mean:9.2f} {worst:6.2f} {moves:8.1f}")
             found.append((f"{mean:.2f}", f"{moves:.1f}"))

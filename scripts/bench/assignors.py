@@ -23,18 +23,18 @@ from dataclasses import replace
 
 from hashring.core.assignors import (
     Assignor,
-    Balanced,
-    Contiguous,
+    BalancedAssignor,
+    ContiguousAssignor,
     FunctionAssignor,
-    Learner,
-    Load,
-    Member,
-    RingOwner,
-    Situation,
+    GroupMember,
+    GroupSituation,
+    LearnerAssignor,
+    LoadAssignor,
+    RingAssignor,
 )
 from hashring.core.groups import next_state
-from hashring.core.groups.lease_race import Spans
-from hashring.core.groups.lease_table import Rules
+from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.state import Facts, GroupState, MemberFacts, Terms
 from hashring.testing.simulator import ChallengeSimulator, Event, GroupSimulator
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
@@ -45,7 +45,7 @@ from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.rules import Rule
 
 
-def kazoo(situation: Situation) -> Mapping[str, range]:
+def kazoo(situation: GroupSituation) -> Mapping[str, range]:
     """kazoo.recipe.partitioner.SetPartitioner's default partition_func."""
     names = sorted(member.name for member in situation.members)
     return {
@@ -55,12 +55,12 @@ def kazoo(situation: Situation) -> Mapping[str, range]:
 
 KAZOO = FunctionAssignor(kazoo, "kazoo's rule")
 ALL: tuple[Assignor, ...] = (
-    Contiguous(),
-    Balanced(),
-    Learner(),
-    Learner(1.0, standbys=1),
-    Load(),
-    RingOwner(),
+    ContiguousAssignor(),
+    BalancedAssignor(),
+    LearnerAssignor(),
+    LearnerAssignor(1.0, standbys=1),
+    LoadAssignor(),
+    RingAssignor(),
     KAZOO,
 )
 
@@ -85,8 +85,8 @@ def median_ms(do: Callable[[], object], runs: int) -> float:
     return statistics.median(times) * 1000
 
 
-def members(count: int) -> tuple[Member, ...]:
-    return tuple(Member(f"host-{n:04}:4711", n) for n in range(count))
+def members(count: int) -> tuple[GroupMember, ...]:
+    return tuple(GroupMember(f"host-{n:04}:4711", n) for n in range(count))
 
 
 def moved(before: Sequence[object], after: Sequence[object]) -> int:
@@ -99,8 +99,8 @@ def speed(runs: int) -> None:
     floor = median_ms(lambda: [n % size for n in range(partitions)], runs)
     rows = []
     for assignor in ALL:
-        before = assignor.assign(Situation(members(size), partitions))
-        joined = Situation(
+        before = assignor.assign(GroupSituation(members(size), partitions))
+        joined = GroupSituation(
             members(size + 1), partitions, before.owners, standbys=dict(before.standbys)
         )
         after = assignor.assign(joined)
@@ -120,7 +120,7 @@ def speed(runs: int) -> None:
         rows,
     )
     rows = []
-    for assignor in (Balanced(), Learner(), Load(), RingOwner()):
+    for assignor in (BalancedAssignor(), LearnerAssignor(), LoadAssignor(), RingAssignor()):
         terms = Terms(partitions, assignor.name, rebalance_delay=0, handoffs=10)
         facts = tuple(MemberFacts(m.name, m.name, m.joined, 100.0) for m in members(size + 1))
         begun = next_state.step(GroupState.new(terms), Facts(1.0, facts[:size]), assignor).state
@@ -164,12 +164,18 @@ def churn() -> None:
         history.append(present)
     least = 0
     rows = []
-    for assignor in (Balanced(), Learner(1.0), Contiguous(), RingOwner(), KAZOO):
+    for assignor in (
+        BalancedAssignor(),
+        LearnerAssignor(1.0),
+        ContiguousAssignor(),
+        RingAssignor(),
+        KAZOO,
+    ):
         owners: tuple[str | None, ...] = ()
         moves, paused, spread = 0, 0, 0
         for numbers in history:
-            everybody = tuple(Member(f"m{n:02}", n) for n in numbers)
-            after = assignor.assign(Situation(everybody, 256, owners)).owners
+            everybody = tuple(GroupMember(f"m{n:02}", n) for n in numbers)
+            after = assignor.assign(GroupSituation(everybody, 256, owners)).owners
             counts = [after.count(m.name) for m in everybody]
             spread = max(spread, max(counts) - min(counts))
             if owners:
@@ -177,7 +183,7 @@ def churn() -> None:
                 moves += changed
                 paused += 256 if assignor is KAZOO else changed
             owners = after
-        if isinstance(assignor, Balanced):
+        if isinstance(assignor, BalancedAssignor):
             least = moves
         rows.append((assignor.name, moves, f"{moves / least:.2f}", paused, spread))
     table(
@@ -247,7 +253,7 @@ def lease_challenge(hours: float) -> None:
     """Both modes with one loaded member."""
     rows = []
     for late in (0.0, 0.15, 0.5, 1.0, 2.0):
-        for name, terms in (("faithful", Spans()), ("fixed", Rules())):
+        for name, terms in (("faithful", LeaseRaceSpans()), ("fixed", LeaseTableRules())):
             specs = [ChallengerSpec("loaded", late), *map(ChallengerSpec, "bcd")]
             events = [Event(0.0, "start", spec.label) for spec in specs]
             history = ChallengeHistory(1, tuple(specs), tuple(events), terms, 16)

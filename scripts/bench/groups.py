@@ -40,7 +40,7 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring import AsyncPartitionGroup, PartitionGroup
-from hashring.core.groups.state import Phase
+from hashring.core.groups.state import GroupPhase
 from hashring.errors import RedisUnavailable
 from hashring.store.embedded_server import RedisServer
 
@@ -356,11 +356,11 @@ class Crowd:
         while True:
             time.sleep(0.5)
             self.say_how_far()
-            if self.at_a_glance() != (members, Phase.READY.value):
+            if self.at_a_glance() != (members, GroupPhase.READY.value):
                 continue
             # This costs what the members need, so it is not asked all the time.
             status = self.looks.status()
-            ready = status.phase is Phase.READY and len(status.members) == members
+            ready = status.phase is GroupPhase.READY and len(status.members) == members
             # Nobody decides at the very moment at which a lease ends.
             if ready and len(self.held()) == self.partitions:
                 return

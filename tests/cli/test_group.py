@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from redis import Redis
 
-from hashring import PartitionGroup, Situation
+from hashring import GroupSituation, PartitionGroup
 from hashring.cli import main
 from hashring.cli.group import group_group
 from hashring.core.readable import spans
@@ -175,7 +175,7 @@ def first(situation):
 def test_plan_knows_a_groups_own_assignor(
     ask: Ask, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def first(situation: Situation) -> dict[str, range]:
+    def first(situation: GroupSituation) -> dict[str, range]:
         return {min(m.name for m in situation.members): range(situation.partitions)}
 
     (tmp_path / "group_rules.py").write_text(RULES)

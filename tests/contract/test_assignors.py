@@ -16,22 +16,22 @@ from hypothesis import strategies as st
 from hashring.core.assignors import (
     ASSIGNORS,
     Assignor,
-    Balanced,
+    BalancedAssignor,
     FunctionAssignor,
-    Learner,
-    Member,
+    GroupMember,
+    GroupSituation,
+    LearnerAssignor,
     MemberState,
-    RingOwner,
-    Situation,
-    Target,
+    RingAssignor,
+    TargetAssignment,
     as_assignor,
     checked_target,
 )
-from hashring.core.assignors.exclusive import Exclusive
+from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.assignors.quotas import fair_shares, quotas, round_down, round_up
 
 
-def striped(situation: Situation) -> Mapping[str, range]:
+def striped(situation: GroupSituation) -> Mapping[str, range]:
     """A user's own assignor: every nth partition."""
     members = situation.candidates()
     return {
@@ -42,28 +42,28 @@ def striped(situation: Situation) -> Mapping[str, range]:
 
 ALL: list[Assignor] = [
     *(as_assignor(name) for name in ASSIGNORS),
-    Learner(balancing_factor=1.0),
-    Learner(balancing_factor=1.5, standbys=1),
-    Learner(standbys=2, warmups=5),
-    RingOwner(replicas=3),
+    LearnerAssignor(balancing_factor=1.0),
+    LearnerAssignor(balancing_factor=1.5, standbys=1),
+    LearnerAssignor(standbys=2, warmups=5),
+    RingAssignor(replicas=3),
     FunctionAssignor(striped),
-    Exclusive(),
+    ExclusiveAssignor(),
 ]
 EVEN: list[Assignor] = [
     as_assignor("contiguous"),
-    Balanced(),
-    Learner(balancing_factor=1.0),
-    Learner(balancing_factor=1.0, standbys=1),
+    BalancedAssignor(),
+    LearnerAssignor(balancing_factor=1.0),
+    LearnerAssignor(balancing_factor=1.0, standbys=1),
     FunctionAssignor(striped),
 ]
 STICKY: list[Assignor] = [
-    Balanced(),
-    Learner(),
-    Learner(balancing_factor=1.0),
-    RingOwner(),
-    Exclusive(),
+    BalancedAssignor(),
+    LearnerAssignor(),
+    LearnerAssignor(balancing_factor=1.0),
+    RingAssignor(),
+    ExclusiveAssignor(),
 ]
-HEIRS: list[Assignor] = [a for a in ALL if not isinstance(a, RingOwner)]
+HEIRS: list[Assignor] = [a for a in ALL if not isinstance(a, RingAssignor)]
 """Those for whom a member may stand in for another; to ``ring`` only names count."""
 
 LASTING: list[Assignor] = [a for a in ALL if getattr(a, "lasting", False)]
@@ -88,16 +88,16 @@ LAGS = st.dictionaries(ANYONE, st.dictionaries(NUMBERS, st.sampled_from([0.0, 9.
 @st.composite
 def situations(
     draw: st.DrawFn, weights: st.SearchStrategy[float] = WEIGHTS, active_only: bool = False
-) -> Situation:
+) -> GroupSituation:
     """Situations as untidy as they come: ghosts, warm-ups, standbys, lags, grown counts."""
     names = draw(NAMES)
     states = ACTIVE if active_only else STATES
     members = tuple(
-        Member(name, joined, draw(weights), draw(states)) for joined, name in enumerate(names)
+        GroupMember(name, joined, draw(weights), draw(states)) for joined, name in enumerate(names)
     )
     partitions = draw(COUNTS)
     anyone = dict(zip("abcdefgh", cycle([*names, "ghost"]), strict=False))
-    return Situation(
+    return GroupSituation(
         members,
         partitions,
         tuple(who and anyone[who] for who in draw(KNOWN)[:partitions]),
@@ -110,7 +110,7 @@ def situations(
     )
 
 
-def follow(target: Target, situation: Situation) -> Situation:
+def follow(target: TargetAssignment, situation: GroupSituation) -> GroupSituation:
     """The situation once the interim assignment is reached, everything else unchanged."""
     return replace(
         situation,
@@ -122,7 +122,9 @@ def follow(target: Target, situation: Situation) -> Situation:
 
 @every_assignor
 @given(situation=situations())
-def test_every_partition_has_exactly_one_member(assignor: Assignor, situation: Situation) -> None:
+def test_every_partition_has_exactly_one_member(
+    assignor: Assignor, situation: GroupSituation
+) -> None:
     target = checked_target(assignor, situation)
     names = {member.name for member in situation.members}
     for owners in (target.owners, target.interim):
@@ -133,7 +135,7 @@ def test_every_partition_has_exactly_one_member(assignor: Assignor, situation: S
 @every_assignor
 @given(situation=situations(), seed=st.randoms())
 def test_the_answer_does_not_depend_on_any_order(
-    assignor: Assignor, situation: Situation, seed: random.Random
+    assignor: Assignor, situation: GroupSituation, seed: random.Random
 ) -> None:
     def shuffled(mapping: Mapping) -> dict:
         items = list(mapping.items())
@@ -152,7 +154,7 @@ def test_the_answer_does_not_depend_on_any_order(
 
 @every_assignor
 @given(situation=situations())
-def test_it_comes_to_rest_and_stays_there(assignor: Assignor, situation: Situation) -> None:
+def test_it_comes_to_rest_and_stays_there(assignor: Assignor, situation: GroupSituation) -> None:
     # A member that is to warm up is warm by the next round.
     for _ in range(2 * situation.partitions + 2):
         target = checked_target(assignor, situation)
@@ -175,7 +177,7 @@ def test_it_comes_to_rest_and_stays_there(assignor: Assignor, situation: Situati
 @every_assignor
 @given(situation=situations())
 def test_members_that_leave_or_stall_get_nothing_new(
-    assignor: Assignor, situation: Situation
+    assignor: Assignor, situation: GroupSituation
 ) -> None:
     target = checked_target(assignor, situation)
     takers = {member.name for member in situation.candidates()}
@@ -188,7 +190,7 @@ def test_members_that_leave_or_stall_get_nothing_new(
 @every_assignor
 @given(situation=situations())
 def test_a_partition_waits_only_at_its_live_owner_or_at_a_copy(
-    assignor: Assignor, situation: Situation
+    assignor: Assignor, situation: GroupSituation
 ) -> None:
     target = checked_target(assignor, situation)
     alive = {member.name for member in situation.members}
@@ -204,7 +206,7 @@ def test_a_partition_waits_only_at_its_live_owner_or_at_a_copy(
 
 @pytest.mark.parametrize("assignor", EVEN, ids=lambda a: a.name)
 @given(situation=situations(weights=st.just(1.0), active_only=True))
-def test_equal_members_differ_by_at_most_one(assignor: Assignor, situation: Situation) -> None:
+def test_equal_members_differ_by_at_most_one(assignor: Assignor, situation: GroupSituation) -> None:
     # A warm-up under way and a warm member may hold one more; without them it is exact.
     bare = replace(situation, warming={}, standbys={}, lags={})
     count = Counter(assignor.assign(bare).owners)
@@ -217,7 +219,7 @@ def test_equal_members_differ_by_at_most_one(assignor: Assignor, situation: Situ
 )
 @given(situation=situations(active_only=True))
 def test_a_members_count_is_its_fair_share_rounded(
-    assignor: Assignor, situation: Situation
+    assignor: Assignor, situation: GroupSituation
 ) -> None:
     bare = replace(situation, warming={}, standbys={}, lags={})
     count = Counter(assignor.assign(bare).owners)
@@ -228,7 +230,7 @@ def test_a_members_count_is_its_fair_share_rounded(
 @pytest.mark.parametrize("assignor", STICKY, ids=lambda a: a.name)
 @given(situation=situations(active_only=True))
 def test_a_join_moves_partitions_only_to_the_joiner(
-    assignor: Assignor, situation: Situation
+    assignor: Assignor, situation: GroupSituation
 ) -> None:
     bare = replace(
         situation,
@@ -238,19 +240,21 @@ def test_a_join_moves_partitions_only_to_the_joiner(
         lags={},
     )
     before = assignor.assign(bare).owners
-    joined = replace(bare, members=(*bare.members, Member("joiner", joined=99)), previous=before)
+    joined = replace(
+        bare, members=(*bare.members, GroupMember("joiner", joined=99)), previous=before
+    )
     after = assignor.assign(joined).owners
     moved = {(was, now) for was, now in zip(before, after, strict=True) if was != now}
     assert {now for _, now in moved} <= {"joiner"}
 
 
-def _short_after_a_leave(assignor: Assignor, rest: Situation) -> int:
+def _short_after_a_leave(assignor: Assignor, rest: GroupSituation) -> int:
     """How many partitions members lack to their lower bounds, which the leaver did not free.
 
     Only with a balancing factor above 1 may some have so many more than others that the bound,
     which rises with each leave, asks for more than what the leaver had.
     """
-    if not isinstance(assignor, Learner):
+    if not isinstance(assignor, LearnerAssignor):
         return 0
     having = Counter(rest.previous)
     lacking = 0
@@ -262,7 +266,9 @@ def _short_after_a_leave(assignor: Assignor, rest: Situation) -> int:
 
 @pytest.mark.parametrize("assignor", STICKY, ids=lambda a: a.name)
 @given(situation=situations(active_only=True))
-def test_a_leave_moves_only_what_the_leaver_had(assignor: Assignor, situation: Situation) -> None:
+def test_a_leave_moves_only_what_the_leaver_had(
+    assignor: Assignor, situation: GroupSituation
+) -> None:
     bare = replace(
         situation,
         members=tuple(replace(m, weight=1.0) for m in situation.members),
@@ -283,7 +289,7 @@ def test_a_leave_moves_only_what_the_leaver_had(assignor: Assignor, situation: S
 @pytest.mark.parametrize("assignor", HEIRS, ids=lambda a: a.name)
 @given(situation=situations(active_only=True))
 def test_a_member_in_the_place_of_one_that_is_gone_gets_what_that_one_had_and_nothing_else_moves(
-    assignor: Assignor, situation: Situation
+    assignor: Assignor, situation: GroupSituation
 ) -> None:
     bare = replace(situation, warming={}, standbys={}, lags={})
     before = assignor.assign(bare).owners
@@ -301,7 +307,7 @@ def test_a_member_in_the_place_of_one_that_is_gone_gets_what_that_one_had_and_no
 @pytest.mark.parametrize("assignor", LASTING, ids=lambda a: a.name)
 @given(situation=situations(), data=st.data())
 def test_a_lasting_answer_needs_no_more_moves_when_a_part_of_it_is_carried_out(
-    assignor: Assignor, situation: Situation, data: st.DataObject
+    assignor: Assignor, situation: GroupSituation, data: st.DataObject
 ) -> None:
     situation = replace(situation, heirs={}, warming={}, standbys={})
     target = checked_target(assignor, situation).owners
@@ -314,7 +320,7 @@ def test_a_lasting_answer_needs_no_more_moves_when_a_part_of_it_is_carried_out(
 
 
 @given(situation=situations(active_only=True))
-def test_quotas_add_up_to_all_partitions(situation: Situation) -> None:
+def test_quotas_add_up_to_all_partitions(situation: GroupSituation) -> None:
     members = situation.candidates()
     shares = fair_shares(members, situation.partitions)
     quota = quotas(members, situation.partitions)
@@ -325,25 +331,27 @@ def test_quotas_add_up_to_all_partitions(situation: Situation) -> None:
 
 @every_assignor
 def test_without_members_no_partition_has_an_owner(assignor: Assignor) -> None:
-    assert checked_target(assignor, Situation((), 3)).owners == (None, None, None)
+    assert checked_target(assignor, GroupSituation((), 3)).owners == (None, None, None)
 
 
 @every_assignor
 def test_a_single_member_gets_everything(assignor: Assignor) -> None:
-    assert assignor.assign(Situation((Member("a"),), 3)).interim == ("a", "a", "a")
+    assert assignor.assign(GroupSituation((GroupMember("a"),), 3)).interim == ("a", "a", "a")
 
 
 @every_assignor
 def test_when_everybody_leaves_everybody_keeps_something(assignor: Assignor) -> None:
     members = tuple(
-        Member(name, joined, state=MemberState.LEAVING) for joined, name in enumerate("ab")
+        GroupMember(name, joined, state=MemberState.LEAVING) for joined, name in enumerate("ab")
     )
-    owners = set(checked_target(assignor, Situation(members, 40)).owners)
-    assert owners == ({"a"} if isinstance(assignor, Exclusive) else {"a", "b"})
+    owners = set(checked_target(assignor, GroupSituation(members, 40)).owners)
+    assert owners == ({"a"} if isinstance(assignor, ExclusiveAssignor) else {"a", "b"})
 
 
 def test_a_member_below_its_bound_comes_before_one_that_lacks_to_its_quota() -> None:
     # b may keep its four. Once a is gone, everybody else is to have two, and g and h have one.
     before, after = "bbbbaaccddeeffgh", "bbbbghccddeeffgh"
-    members = tuple(Member(name, joined) for joined, name in enumerate("bcdefgh"))
-    assert Learner().assign(Situation(members, 16, tuple(before))).owners == tuple(after)
+    members = tuple(GroupMember(name, joined) for joined, name in enumerate("bcdefgh"))
+    assert LearnerAssignor().assign(GroupSituation(members, 16, tuple(before))).owners == tuple(
+        after
+    )

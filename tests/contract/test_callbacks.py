@@ -21,7 +21,7 @@ from hashring import (
     AsyncRingNode,
     PartitionChangeKind,
     PartitionGroup,
-    Range,
+    PointRange,
     RingNode,
 )
 from hashring.core.ranges import subtract
@@ -356,7 +356,7 @@ def test_on_change_misses_nothing_though_a_handler_raised_when_a_change_came(
     line, raised_at = 0, "the beginning"
     while raised_at:
         line += 1
-        calls: list[tuple[tuple[Range, ...], tuple[Range, ...]]] = []
+        calls: list[tuple[tuple[PointRange, ...], tuple[PointRange, ...]]] = []
         note = partial(_note, calls)
         store = MemoryStore()
         node = RingNode(store, "callbacks", name="a", on_change=note)
@@ -367,7 +367,7 @@ def test_on_change_misses_nothing_though_a_handler_raised_when_a_change_came(
         RingNode(store, "callbacks", name="b").heartbeat()
         raised_at = raised_into(line, concerns, partial(_calls, calls, 2))
         node.update()
-        everything = (Range(0, RING_SIZE),)
+        everything = (PointRange(0, RING_SIZE),)
         assert calls[0] == (everything, ()), raised_at
         _calls(calls, 2)
         lost = calls[1][1]

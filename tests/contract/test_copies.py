@@ -13,9 +13,9 @@ import pytest
 from hashring import (
     AsyncPartitionGroup,
     AsyncRingNode,
+    LeaseRaceSpans,
     PartitionGroup,
     RingNode,
-    Spans,
     async_lease_challenge,
     lease_challenge,
 )
@@ -28,7 +28,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "AsyncPartitionGroup": lambda store: AsyncPartitionGroup(store, "accounts", 4),
     "lease_challenge": lambda store: lease_challenge(store, "accounts", 4),
     "async_lease_challenge": lambda store: async_lease_challenge(
-        store, "accounts", 4, mode="faithful", spans=Spans()
+        store, "accounts", 4, mode="faithful", spans=LeaseRaceSpans()
     ),
 }
 WAYS: dict[str, Callable[[Any], Any]] = {

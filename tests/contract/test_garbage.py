@@ -16,7 +16,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from hashring.core.assignors import Balanced
+from hashring.core.assignors import BalancedAssignor
 from hashring.core.groups import next_state
 from hashring.core.groups.state import MemberFacts, Terms
 from hashring.core.ring_change import Stamp
@@ -180,7 +180,7 @@ def _group(store: RedisStore) -> list[Command[Any]]:
     reading = store.run(group_commands.read(GROUP))
     standing = reading.standing()
     assert standing is not None
-    outcome = next_state.step(standing, reading.facts, Balanced())
+    outcome = next_state.step(standing, reading.facts, BalancedAssignor())
     return [
         group_commands.join(GROUP, facts("c", C), TERMS),
         group_commands.join(GROUP, facts("a", C), TERMS, before=A),

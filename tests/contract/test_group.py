@@ -22,10 +22,10 @@ from redis.asyncio import Redis as AsyncRedis
 
 from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.cli import main
-from hashring.core.assignors import Learner, Situation
+from hashring.core.assignors import GroupSituation, LearnerAssignor
 from hashring.core.groups.group_plan import MoveReason
 from hashring.core.groups.membership import PartitionChangeKind
-from hashring.core.groups.state import EventKind, Phase
+from hashring.core.groups.state import EventKind, GroupPhase
 from hashring.errors import (
     AssignorError,
     ConfigError,
@@ -100,7 +100,7 @@ def test_a_partition_is_not_given_on_before_its_callback_has_returned(make: Make
     b.start()
     assert called.wait(60)
     status = b.status()
-    assert status.phase is Phase.REBALANCING
+    assert status.phase is GroupPhase.REBALANCING
     assert status.blocking == ("a",)
     assert b.held == {}
     may_return.set()
@@ -203,8 +203,8 @@ def test_the_iterator_tells_the_same_and_lets_go_with_the_next_turn(make: Make) 
 
 def test_a_learner_moves_only_to_who_is_ready(make: Make) -> None:
     warming: list[int] = []
-    a = make("a", 4, assignor=Learner(1.0))
-    b = make("b", 4, assignor=Learner(1.0), on_warmup=warming.append)
+    a = make("a", 4, assignor=LearnerAssignor(1.0))
+    b = make("b", 4, assignor=LearnerAssignor(1.0), on_warmup=warming.append)
     a.start()
     eventually(shared(a, count=4), "a has everything")
     b.start()
@@ -252,12 +252,12 @@ def test_exclusive_access_gives_one_member_everything_and_the_next_takes_over(ma
         member.start()
     eventually(shared(a), "a has everything")
     assert a.status().access == "exclusive"
-    assert a.status().phase is Phase.READY
+    assert a.status().phase is GroupPhase.READY
     assert [member.active for member in (a, b, c)] == [True, False, False]
     a.stop()
     eventually(shared(b), "b, which joined next, has everything")
     a.start()
-    assert a.status().phase is Phase.READY
+    assert a.status().phase is GroupPhase.READY
     assert shared(b)()
 
 
@@ -318,7 +318,7 @@ def test_a_handoffs_deadline_is_acted_upon_without_a_renewal(make: Make) -> None
 
 
 def test_the_end_of_the_time_to_leave_is_acted_upon_without_a_renewal(make: Make) -> None:
-    never = Learner(1.0)
+    never = LearnerAssignor(1.0)
     settings = HARDLY | {"assignor": never, "leave_timeout": 0.5}
     a = make("a", 2, on_warmup=lambda partition: None, **settings)
     b = make("b", 2, on_warmup=lambda partition: None, **settings)
@@ -375,7 +375,7 @@ def test_every_partition_that_a_stop_does_not_end_in_time_is_lost(make: Make) ->
 
 
 def test_a_second_request_to_hand_over_does_not_put_off_leaving(make: Make) -> None:
-    settings = {"assignor": Learner(1.0), "leave_timeout": 1.0, "max_handoff_time": 0.1}
+    settings = {"assignor": LearnerAssignor(1.0), "leave_timeout": 1.0, "max_handoff_time": 0.1}
     a = make("a", 4, **settings)
     # It never says that it is warm.
     b = make("b", 4, on_warmup=lambda partition: None, **settings)
@@ -425,18 +425,18 @@ def test_every_member_knows_a_new_count_also_one_that_takes_no_step(make: Make) 
 
 
 def test_a_learner_that_hears_of_no_warm_up_is_warm_at_once(make: Make) -> None:
-    a = make("a", 4, assignor=Learner(1.0, standbys=1), heartbeat_interval=0.3)
-    b = make("b", 4, assignor=Learner(1.0, standbys=1), heartbeat_interval=0.3)
+    a = make("a", 4, assignor=LearnerAssignor(1.0, standbys=1), heartbeat_interval=0.3)
+    b = make("b", 4, assignor=LearnerAssignor(1.0, standbys=1), heartbeat_interval=0.3)
     a.start()
     eventually(shared(a, count=4), "a has everything")
     b.start()
     eventually(shared(a, b, count=4), "two each")
-    eventually(lambda: a.status().phase is Phase.READY, "and the group comes to rest")
+    eventually(lambda: a.status().phase is GroupPhase.READY, "and the group comes to rest")
 
 
 def test_a_loop_that_begins_later_hears_what_to_warm_up_for(make: Make) -> None:
     # One interval is long enough that nothing counts as warm before the loop begins.
-    a, b = (make(name, 4, assignor=Learner(1.0), ttl=3600.0) for name in "ab")
+    a, b = (make(name, 4, assignor=LearnerAssignor(1.0), ttl=3600.0) for name in "ab")
     a.start()
     eventually(shared(a, count=4), "a has everything")
     b.start()
@@ -853,7 +853,7 @@ def test_a_plan_says_what_a_join_would_move(make: Make) -> None:
     assert [(m.before, m.after, m.reason) for m in found.moves] == [
         ("a", "b", MoveReason.BALANCE)
     ] * 2
-    assert a.status().phase is Phase.READY
+    assert a.status().phase is GroupPhase.READY
 
 
 def test_members_need_not_say_how_many_partitions_there_are(make: Make) -> None:
@@ -910,7 +910,7 @@ def test_a_name_in_use_is_refused_and_says_until_when(make: Make, wait: bool) ->
 def test_an_assignor_with_a_wrong_answer_is_refused_and_the_group_stays_as_it_was(
     make: Make,
 ) -> None:
-    def wrong(situation: Situation) -> dict[str, list[int]]:
+    def wrong(situation: GroupSituation) -> dict[str, list[int]]:
         return {"nobody": list(range(situation.partitions))}
 
     with pytest.raises(AssignorError, match="assignor 'wrong' gave partition 0 to 'nobody'"):
@@ -988,7 +988,7 @@ def test_without_redis_it_does_not_start_and_leaves_nothing_behind() -> None:
 
 
 def test_an_assignor_that_raises_is_refused_with_what_it_raised(make: Make) -> None:
-    def broken(situation: Situation) -> dict[str, list[int]]:
+    def broken(situation: GroupSituation) -> dict[str, list[int]]:
         return {"a": [situation.members[5].joined]}
 
     with pytest.raises(AssignorError, match="assignor 'broken' raised IndexError: tuple index"):
@@ -996,7 +996,7 @@ def test_an_assignor_that_raises_is_refused_with_what_it_raised(make: Make) -> N
 
 
 def test_an_assignor_that_raises_what_would_end_a_thread_is_refused_as_well(make: Make) -> None:
-    def broken(situation: Situation) -> dict[str, list[int]]:
+    def broken(situation: GroupSituation) -> dict[str, list[int]]:
         sys.exit("no partitions today")
 
     with pytest.raises(AssignorError, match="assignor 'broken' raised SystemExit: no partitions"):
@@ -1004,7 +1004,7 @@ def test_an_assignor_that_raises_what_would_end_a_thread_is_refused_as_well(make
 
 
 def test_an_assignor_that_goes_wrong_later_stops_nobodys_work(make: Make) -> None:
-    def rule(situation: Situation) -> dict[str, list[int]]:
+    def rule(situation: GroupSituation) -> dict[str, list[int]]:
         return {"a": list(range(situation.partitions if len(situation.members) == 1 else 1))}
 
     a = make("a", assignor=rule)
@@ -1020,7 +1020,7 @@ def test_an_assignor_that_goes_wrong_later_stops_nobodys_work(make: Make) -> Non
 def test_an_assignor_that_never_returns_costs_nobody_the_lease(make: Make, redis: Redis) -> None:
     entered, may_return = threading.Event(), threading.Event()
 
-    def slow(situation: Situation) -> dict[str, list[int]]:
+    def slow(situation: GroupSituation) -> dict[str, list[int]]:
         if len(situation.members) > 1:
             entered.set()
             may_return.wait()
@@ -1044,7 +1044,7 @@ def test_an_assignor_that_never_returns_costs_nobody_the_lease(make: Make, redis
 def test_an_assignor_that_never_returns_does_not_hold_up_who_starts(make: Make) -> None:
     may_return = threading.Event()
 
-    def slow(situation: Situation) -> dict[str, list[int]]:
+    def slow(situation: GroupSituation) -> dict[str, list[int]]:
         may_return.wait()
         return {"a": list(range(situation.partitions))}
 
@@ -1070,11 +1070,11 @@ def test_members_follow_when_the_group_is_migrated_to_another_rule(make: Make) -
     eventually(lambda: sorted(a.held) == [0, 1, 2, 3], "by the new rule")
     eventually(lambda: sorted(b.held) == [4, 5, 6, 7], "by the new rule")
     eventually(lambda: a.assignor == b.assignor == "contiguous", "both know the new rule")
-    eventually(lambda: a.status().phase is Phase.READY, "it comes to rest")
+    eventually(lambda: a.status().phase is GroupPhase.READY, "it comes to rest")
 
 
 def test_a_member_without_the_groups_new_rule_decides_nothing(make: Make, redis: Redis) -> None:
-    def mine(situation: Situation) -> dict[str, list[int]]:
+    def mine(situation: GroupSituation) -> dict[str, list[int]]:
         return {situation.candidates()[-1].name: list(range(situation.partitions))}
 
     a = make("a", 8, heartbeat_interval=0.25)
@@ -1129,7 +1129,7 @@ def test_a_member_that_was_away_takes_up_what_the_group_has_become(
         ({"migrate": "no"}, "migrate='no': say True or False"),
         ({"migrate": 0}, "migrate=0: say True or False"),
         ({"on_revoked": 3}, "on_revoked=3: give something that can be called"),
-        ({"assignor": Learner}, "assignor=<class"),
+        ({"assignor": LearnerAssignor}, "assignor=<class"),
         ({"assignor": None}, "assignor=None: choose one of"),
     ],
 )

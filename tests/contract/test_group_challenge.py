@@ -14,16 +14,18 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring import async_lease_challenge, lease_challenge
-from hashring.core.groups.lease_race import Spans
-from hashring.core.groups.lease_table import Rules
+from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.errors import ConfigError, GroupMismatch
 from hashring.groups.sync_member import SyncMember
 from hashring.store.embedded_server import RedisServer
 from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually, shared
 
-RULES = Rules(ttl=30.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
-SPANS = Spans(normal_lease=0.6, max_lease=1.8, max_shutdown=0.5, min_grab=0.3, held_delay=0.02)
+RULES = LeaseTableRules(ttl=30.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
+SPANS = LeaseRaceSpans(
+    normal_lease=0.6, max_lease=1.8, max_shutdown=0.5, min_grab=0.3, held_delay=0.02
+)
 MODES: list[dict[str, Any]] = [{"rules": RULES}, {"mode": "faithful", "spans": SPANS}]
 every_mode = pytest.mark.parametrize("mode", MODES, ids=["fixed", "faithful"])
 
@@ -118,7 +120,7 @@ def test_fixed_members_must_agree_on_the_ttl_as_long_as_one_is_there(make: Make)
 def test_fixed_a_member_that_is_started_again_over_a_loss_takes_nothing_that_another_holds(
     make: Make, redis: Redis
 ) -> None:
-    slow = Rules(ttl=300.0, interval=100.0, residency=300.0)
+    slow = LeaseTableRules(ttl=300.0, interval=100.0, residency=300.0)
     a = make("a", rules=slow)
     eventually(shared(a), "a has everything")
     b = make("b", rules=slow)
@@ -149,12 +151,15 @@ def test_fixed_an_asyncio_member_that_is_started_again_over_a_loss_takes_nothing
     ("settings", "text"),
     [
         ({"mode": "fast"}, "mode='fast': choose fixed or faithful"),
-        ({"spans": SPANS}, "spans=Spans("),
-        ({"mode": "faithful", "rules": RULES}, "rules=Rules("),
+        ({"spans": SPANS}, "spans=LeaseRaceSpans("),
+        ({"mode": "faithful", "rules": RULES}, "rules=LeaseTableRules("),
         ({"partitions": 0}, "partitions=0: must be from 1 to 1000000"),
-        ({"rules": 0}, "rules=0: give hashring.Rules(...), or leave it out"),
-        ({"rules": "x"}, "rules='x': give hashring.Rules(...), or leave it out"),
-        ({"mode": "faithful", "spans": 0}, "spans=0: give hashring.Spans(...), or leave it out"),
+        ({"rules": 0}, "rules=0: give hashring.LeaseTableRules(...), or leave it out"),
+        ({"rules": "x"}, "rules='x': give hashring.LeaseTableRules(...), or leave it out"),
+        (
+            {"mode": "faithful", "spans": 0},
+            "spans=0: give hashring.LeaseRaceSpans(...), or leave it out",
+        ),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(make: Make, settings: Any, text: str) -> None:
@@ -165,13 +170,17 @@ def test_arguments_that_cannot_work_are_refused(make: Make, settings: Any, text:
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64])
 def test_numbers_of_numpy_are_numbers(make: Make, kind: Any) -> None:
-    rules = Rules(ttl=kind(30), interval=kind(1), max_handoff_time=kind(2), residency=kind(0))
+    rules = LeaseTableRules(
+        ttl=kind(30), interval=kind(1), max_handoff_time=kind(2), residency=kind(0)
+    )
     fixed = make("a", kind(8) if kind is np.int64 else 8, rules=rules)
     eventually(shared(fixed), "it has everything")
     assert fixed.error is None
     fixed.stop()
     spans = {"normal_lease": kind(2), "max_lease": kind(4), "max_shutdown": kind(1)}
-    faithful = make("a", mode="faithful", spans=Spans(**spans, min_grab=kind(1), held_delay=0.02))
+    faithful = make(
+        "a", mode="faithful", spans=LeaseRaceSpans(**spans, min_grab=kind(1), held_delay=0.02)
+    )
     eventually(lambda: faithful.held, "it has something")
     assert faithful.error is None
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 from redis import Redis
 
-from hashring.core.assignors import Balanced, assignor_named
+from hashring.core.assignors import BalancedAssignor, assignor_named
 from hashring.core.groups import next_state
 from hashring.core.groups.json_codec import (
     dump_events,
@@ -28,10 +28,10 @@ from hashring.core.groups.state import (
     EventKind,
     Facts,
     GroupEvent,
+    GroupPhase,
     GroupState,
     Handoff,
     MemberFacts,
-    Phase,
     Terms,
 )
 from hashring.core.groups.view_changes import changed_views
@@ -86,7 +86,7 @@ def step(
     reading = store.run(read(keys))
     state = reading.standing()
     assert state is not None
-    outcome = next_state.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, BalancedAssignor())
     return store.run(commit(keys, reading, outcome, by, goes_on=goes_on))
 
 
@@ -140,7 +140,7 @@ def test_a_step_grants_and_a_renewal_learns_of_it(store: Store, keys: GroupKeys)
     after = beaten(store, keys, facts("a"))
     assert after.view is not None
     assert sorted(after.view.held) == [0, 1, 2, 3]
-    assert after.view.phase is Phase.READY
+    assert after.view.phase is GroupPhase.READY
     assert after.tag.startswith("1:")
     assert not after.due
 
@@ -410,7 +410,7 @@ def test_of_two_decisions_on_one_reading_the_first_stands(store: Store, keys: Gr
     reading = store.run(read(keys))
     state = reading.standing()
     assert state is not None
-    outcome = next_state.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, BalancedAssignor())
     assert isinstance(store.run(commit(keys, reading, outcome, "first")), Committed)
     assert store.run(commit(keys, reading, outcome, "second")) == Conflict(left=False)
 
@@ -428,7 +428,7 @@ def test_a_decision_on_what_redis_has_lost_does_not_stand(
     reading = store.run(read(keys))
     state = reading.standing()
     assert state is not None
-    outcome = next_state.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, BalancedAssignor())
     assert outcome.state is not state
     place.wipe()
     if again:
@@ -450,7 +450,7 @@ def test_a_decider_that_knows_a_group_without_a_decision_writes_the_first_one_wh
     assert (found.tag, found.state) == (reading.tag, state)
     again = store.run(read(keys, found.tag, found.state))
     assert again.state is None
-    outcome = next_state.step(state, again.facts, Balanced())
+    outcome = next_state.step(state, again.facts, BalancedAssignor())
     done = store.run(commit(keys, again, outcome, "test"))
     assert isinstance(done, Committed)
     assert store.run(read(keys)).state == done.state
@@ -467,7 +467,7 @@ def test_a_dismissed_member_has_to_join_anew(store: Store, keys: GroupKeys) -> N
     assert state is not None
     # As if another server had been read: each member has to tell what it holds.
     elsewhere = replace(reading.facts, server=reading.facts.server + "0")
-    outcome = next_state.step(replace(state, server="1"), elsewhere, Balanced())
+    outcome = next_state.step(replace(state, server="1"), elsewhere, BalancedAssignor())
     assert outcome.dismissed == (("a", A), ("b", B))
     assert isinstance(store.run(commit(keys, reading, outcome, "test")), Committed)
     assert store.run(read(keys)).facts.members == ()
@@ -482,7 +482,7 @@ def test_a_decision_on_what_another_run_of_redis_said_does_not_stand(
     assert reading.server == reading.facts.server != ""
     state = reading.standing()
     assert state is not None
-    outcome = next_state.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, BalancedAssignor())
     other = replace(reading, facts=replace(reading.facts, server="0123456789abcdef"))
     assert isinstance(store.run(commit(keys, other, outcome, "test")), Conflict)
     assert isinstance(store.run(commit(keys, reading, outcome, "test")), Committed)
@@ -516,7 +516,7 @@ def test_a_fact_that_changes_between_reading_and_decision_makes_the_next_step_du
     store.run(join(keys, facts("b", B), TERMS))
     state = reading.standing()
     assert state is not None
-    outcome = next_state.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, BalancedAssignor())
     done = store.run(commit(keys, reading, outcome, "test"))
     assert isinstance(done, Committed)
     assert done.again
@@ -568,7 +568,9 @@ def test_the_next_decision_makes_others_wait(store: Store, keys: GroupKeys) -> N
     assert beaten(store, keys, facts("a")).wait is None
     # A member that is to leave makes a time of its own: that of the end of its patience.
     reading = store.run(read(keys))
-    outcome = replace(next_state.step(reading.standing(), reading.facts, Balanced()), due=1e12)  # type: ignore[arg-type]
+    outcome = replace(
+        next_state.step(reading.standing(), reading.facts, BalancedAssignor()), due=1e12
+    )  # type: ignore[arg-type]
     store.run(commit(keys, reading, outcome, "test"))
     waits = [beaten(store, keys, facts("a")).wait for _ in range(WATCHERS + 1)]
     assert [wait is not None for wait in waits] == [True] * WATCHERS + [False]
@@ -587,7 +589,9 @@ def test_who_asks_shortly_before_the_time_waits_for_it_in_any_case(
     holding_down(store, keys)
     reading = store.run(read(keys))
     soon = reading.facts.now + 30.0
-    outcome = replace(next_state.step(reading.standing(), reading.facts, Balanced()), due=soon)  # type: ignore[arg-type]
+    outcome = replace(
+        next_state.step(reading.standing(), reading.facts, BalancedAssignor()), due=soon
+    )  # type: ignore[arg-type]
     store.run(commit(keys, reading, outcome, "test"))
     asks = beat(keys, facts("a"), TERMS.ttl)
     within = replace(asks, arguments=(*asks.arguments[:6], 60.0, *asks.arguments[7:]))
@@ -643,7 +647,9 @@ def test_a_view_for_an_earlier_session_is_none_of_the_next_ones(
     state = reading.standing()
     assert state is not None
     # Decided for the session that has left meanwhile.
-    store.run(commit(keys, reading, next_state.step(state, reading.facts, Balanced()), "test"))
+    store.run(
+        commit(keys, reading, next_state.step(state, reading.facts, BalancedAssignor()), "test")
+    )
     view = beaten(store, keys, facts("a", B)).view
     assert view is not None
     assert not view.seated
@@ -697,7 +703,7 @@ def test_nothing_is_left_of_what_a_member_was_told_that_left_during_the_decision
     state = reading.standing()
     assert state is not None
     store.run(leave(keys, "b", B))
-    outcome = next_state.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, BalancedAssignor())
     store.run(commit(keys, reading, outcome, "test"))
     assert set(real.client.hkeys(keys.views)) == {b"a", b"b"}
     step(store, keys)
@@ -757,7 +763,7 @@ def renewed(store: Store, keys: GroupKeys, member: MemberFacts, decided: str) ->
 def outcome_of(reading: Reading) -> next_state.StepOutcome:
     state = reading.standing()
     assert state is not None
-    return next_state.step(state, reading.facts, Balanced())
+    return next_state.step(state, reading.facts, BalancedAssignor())
 
 
 @pytest.mark.parametrize(("goes_on", "told"), [(True, "b"), (False, "ab")])
@@ -914,7 +920,7 @@ def test_a_conflict_with_a_member_that_is_at_work_leaves_the_step_to_it(
     reading = store.run(read(keys))
     state = reading.standing()
     assert state is not None
-    outcome = next_state.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, BalancedAssignor())
     step(store, keys, "a", goes_on=True)
     store.run(join(keys, facts("c", "c" * 16), TERMS))
     assert store.run(commit(keys, reading, outcome, "b")) == Conflict(left=True)

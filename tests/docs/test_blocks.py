@@ -73,7 +73,7 @@ def around(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterat
             "logging": logging,
             "node": node,
             "os": os,
-            "pinned_first": hashring.Balanced(),
+            "pinned_first": hashring.BalancedAssignor(),
             "pytest": pytest,
             "redis": redis,
             "requests_a_minute": {17: 310.0, 42: 20.0},

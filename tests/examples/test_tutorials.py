@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from hashring import Member, PartitionGroup, Situation
+from hashring import GroupMember, GroupSituation, PartitionGroup
 from hashring.core.assignors import as_assignor
 from hashring.testing import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
@@ -86,8 +86,8 @@ def test_the_assignor_of_the_guide_keeps_its_pinned_partitions_together(
     redis_server: RedisServer,
 ) -> None:
     rule = load(TUTORIALS / "rules.py").pinned_first  # type: ignore[attr-defined]
-    members = tuple(Member(name, joined) for joined, name in enumerate("abc"))
-    target = as_assignor(rule).assign(Situation(members, 8))
+    members = tuple(GroupMember(name, joined) for joined, name in enumerate("abc"))
+    target = as_assignor(rule).assign(GroupSituation(members, 8))
     assert [target.owners[number] for number in (0, 1)] == ["a", "a"]
     assert set(target.owners[2:]) == {"b", "c"}
     with (

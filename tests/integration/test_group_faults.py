@@ -18,7 +18,7 @@ import pytest
 from redis import Redis
 
 from hashring import PartitionGroup, lease_challenge
-from hashring.core.groups.lease_table import Rules
+from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.state import EventKind
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import group_keys, read_decision
@@ -265,7 +265,7 @@ def test_two_failovers_in_a_row_give_nobody_what_a_cut_off_member_holds() -> Non
 
 
 def test_an_older_table_of_a_lease_challenge_gives_nobody_what_a_cut_off_member_holds() -> None:
-    rules = Rules(ttl=4.0, interval=0.3)
+    rules = LeaseTableRules(ttl=4.0, interval=0.3)
     keys = challenge_keys("orders")
     with (
         RedisServer() as server,
@@ -294,7 +294,7 @@ def test_an_older_table_of_a_lease_challenge_gives_nobody_what_a_cut_off_member_
 
 
 def test_after_a_restart_with_its_table_a_lease_challenge_keeps_what_its_members_hold() -> None:
-    rules = Rules(ttl=20.0, interval=0.3)
+    rules = LeaseTableRules(ttl=20.0, interval=0.3)
     with (
         RedisServer(config=["save 3600 1"]) as server,
         Redis(unix_socket_path=str(server.socket)) as client,

@@ -9,7 +9,7 @@ import pytest
 
 from hashring.core.assignors.protocol import MemberState
 from hashring.core.groups.group_status import GroupStatus, GroupWait, MemberStatus, WaitKind
-from hashring.core.groups.state import EventKind, GroupEvent, Phase
+from hashring.core.groups.state import EventKind, GroupEvent, GroupPhase
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.health import Health, Reason, State, exit_status, group_health, ring_health, worst
 from hashring.store.group.commands import Decision
@@ -150,7 +150,7 @@ def test_of_many_nodes_three_are_named() -> None:
 
 def group(**more: Any) -> GroupStatus:
     fields: dict[str, Any] = {
-        "phase": Phase.READY,
+        "phase": GroupPhase.READY,
         "generation": 7,
         "partitions": 8,
         "until": None,
@@ -166,8 +166,8 @@ def group(**more: Any) -> GroupStatus:
     ("status", "state", "expected"),
     [
         ({}, State.HEALTHY, ""),
-        ({"phase": Phase.HOLDDOWN, "until": NOW + 12}, State.CHANGING, "holddown, 12 s more"),
-        ({"phase": Phase.REBALANCING}, State.CHANGING, "rebalancing"),
+        ({"phase": GroupPhase.HOLDDOWN, "until": NOW + 12}, State.CHANGING, "holddown, 12 s more"),
+        ({"phase": GroupPhase.REBALANCING}, State.CHANGING, "rebalancing"),
         ({"unowned": (1, 2)}, State.DEGRADED, "2 partitions without an owner"),
         (
             {"waits": (GroupWait(WaitKind.LEASE, "m", 1, NOW + 5),)},

@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.ranges import Range, bounds_of, ranges_of_spans, subtract
+from hashring.core.ranges import PointRange, bounds_of, ranges_of_spans, subtract
 
 cuts = st.lists(st.integers(0, 40), unique=True, max_size=12).map(sorted)
-ranges = cuts.map(lambda c: tuple(Range(s, e) for s, e in zip(c[::2], c[1::2], strict=False)))
+ranges = cuts.map(lambda c: tuple(PointRange(s, e) for s, e in zip(c[::2], c[1::2], strict=False)))
 
 
-def inside(ranges: tuple[Range, ...], p: int) -> bool:
+def inside(ranges: tuple[PointRange, ...], p: int) -> bool:
     return any(start <= p < end for start, end in ranges)
 
 
 @given(ranges, ranges)
 def test_to_subtract_is_to_keep_what_is_in_one_and_not_in_the_other(
-    one: tuple[Range, ...], other: tuple[Range, ...]
+    one: tuple[PointRange, ...], other: tuple[PointRange, ...]
 ) -> None:
     left = subtract(one, other)
     for p in range(42):
@@ -32,7 +32,7 @@ def test_to_subtract_is_to_keep_what_is_in_one_and_not_in_the_other(
 
 @given(ranges)
 def test_one_search_in_the_bounds_says_whether_a_point_is_inside(
-    found: tuple[Range, ...],
+    found: tuple[PointRange, ...],
 ) -> None:
     bounds = bounds_of(found)
     for p in range(42):

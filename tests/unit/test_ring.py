@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE, HashAlgorithm
-from hashring.core.ranges import Move, Range
+from hashring.core.ranges import PointRange, RangeMove
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError, KeyTypeError, UnknownNodeError
 
@@ -46,10 +46,10 @@ def telling(*rings: Ring) -> list[int]:
 
 def test_the_worked_example_of_the_specification() -> None:
     ring = Ring({"first": [1_000_000_000], "second": [2_000_000_000]})
-    assert ring.node_ranges("first") == (Range(1_000_000_000, 2_000_000_000),)
+    assert ring.node_ranges("first") == (PointRange(1_000_000_000, 2_000_000_000),)
     assert ring.node_ranges("second") == (
-        Range(0, 1_000_000_000),
-        Range(2_000_000_000, RING_SIZE),
+        PointRange(0, 1_000_000_000),
+        PointRange(2_000_000_000, RING_SIZE),
     )
     # `hello` is at 907 060 870, below the first node's start, so by these very ranges it is on the
     # second node. (The specification gives the ranges and then says "on the first node", which
@@ -296,7 +296,7 @@ def test_moves_are_the_points_whose_owner_differs(one: Points, other: Points) ->
 def test_moves_there_and_back_mirror_each_other(one: Points, other: Points) -> None:
     there = Ring(one).moves(Ring(other))
     back = Ring(other).moves(Ring(one))
-    assert back == tuple(Move(m.start, m.end, m.after, m.before) for m in there)
+    assert back == tuple(RangeMove(m.start, m.end, m.after, m.before) for m in there)
 
 
 @given(rings, node, st.lists(point, max_size=6))

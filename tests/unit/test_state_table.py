@@ -12,7 +12,7 @@ import pytest
 import hashring
 import hashring.core
 from hashring.core.groups import next_state
-from hashring.core.groups.state import PHASES, Phase
+from hashring.core.groups.state import PHASES, GroupPhase
 from hashring.core.state_table import StateTable
 from hashring.protocol import base_member_machine, group_decider
 from hashring.testing.simulator import GroupSimulator, random_group_history
@@ -69,7 +69,7 @@ def test_a_table_is_drawn_with_its_meanings_and_transitions() -> None:
 TABLES: list[tuple[ModuleType, StateTable[Any, Any], type[Enum]]] = [
     (base_member_machine, base_member_machine.MEMBER_LIFE, base_member_machine.Stage),
     (group_decider, group_decider.DECIDER_LIFE, group_decider.DeciderStage),
-    (next_state, PHASES, Phase),
+    (next_state, PHASES, GroupPhase),
 ]
 
 

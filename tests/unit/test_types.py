@@ -26,11 +26,11 @@ class Async(hashring.AsyncRingNode):
         return 1
 
 
-def work(lease: hashring.Lease) -> bool:
+def work(lease: hashring.KeyLease) -> bool:
     return lease.lost.wait(timeout=5) or lease.revoked.wait(5.0) or lease.lost.is_set()
 
 
-async def work_async(lease: hashring.Lease[asyncio.Event]) -> bool:
+async def work_async(lease: hashring.KeyLease[asyncio.Event]) -> bool:
     await asyncio.wait_for(lease.revoked.wait(), 5)
     return await lease.lost.wait()
 

@@ -463,6 +463,17 @@ def test_many_headers_are_no_error(running: Running) -> None:
     assert running.ask("/healthz", **{f"X-{n}": "y" for n in range(500)})[0] == 200
 
 
+@pytest.mark.parametrize("path", [b"/", b"/healthz", b"/api/rings"])
+def test_a_request_without_a_host_is_refused(running: Running, path: bytes) -> None:
+    answer = asked(running.port, b"GET " + path + b" HTTP/1.1\r\nConnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"no Host header" in answer
+
+
+def test_http_1_0_knows_no_host(running: Running) -> None:
+    assert asked(running.port, b"GET /healthz HTTP/1.0\r\n\r\n").split(b" ", 2)[1] == b"200"
+
+
 def test_the_head_of_a_stream_has_no_body(client: Redis, running: Running) -> None:
     put(client, "a", 0, ring="heads")
     assert running.ask("/ring?name=heads")[0] == 200

@@ -12,14 +12,14 @@ from hashring.cli.connection import connected
 from hashring.cli.group.assignor_import import imported_assignor
 from hashring.cli.group.flows import members_listed, standing
 from hashring.cli.output import columns, document
-from hashring.core.assignors import Member, assignor_named
+from hashring.core.assignors import GroupMember, assignor_named
 from hashring.core.groups import group_plan
-from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.printable import printable
 from hashring.errors import ConfigError, GroupMismatch
 
 
-def plan_lines(found: Foresight) -> Iterator[str]:
+def plan_lines(found: GroupForesight) -> Iterator[str]:
     """A plan in words, and how many partitions each member has before and after."""
     yield from (printable(line) for line in found.lines())
     rows = [
@@ -28,15 +28,15 @@ def plan_lines(found: Foresight) -> Iterator[str]:
     yield from columns(("Before", "After", "Member"), rows)
 
 
-def _joiner(text: str) -> Member:
+def _joiner(text: str) -> GroupMember:
     name, sign, weight = text.rpartition("=")
     if not sign:
-        return Member(text)
+        return GroupMember(text)
     try:
         value = float(weight)
     except ValueError:
         raise ConfigError("join", text, "give NAME or NAME=WEIGHT") from None
-    return Member(name, weight=value)
+    return GroupMember(name, weight=value)
 
 
 @click.command("plan")

@@ -6,30 +6,30 @@ import re
 from collections.abc import Callable
 from typing import Final, cast
 
-from hashring.core.assignors.balanced import Balanced
-from hashring.core.assignors.contiguous import Contiguous
-from hashring.core.assignors.learner import Learner
-from hashring.core.assignors.load import Load
+from hashring.core.assignors.balanced import BalancedAssignor
+from hashring.core.assignors.contiguous import ContiguousAssignor
+from hashring.core.assignors.learner import LearnerAssignor
+from hashring.core.assignors.load import LoadAssignor
 from hashring.core.assignors.protocol import (
     AssignFunction,
     Assignor,
     FunctionAssignor,
-    Member,
+    GroupMember,
+    GroupSituation,
     MemberState,
     Owners,
-    Situation,
-    Target,
+    TargetAssignment,
     checked_target,
 )
-from hashring.core.assignors.ring import RingOwner
+from hashring.core.assignors.ring import RingAssignor
 from hashring.errors import ConfigError
 
 ASSIGNORS: Final[dict[str, Callable[[], Assignor]]] = {
-    "balanced": Balanced,
-    "contiguous": Contiguous,
-    "learner": Learner,
-    "load": Load,
-    "ring": RingOwner,
+    "balanced": BalancedAssignor,
+    "contiguous": ContiguousAssignor,
+    "learner": LearnerAssignor,
+    "load": LoadAssignor,
+    "ring": RingAssignor,
 }
 """The assignors that can be named; each with its default settings."""
 
@@ -71,13 +71,13 @@ def assignor_named(name: str) -> Assignor:
     call = _CALL.fullmatch(name)
     try:
         if call and call[1] == "ring":
-            return RingOwner(int(call[2]))
+            return RingAssignor(int(call[2]))
         if call and call[1] == "load":
             settings = dict(part.split("=") for part in call[2].split(", "))
-            return Load(float(settings["factor"]), int(settings["moves"]))
+            return LoadAssignor(float(settings["factor"]), int(settings["moves"]))
         if call and call[1] == "learner":
             settings = dict(part.split("=") for part in call[2].split(", "))
-            return Learner(
+            return LearnerAssignor(
                 float(settings["balancing_factor"]),
                 int(settings["warmups"]),
                 int(settings["standbys"]),
@@ -97,17 +97,17 @@ __all__ = [
     "ASSIGNORS",
     "AssignFunction",
     "Assignor",
-    "Balanced",
-    "Contiguous",
+    "BalancedAssignor",
+    "ContiguousAssignor",
     "FunctionAssignor",
-    "Learner",
-    "Load",
-    "Member",
+    "GroupMember",
+    "GroupSituation",
+    "LearnerAssignor",
+    "LoadAssignor",
     "MemberState",
     "Owners",
-    "RingOwner",
-    "Situation",
-    "Target",
+    "RingAssignor",
+    "TargetAssignment",
     "as_assignor",
     "assignor_named",
     "checked_target",

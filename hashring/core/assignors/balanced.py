@@ -19,17 +19,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from hashring.core.assignors.protocol import Situation, Target
+from hashring.core.assignors.protocol import GroupSituation, TargetAssignment
 from hashring.core.assignors.quotas import quotas
 
 
-class Balanced:
+class BalancedAssignor:
     """Counts as even as weights allow, by the fewest moves."""
 
     name = "balanced"
     lasting = True
 
-    def assign(self, situation: Situation) -> Target:
+    def assign(self, situation: GroupSituation) -> TargetAssignment:
         """Who should own what."""
         members = situation.candidates()
         having: dict[str, list[int]] = {member.name: [] for member in members}
@@ -51,7 +51,7 @@ class Balanced:
         missing = {name: quota[name] - len(partitions) for name, partitions in having.items()}
         for partition, name in zip(free, by_need(missing), strict=True):
             owners[partition] = name
-        return Target.at_once(owners)
+        return TargetAssignment.at_once(owners)
 
 
 def by_need(missing: dict[str, int]) -> Iterable[str]:

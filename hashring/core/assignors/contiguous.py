@@ -7,18 +7,20 @@ price is movement: when a member joins 15 others on 256 partitions, 135 move whe
 
 from __future__ import annotations
 
-from hashring.core.assignors.protocol import Situation, Target
+from hashring.core.assignors.protocol import GroupSituation, TargetAssignment
 from hashring.core.assignors.quotas import quotas
 
 
-class Contiguous:
+class ContiguousAssignor:
     """Contiguous chunks, in order of joining; chunks are proportional to weights."""
 
     name = "contiguous"
     lasting = True
 
-    def assign(self, situation: Situation) -> Target:
+    def assign(self, situation: GroupSituation) -> TargetAssignment:
         """Who should own what; ``previous`` does not matter."""
         members = situation.candidates()
         quota = quotas(members, situation.partitions)
-        return Target.at_once(member.name for member in members for _ in range(quota[member.name]))
+        return TargetAssignment.at_once(
+            member.name for member in members for _ in range(quota[member.name])
+        )

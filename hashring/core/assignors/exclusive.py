@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hashring.core.assignors.protocol import Situation, Target
+from hashring.core.assignors.protocol import GroupSituation, TargetAssignment
 
 
-class Exclusive:
+class ExclusiveAssignor:
     """All partitions to one member; used for a group whose access is exclusive."""
 
     name = "exclusive"
 
-    def assign(self, situation: Situation) -> Target:
+    def assign(self, situation: GroupSituation) -> TargetAssignment:
         """Who should own what."""
         having = Counter(situation.keepers())
         # Among equals `max` takes the first.
         owner = max(situation.candidates(), key=lambda member: having[member.name])
-        return Target.at_once([owner.name] * situation.partitions)
+        return TargetAssignment.at_once([owner.name] * situation.partitions)

@@ -44,12 +44,12 @@ from hashring.core.assignors.learner_warmups import (
     chosen_warmups,
     warmup_interim,
 )
-from hashring.core.assignors.protocol import Member, Situation, Target
+from hashring.core.assignors.protocol import GroupMember, GroupSituation, TargetAssignment
 from hashring.core.assignors.quotas import fair_shares, quotas, round_down, round_up
 from hashring.errors import ConfigError
 
 
-class Learner:
+class LearnerAssignor:
     """Warm up before taking over.
 
     Args:
@@ -93,7 +93,7 @@ class Learner:
             f"standbys={self.standbys}, acceptable_lag={self.acceptable_lag:g})"
         )
 
-    def assign(self, situation: Situation) -> Target:
+    def assign(self, situation: GroupSituation) -> TargetAssignment:
         """Who should own what, who should now, and who warms up."""
         warmth = Warmth(situation, self.acceptable_lag)
         members = situation.candidates()
@@ -116,12 +116,12 @@ class Learner:
                 if partition not in warmups:
                     warmups[partition] = member
                     standbys[partition].add(member)  # see _owner_to_be
-        return Target(
+        return TargetAssignment(
             tuple(owners), interim, warmups, {p: tuple(sorted(s)) for p, s in standbys.items()}
         )
 
 
-def _owner_to_be(situation: Situation, partition: int) -> str | None:
+def _owner_to_be(situation: GroupSituation, partition: int) -> str | None:
     """The member that warms up for a partition to own it.
 
     One that warms up to replace a standby is among the standbys already; one that is to be the
@@ -136,8 +136,8 @@ class _Targeting:
 
     def __init__(
         self,
-        situation: Situation,
-        members: Sequence[Member],
+        situation: GroupSituation,
+        members: Sequence[GroupMember],
         warmth: Warmth,
         factor: float,
     ) -> None:

@@ -6,14 +6,14 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from hashring.core.assignors.learner_warmups import Warmth
-from hashring.core.assignors.protocol import Member, Owners, Situation
+from hashring.core.assignors.protocol import GroupMember, GroupSituation, Owners
 from hashring.core.assignors.quotas import quotas
 
 
 def standby_target(
-    situation: Situation,
+    situation: GroupSituation,
     owners: list[str | None],
-    members: Sequence[Member],
+    members: Sequence[GroupMember],
     copies: int,
     *,
     settled: bool,
@@ -78,7 +78,7 @@ def _even_standbys(
 
 
 def standby_interim(
-    wanted: list[list[str]], interim: Owners, situation: Situation, warmth: Warmth
+    wanted: list[list[str]], interim: Owners, situation: GroupSituation, warmth: Warmth
 ) -> tuple[dict[int, set[str]], list[tuple[int, str]]]:
     """The standbys to have now, and the copies that wait for a warm-up.
 

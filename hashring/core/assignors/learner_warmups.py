@@ -9,7 +9,7 @@ from itertools import compress, count
 from operator import ne
 from typing import Final
 
-from hashring.core.assignors.protocol import Member, Owners, Situation
+from hashring.core.assignors.protocol import GroupMember, GroupSituation, Owners
 
 WARM: Final = 0
 """Could take over at once."""
@@ -26,7 +26,7 @@ class Warmth:
     standbys that have not reported yet; then a member whose warm-up has only begun; then the rest.
     """
 
-    def __init__(self, situation: Situation, acceptable_lag: float) -> None:
+    def __init__(self, situation: GroupSituation, acceptable_lag: float) -> None:
         self._everyone: Final = math.isinf(acceptable_lag)
         self._warming: Final = situation.warming
         self._places: dict[str, dict[int, tuple[int, float]]] = {}
@@ -67,9 +67,9 @@ class Warmth:
 
 
 def warmup_interim(
-    situation: Situation,
+    situation: GroupSituation,
     owners: list[str | None],
-    members: Sequence[Member],
+    members: Sequence[GroupMember],
     warmth: Warmth,
 ) -> tuple[Owners, list[int]]:
     """Who should own now, and which partitions wait for a warm-up.
@@ -107,10 +107,10 @@ def warmup_interim(
 
 
 def chosen_warmups(
-    situation: Situation,
+    situation: GroupSituation,
     owners: list[str | None],
     waiting: list[int],
-    members: Sequence[Member],
+    members: Sequence[GroupMember],
     budget: int,
 ) -> dict[int, str]:
     """The warm-ups to have under way: those that are first, then for owners that must go."""

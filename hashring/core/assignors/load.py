@@ -40,7 +40,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from hashring.core.assignors.protocol import Member, Situation, Target
+from hashring.core.assignors.protocol import GroupMember, GroupSituation, TargetAssignment
 from hashring.core.value_checks import is_finite, is_whole
 from hashring.errors import ConfigError
 
@@ -51,7 +51,7 @@ _EPSILON: Final = 1e-9
 """Relative: levels are sums of floats, and a difference this small is none."""
 
 
-class Load:
+class LoadAssignor:
     """Loads as even as ``factor`` asks for, by few moves.
 
     Args:
@@ -77,7 +77,7 @@ class Load:
             return "load"
         return f"load(factor={self.factor:g}, moves={self.moves})"
 
-    def assign(self, situation: Situation) -> Target:
+    def assign(self, situation: GroupSituation) -> TargetAssignment:
         """Who should own what: ``owners`` with even loads, ``interim`` as far as it may go now."""
         members = situation.candidates()
         names = {member.name for member in members}
@@ -95,10 +95,10 @@ class Load:
             if owner is None:
                 interim[partition] = levels.owners[partition]
         for_load = frozenset(p for p in moved if kept[p] is not None)
-        return Target(tuple(levels.owners), tuple(interim), for_load=for_load)
+        return TargetAssignment(tuple(levels.owners), tuple(interim), for_load=for_load)
 
 
-def too_hot(situation: Situation, factor: float) -> tuple[int, ...]:
+def too_hot(situation: GroupSituation, factor: float) -> tuple[int, ...]:
     """The partitions that are too busy for any member, the busiest first."""
     members = situation.candidates()
     if len(members) < 2:
@@ -107,7 +107,7 @@ def too_hot(situation: Situation, factor: float) -> tuple[int, ...]:
 
 
 def _hot_and_mean(
-    loads: list[float], members: tuple[Member, ...], factor: float
+    loads: list[float], members: tuple[GroupMember, ...], factor: float
 ) -> tuple[tuple[int, ...], float]:
     """The partitions that are too hot, the busiest first, and the mean level of the rest."""
     greatest = max(member.weight for member in members)
@@ -128,7 +128,7 @@ def _hot_and_mean(
     return tuple(hot), left / weight
 
 
-def _effective(situation: Situation) -> list[float]:
+def _effective(situation: GroupSituation) -> list[float]:
     """The load that each partition counts for."""
     known = [load for p, load in situation.loads.items() if 0 <= p < situation.partitions]
     mean = math.fsum(known) / len(known) if known else 0.0
@@ -148,7 +148,7 @@ class _Holder:
         by_load: its partitions of each load, in rising order.
     """
 
-    member: Member
+    member: GroupMember
     order: int
     load: float = 0.0
     loads: list[float] = field(default_factory=list)
@@ -191,7 +191,7 @@ class _Levels:
 
     def __init__(
         self,
-        members: tuple[Member, ...],
+        members: tuple[GroupMember, ...],
         loads: list[float],
         owners: list[str | None],
         factor: float,

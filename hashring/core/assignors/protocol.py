@@ -1,8 +1,8 @@
 """What an assignor is asked, and what it answers.
 
-An assignor is a pure function from a :class:`Situation` to a :class:`Target`. It decides where
-partitions *should* be; moving them there without two owners and without losing work is the
-business of :mod:`hashring.core.groups.next_state`, the same for every assignor.
+An assignor is a pure function from a :class:`GroupSituation` to a :class:`TargetAssignment`. It
+decides where partitions *should* be; moving them there without two owners and without losing work
+is the business of :mod:`hashring.core.groups.next_state`, the same for every assignor.
 
 An assignment is a tuple indexed by partition: ``("a", "b", "a")`` gives partitions 0 and 2 to
 ``a``. ``None`` stands where a partition has no owner.
@@ -47,7 +47,7 @@ class MemberState(str, Enum):
 
 
 @dataclass(frozen=True)
-class Member:
+class GroupMember:
     """A member of a group.
 
     Attributes:
@@ -76,7 +76,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Situation:
+class GroupSituation:
     """Everything an assignor may look at.
 
     Attributes:
@@ -98,7 +98,7 @@ class Situation:
         ConfigError: two members of one name or one place in the order, or partitions < 1.
     """
 
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
     partitions: int
     previous: Owners = ()
     warming: Mapping[int, str] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class Situation:
             return known
         return tuple(None if owner is None else self.heirs.get(owner, owner) for owner in known)
 
-    def candidates(self) -> tuple[Member, ...]:
+    def candidates(self) -> tuple[GroupMember, ...]:
         """The members that may be given something, in order of joining.
 
         The active ones; when there is none, the stalled ones, for a slow owner is better than
@@ -156,7 +156,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetAssignment:
     """What an assignor wants.
 
     Attributes:
@@ -176,7 +176,7 @@ class Target:
     for_load: frozenset[int] = frozenset()
 
     @classmethod
-    def at_once(cls, owners: Iterable[str | None]) -> Target:
+    def at_once(cls, owners: Iterable[str | None]) -> TargetAssignment:
         """A target that nothing has to wait for."""
         whole = tuple(owners)
         return cls(whole, whole)
@@ -204,12 +204,12 @@ class Assignor(Protocol):
         """What members of one group must agree on; it tells the rule and its settings."""
         ...
 
-    def assign(self, situation: Situation) -> Target:
+    def assign(self, situation: GroupSituation) -> TargetAssignment:
         """Who should own what."""
         ...
 
 
-AssignFunction = Callable[[Situation], Mapping[str, Iterable[int]]]
+AssignFunction = Callable[[GroupSituation], Mapping[str, Iterable[int]]]
 """The simplest assignor of one's own: for each member its partitions."""
 
 
@@ -226,7 +226,7 @@ class FunctionAssignor:
         self._function = function
         self.name: str = name or getattr(function, "__name__", "") or type(function).__name__
 
-    def assign(self, situation: Situation) -> Target:
+    def assign(self, situation: GroupSituation) -> TargetAssignment:
         """Who should own what.
 
         Raises:
@@ -256,10 +256,10 @@ class FunctionAssignor:
                         member=member,
                     )
                 owners[partition] = member
-        return Target.at_once(owners)
+        return TargetAssignment.at_once(owners)
 
 
-def checked_target(assignor: Assignor, situation: Situation) -> Target:
+def checked_target(assignor: Assignor, situation: GroupSituation) -> TargetAssignment:
     """The assignor's answer, when it is a whole one.
 
     Without members there is no owner to name, and the assignor is not asked.
@@ -269,16 +269,18 @@ def checked_target(assignor: Assignor, situation: Situation) -> Target:
             a partition out, moves one to a member that must get nothing new, or is no target.
     """
     if not situation.members:
-        return Target.at_once([None] * situation.partitions)
+        return TargetAssignment.at_once([None] * situation.partitions)
     try:
         target = assignor.assign(situation)
     except HashringError:
         raise
     except Exception as error:
         raise AssignorError(assignor.name, f"raised {type(error).__name__}: {error}") from error
-    if not isinstance(target, Target):
+    if not isinstance(target, TargetAssignment):
         raise AssignorError(
-            assignor.name, f"returned {type(target).__name__}, not a Target (see Target.at_once)"
+            assignor.name,
+            f"returned {type(target).__name__}, not a TargetAssignment "
+            f"(see TargetAssignment.at_once)",
         )
     names = {member.name for member in situation.members}
     takers = {member.name for member in situation.candidates()}
@@ -300,7 +302,7 @@ def checked_target(assignor: Assignor, situation: Situation) -> Target:
 
 
 def _check_owners(
-    assignor: str, owners: Owners, situation: Situation, names: set[str], takers: set[str]
+    assignor: str, owners: Owners, situation: GroupSituation, names: set[str], takers: set[str]
 ) -> None:
     if len(owners) != situation.partitions:
         raise AssignorError(
@@ -318,7 +320,7 @@ def _check_owners(
             raise AssignorError(
                 assignor,
                 f"gave partition {partition} to {member!r}, which must get nothing new: choose "
-                f"among Situation.candidates()",
+                f"among GroupSituation.candidates()",
                 partition=partition,
                 member=member,
             )

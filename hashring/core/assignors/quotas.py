@@ -11,14 +11,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hashring.core.assignors.protocol import Member
+from hashring.core.assignors.protocol import GroupMember
 
 # Shares are floats; a share this close to an integer is that integer. The error of a sum of a
 # million weights is far below, and no fair difference of weights is.
 _EPSILON: Final = 1e-9
 
 
-def fair_shares(members: Sequence[Member], partitions: int) -> dict[str, float]:
+def fair_shares(members: Sequence[GroupMember], partitions: int) -> dict[str, float]:
     """What each member would have, could partitions be cut."""
     total = math.fsum(member.weight for member in members)
     return {member.name: partitions * member.weight / total for member in members}
@@ -35,7 +35,7 @@ def round_up(share: float) -> int:
 
 
 def quotas(
-    members: Sequence[Member], partitions: int, held: Mapping[str, int] | None = None
+    members: Sequence[GroupMember], partitions: int, held: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """The quota of each member.
 

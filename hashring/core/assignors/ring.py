@@ -15,12 +15,12 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 
-from hashring.core.assignors.protocol import Situation, Target
+from hashring.core.assignors.protocol import GroupSituation, TargetAssignment
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
 
 
-class RingOwner:
+class RingAssignor:
     """Partition -> owner on the ring of the members.
 
     Args:
@@ -39,7 +39,7 @@ class RingOwner:
         """The rule and how many points a member has."""
         return f"ring({self.replicas})"
 
-    def assign(self, situation: Situation) -> Target:
+    def assign(self, situation: GroupSituation) -> TargetAssignment:
         """Who should own what; ``previous`` does not matter."""
         ring = Ring(
             {
@@ -48,7 +48,7 @@ class RingOwner:
                 for member in situation.candidates()
             }
         )
-        return Target.at_once(ring.owner(str(p)) for p in range(situation.partitions))
+        return TargetAssignment.at_once(ring.owner(str(p)) for p in range(situation.partitions))
 
 
 @lru_cache(maxsize=4096)

@@ -14,9 +14,9 @@ from typing import Any
 
 from hashring.core.assignors.protocol import (
     Assignor,
-    Member,
+    GroupMember,
+    GroupSituation,
     MemberState,
-    Situation,
     checked_target,
 )
 from hashring.core.assignors.quotas import counts, fair_shares
@@ -26,10 +26,10 @@ from hashring.core.groups.heirs import Place, heirs
 from hashring.core.groups.next_state import rule
 from hashring.core.groups.state import (
     Facts,
+    GroupPhase,
     GroupState,
     MemberFacts,
     MemberOrder,
-    Phase,
     check_partitions,
 )
 from hashring.core.readable import counted, duration
@@ -79,7 +79,7 @@ class PartitionMove:
 
 
 @dataclass(frozen=True)
-class Foresight:
+class GroupForesight:
     """What is to happen.
 
     Attributes:
@@ -131,11 +131,11 @@ def foresee(
     facts: Facts,
     assignor: Assignor,
     *,
-    join: Iterable[str | Member] = (),
+    join: Iterable[str | GroupMember] = (),
     leave: Iterable[str] = (),
     partitions: int | None = None,
     access: str | None = None,
-) -> Foresight:
+) -> GroupForesight:
     """What would happen if these members joined and left and count and access became these.
 
     Without any change: what is happening. Handoffs under way count as done.
@@ -152,7 +152,9 @@ def foresee(
     """
     present = present_members(state, facts)
     orders = state.orders_at(facts.now)
-    join = _listed("join", join, (str, Member), "give a list of names, or of members with weights")
+    join = _listed(
+        "join", join, (str, GroupMember), "give a list of names, or of members with weights"
+    )
     leaving = set(_listed("leave", leave, (str,), "give a list of names"))
     for name in sorted(leaving):
         if name not in present:
@@ -166,7 +168,7 @@ def foresee(
     members, replacing = _hypothetical(state, present, leaving, join, owners, orders=orders)
     joins_or_leaves = leaving or len(members) > len(present)
     held = [None if owner in leaving or owner not in present else owner for owner in held]
-    situation = Situation(
+    situation = GroupSituation(
         members,
         count,
         tuple(owners[:count]),
@@ -204,7 +206,7 @@ def foresee(
     delay = 0.0
     if state.holddown is not None and not urgent:
         delay = max(0.0, state.holddown.until - facts.now)
-    elif state.phase is Phase.READY and moves and joins_or_leaves:
+    elif state.phase is GroupPhase.READY and moves and joins_or_leaves:
         fewer = sum(m.state is MemberState.ACTIVE for m in members) < state.settled
         if not urgent or (fewer and not switched):
             delay = state.terms.rebalance_delay
@@ -212,7 +214,7 @@ def foresee(
     before, after = counts(held), counts(target.owners)
     going = {name: had.get(name, 0) for name in sorted(leaving)}
     staying = [m.name for m in sorted(members, key=lambda m: m.joined)]
-    return Foresight(
+    return GroupForesight(
         tuple(moves),
         max(handoffs, warmups),
         delay,
@@ -236,11 +238,11 @@ def _hypothetical(
     state: GroupState,
     present: Mapping[str, MemberFacts],
     leaving: set[str],
-    join: Iterable[str | Member],
+    join: Iterable[str | GroupMember],
     owners: Sequence[str | None],
     *,
     orders: Mapping[str, MemberOrder],
-) -> tuple[tuple[Member, ...], dict[str, str]]:
+) -> tuple[tuple[GroupMember, ...], dict[str, str]]:
     """The members there would be, and for those that would be gone who takes their place."""
     joiners = {}
     for joiner in join:
@@ -275,7 +277,9 @@ def _hypothetical(
         ),
     )
     order |= {heir: order[name] for name, heir in replacing.items()}
-    members = [Member(name, order[name], weights[name], kind) for name, kind in staying.items()]
+    members = [
+        GroupMember(name, order[name], weights[name], kind) for name, kind in staying.items()
+    ]
     return tuple(sorted(members, key=lambda member: member.joined)), replacing
 
 
@@ -284,7 +288,7 @@ class _Reasons:
 
     def __init__(
         self,
-        situation: Situation,
+        situation: GroupSituation,
         state: GroupState,
         present: Mapping[str, MemberFacts],
         leaving: set[str],

@@ -9,19 +9,19 @@ from enum import Enum
 
 from hashring.core.assignors import assignor_named
 from hashring.core.assignors.protocol import (
-    Member,
+    GroupMember,
+    GroupSituation,
     MemberState,
-    Situation,
 )
 from hashring.core.groups import reported_loads
 from hashring.core.groups.next_state import rule
 from hashring.core.groups.state import (
     NON_EXCLUSIVE,
     Facts,
+    GroupPhase,
     GroupState,
     MemberFacts,
     MemberOrder,
-    Phase,
 )
 from hashring.errors import ConfigError
 
@@ -124,7 +124,7 @@ class GroupStatus:
         orders: what was ordered about members, by name; also about members that are not there.
     """
 
-    phase: Phase
+    phase: GroupPhase
     generation: int
     partitions: int
     until: float | None
@@ -240,12 +240,14 @@ def _too_hot(
     if not present or not reported_loads.looks(assignor):
         return ()
     members = tuple(
-        Member(member.name, number, member.weight, member_state(member, orders.get(member.name)))
+        GroupMember(
+            member.name, number, member.weight, member_state(member, orders.get(member.name))
+        )
         for number, member in enumerate(sorted(present.values(), key=lambda m: m.name))
     )
     partitions = state.terms.partitions
     found = reported_loads.reported(present.values(), state.owners.__getitem__, partitions)
-    return reported_loads.hot(assignor, Situation(members, partitions, loads=found))
+    return reported_loads.hot(assignor, GroupSituation(members, partitions, loads=found))
 
 
 def member_state(member: MemberFacts, order: MemberOrder | None) -> MemberState:

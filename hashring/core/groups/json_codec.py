@@ -17,12 +17,12 @@ from hashring.core.groups.state import (
     MAX_PARTITIONS,
     EventKind,
     GroupEvent,
+    GroupPhase,
     GroupState,
     Handoff,
     Holddown,
     MemberFacts,
     MemberOrder,
-    Phase,
     Seat,
     Terms,
 )
@@ -335,7 +335,7 @@ def load_state(
             raise ValueError("partitions without owner or token")
         return GroupState(
             generation=_count(core["generation"]),
-            phase=Phase(core["phase"]),
+            phase=GroupPhase(core["phase"]),
             holddown=_holddown(core["holddown"]),
             settled=_count(core["settled"]),
             owners=owners,

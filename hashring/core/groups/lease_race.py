@@ -21,7 +21,7 @@ from hashring.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Spans:
+class LeaseRaceSpans:
     """The article's five time spans, in seconds.
 
     Attributes:
@@ -65,7 +65,7 @@ class Signal(str, Enum):
     CLEAR_AND_CHALLENGE = "clear and challenge"
 
 
-def signal(*, owned: bool, grabbed: bool, silent: float, spans: Spans) -> Signal:
+def signal(*, owned: bool, grabbed: bool, silent: float, spans: LeaseRaceSpans) -> Signal:
     """Whether to challenge a partition.
 
     Args:
@@ -82,7 +82,7 @@ def signal(*, owned: bool, grabbed: bool, silent: float, spans: Spans) -> Signal
     return Signal.CHALLENGE
 
 
-def race_wait(*, owned: bool, active: int, spans: Spans) -> float:
+def race_wait(*, owned: bool, active: int, spans: LeaseRaceSpans) -> float:
     """Seconds from hearing a challenge until trying to set the grab (step 2).
 
     Args:

@@ -20,7 +20,7 @@ from hashring.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Rules:
+class LeaseTableRules:
     """The time spans of the fixed mode, in seconds.
 
     Attributes:
@@ -121,7 +121,11 @@ class LeaseTable:
 
 
 def beat(
-    table: LeaseTable, member: str, now: float, rules: Rules, released: Collection[int] = ()
+    table: LeaseTable,
+    member: str,
+    now: float,
+    rules: LeaseTableRules,
+    released: Collection[int] = (),
 ) -> LeaseTable:
     """A member renews, lets go, takes, and asks: one atomic step.
 
@@ -161,7 +165,7 @@ def beat(
 
 
 def recover(
-    table: LeaseTable, member: str, now: float, rules: Rules, claims: Mapping[int, int]
+    table: LeaseTable, member: str, now: float, rules: LeaseTableRules, claims: Mapping[int, int]
 ) -> LeaseTable:
     """A member that finds itself gone from the table brings back what it still holds.
 
@@ -197,7 +201,9 @@ def leave(table: LeaseTable, member: str, now: float) -> LeaseTable:
     )
 
 
-def _renewed(lease: PartitionLease, member: str, now: float, rules: Rules) -> PartitionLease:
+def _renewed(
+    lease: PartitionLease, member: str, now: float, rules: LeaseTableRules
+) -> PartitionLease:
     if lease.owner != member or lease.expires <= now:
         return lease
     until = now + rules.ttl
@@ -224,7 +230,7 @@ def _wish(
     counts: Mapping[str, int],
     member: str,
     now: float,
-    rules: Rules,
+    rules: LeaseTableRules,
 ) -> int | None:
     """The partition to ask for: of the member with the most, if that is two more than mine."""
     donor = min(counts, key=lambda name: (-counts[name], name))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hashring.core.assignors.protocol import Member
+from hashring.core.assignors.protocol import GroupMember
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import (
     EventKind,
@@ -97,13 +97,13 @@ def weigh(state: GroupState, member: str, weight: float | None, now: float, by: 
 
     Raises:
         UnknownMemberError: the group has no such member, and no order about it.
-        ConfigError: it is no weight that a :class:`Member` may have.
+        ConfigError: it is no weight that a :class:`GroupMember` may have.
     """
     standing = state.orders_at(now)
     if member not in standing:
         _check_known(state, member)
     if weight is not None:
-        weight = float(Member(member, weight=weight).weight)
+        weight = float(GroupMember(member, weight=weight).weight)
     before = standing.get(member, NOTHING)
     if weight == before.weight:
         return StepOutcome(state, (), None)

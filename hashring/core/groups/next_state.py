@@ -60,13 +60,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from hashring.core.assignors.exclusive import Exclusive
+from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.assignors.protocol import (
     Assignor,
-    Member,
+    GroupMember,
+    GroupSituation,
     MemberState,
-    Situation,
-    Target,
+    TargetAssignment,
     checked_target,
 )
 from hashring.core.groups import heirs, reported_loads
@@ -78,11 +78,11 @@ from hashring.core.groups.state import (
     EventKind,
     Facts,
     GroupEvent,
+    GroupPhase,
     GroupState,
     Handoff,
     Holddown,
     MemberFacts,
-    Phase,
     PhaseTurn,
     Seat,
     Terms,
@@ -127,8 +127,8 @@ class Rebalance:
     """
 
     assignor: Assignor
-    situation: Situation
-    target: Target
+    situation: GroupSituation
+    target: TargetAssignment
     pending_moves: PendingMoves
 
 
@@ -183,7 +183,7 @@ def resize(state: GroupState, partitions: int) -> StepOutcome:
 
 def rule(terms: Terms, assignor: Assignor) -> Assignor:
     """What says where partitions should be: the assignor, unless access is exclusive."""
-    return Exclusive() if terms.access == EXCLUSIVE else assignor
+    return ExclusiveAssignor() if terms.access == EXCLUSIVE else assignor
 
 
 def migrate(state: GroupState, terms: Terms) -> StepOutcome:
@@ -315,7 +315,7 @@ class _Step:
 
     def _turn(self, turn: PhaseTurn) -> None:
         self.phase = PHASES.after(self.phase, turn)
-        if self.phase is not Phase.HOLDDOWN:
+        if self.phase is not GroupPhase.HOLDDOWN:
             self.holddown = None
 
     # --- 0: when Redis has lost what was decided ----------------------------------------------
@@ -544,14 +544,14 @@ class _Step:
 
     # --- 3: what should be --------------------------------------------------------------------
 
-    def _members(self) -> dict[str, Member]:
+    def _members(self) -> dict[str, GroupMember]:
         """The members as the assignor sees them.
 
         One that stops, or whose time to leave is over, is not among them, as long as somebody else
         is: so the assignor gives what it has to others at once, warm or not.
         """
-        found: dict[str, Member] = {}
-        overdue: dict[str, Member] = {}
+        found: dict[str, GroupMember] = {}
+        overdue: dict[str, GroupMember] = {}
         for name, facts in self.present.items():
             kind = MemberState.ACTIVE
             if facts.goes:
@@ -560,7 +560,7 @@ class _Step:
                 kind = MemberState.DRAINED
             elif facts.stalled:
                 kind = MemberState.STALLED
-            member = Member(name, self.roster[name].place, facts.weight, kind)
+            member = GroupMember(name, self.roster[name].place, facts.weight, kind)
             ends = self._leave_end(facts)
             stays = not facts.stopping and (ends is None or ends > self.now)
             (found if stays else overdue)[name] = member
@@ -575,7 +575,7 @@ class _Step:
     def _leave_end(self, member: MemberFacts) -> float | None:
         return None if member.leaving is None else member.leaving + self.terms.leave_timeout
 
-    def _target(self) -> tuple[Target, Wanted]:
+    def _target(self) -> tuple[TargetAssignment, Wanted]:
         """The assignor's target, and for every existing partition who should have it now."""
         for partition, handoff in self.handoffs.items():
             self.destined[partition] = handoff.to
@@ -615,10 +615,10 @@ class _Step:
             return True
         return any(partition in facts.lags for facts in self.present.values())
 
-    def _candidates(self) -> tuple[Member, ...]:
-        return Situation(tuple(self.members.values()), self.terms.partitions).candidates()
+    def _candidates(self) -> tuple[GroupMember, ...]:
+        return GroupSituation(tuple(self.members.values()), self.terms.partitions).candidates()
 
-    def _planned(self, granted: Mapping[int, str], warming: Mapping[int, str]) -> Target:
+    def _planned(self, granted: Mapping[int, str], warming: Mapping[int, str]) -> TargetAssignment:
         """The assignor's target: that of an earlier step as long as it lasts.
 
         It does as long as nothing happens but that a part of it is carried out.
@@ -643,7 +643,7 @@ class _Step:
         for partition, to in granted.items():
             if partition < size:
                 previous[partition] = to
-        situation = Situation(
+        situation = GroupSituation(
             members,
             size,
             tuple(previous),
@@ -694,12 +694,12 @@ class _Step:
     def _active(self) -> int:
         return sum(member.state is MemberState.ACTIVE for member in self.members.values())
 
-    def _control(self, target: Target, wanted: Wanted) -> None:
-        if self.phase is Phase.REBALANCING:
+    def _control(self, target: TargetAssignment, wanted: Wanted) -> None:
+        if self.phase is GroupPhase.REBALANCING:
             return
         moves = self._moves(wanted)
         if not moves and not self.free and target.settled:
-            if self.phase is Phase.HOLDDOWN:
+            if self.phase is GroupPhase.HOLDDOWN:
                 self._tell(EventKind.CANCELLED, why="nothing is left to move")
                 self._turn(PhaseTurn.NOTHING_LEFT)
             return
@@ -707,11 +707,11 @@ class _Step:
             self.holddown = Holddown(self.now, self.now + self.terms.rebalance_delay)
         why = self._begins(moves)
         if why:
-            if self.phase is Phase.HOLDDOWN and self.now < self.holddown.until:
+            if self.phase is GroupPhase.HOLDDOWN and self.now < self.holddown.until:
                 self._tell(EventKind.CANCELLED, why=why)
             self._turn(PhaseTurn.BEGIN)
             self._tell(EventKind.REBALANCING, why=why)
-        elif self.phase is Phase.READY:
+        elif self.phase is GroupPhase.READY:
             self._turn(PhaseTurn.CHANGED)
             self._tell(EventKind.HOLDDOWN, why=f"for {self.terms.rebalance_delay:g} s")
 
@@ -735,8 +735,8 @@ class _Step:
 
     # --- 5 and 6: grant and revoke ------------------------------------------------------------
 
-    def _act(self, target: Target, wanted: Wanted) -> None:
-        if self.phase is Phase.HOLDDOWN:
+    def _act(self, target: TargetAssignment, wanted: Wanted) -> None:
+        if self.phase is GroupPhase.HOLDDOWN:
             having = self._having()
             # Members that hold nothing, but are back, or have taken the place of another.
             back = {*self.heirs.values(), *(self.owners[p] for p in self.free)}
@@ -762,7 +762,7 @@ class _Step:
             name = wanted[partition]
             if name is not None:
                 self._grant(partition, name)
-        if self.phase is Phase.REBALANCING:
+        if self.phase is GroupPhase.REBALANCING:
             self._revoke(wanted)
         for partition, name in target.warmups.items():
             if self.warming.get(partition) != name:
@@ -871,21 +871,21 @@ class _Step:
 
     # --- the end ------------------------------------------------------------------------------
 
-    def _rest(self, target: Target, wanted: Wanted) -> None:
+    def _rest(self, target: TargetAssignment, wanted: Wanted) -> None:
         """Ready, when nothing is left to do."""
         if self.free or self.handoffs or not target.settled or self._moves(wanted):
             return
-        if self.phase is Phase.HOLDDOWN:
+        if self.phase is GroupPhase.HOLDDOWN:
             self._tell(EventKind.CANCELLED, why="spare members took over")
             # Copies and warm-ups wait in a holddown: the next step is for them.
             self.goes_on = True
-        if self.phase is not Phase.READY:
+        if self.phase is not GroupPhase.READY:
             self._tell(EventKind.READY)
             self._turn(PhaseTurn.NOTHING_LEFT)
         self.settled = self._active()
 
     def _outcome(self) -> StepOutcome:
-        if self.phase is not Phase.HOLDDOWN and self.recovering is None:
+        if self.phase is not GroupPhase.HOLDDOWN and self.recovering is None:
             self.roster = {name: seat for name, seat in self.roster.items() if seat.session}
         size = max(self.draining, default=self.terms.partitions - 1) + 1
         after = replace(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from hashring.core.assignors.load import Load, too_hot
-from hashring.core.assignors.protocol import Assignor, Situation
+from hashring.core.assignors.load import LoadAssignor, too_hot
+from hashring.core.assignors.protocol import Assignor, GroupSituation
 from hashring.core.groups.state import MemberFacts
 from hashring.core.value_checks import plain_number
 from hashring.errors import ConfigError
@@ -57,11 +57,11 @@ def recent(moves: Iterable[float], now: float) -> tuple[float, ...]:
     return tuple(at for at in moves if now - WINDOW < at)
 
 
-def hot(assignor: Assignor, situation: Situation) -> tuple[int, ...]:
+def hot(assignor: Assignor, situation: GroupSituation) -> tuple[int, ...]:
     """The partitions too busy for any member; none unless the assignor goes by load."""
-    return too_hot(situation, assignor.factor) if isinstance(assignor, Load) else ()
+    return too_hot(situation, assignor.factor) if isinstance(assignor, LoadAssignor) else ()
 
 
 def looks(assignor: Assignor) -> bool:
     """Whether the assignor's answer changes with loads, which change without any notice."""
-    return isinstance(assignor, Load)
+    return isinstance(assignor, LoadAssignor)

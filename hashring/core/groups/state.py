@@ -174,7 +174,7 @@ class Facts:
 # --- decisions --------------------------------------------------------------------------------
 
 
-class Phase(str, Enum):
+class GroupPhase(str, Enum):
     """Solace's three states of a partitioned queue."""
 
     READY = "Ready"
@@ -197,27 +197,27 @@ class PhaseTurn(str, Enum):
 
 PHASES: Final = StateTable(
     {
-        Phase.READY: "nothing is to be moved",
-        Phase.HOLDDOWN: "waits for the rebalance delay",
-        Phase.REBALANCING: "partitions are being moved",
+        GroupPhase.READY: "nothing is to be moved",
+        GroupPhase.HOLDDOWN: "waits for the rebalance delay",
+        GroupPhase.REBALANCING: "partitions are being moved",
     },
     {
-        Phase.READY: {
-            PhaseTurn.CHANGED: Phase.HOLDDOWN,
-            PhaseTurn.BEGIN: Phase.REBALANCING,
-            PhaseTurn.ORDERED: Phase.REBALANCING,
-            PhaseTurn.LOSS: Phase.REBALANCING,
+        GroupPhase.READY: {
+            PhaseTurn.CHANGED: GroupPhase.HOLDDOWN,
+            PhaseTurn.BEGIN: GroupPhase.REBALANCING,
+            PhaseTurn.ORDERED: GroupPhase.REBALANCING,
+            PhaseTurn.LOSS: GroupPhase.REBALANCING,
         },
-        Phase.HOLDDOWN: {
-            PhaseTurn.NOTHING_LEFT: Phase.READY,
-            PhaseTurn.BEGIN: Phase.REBALANCING,
-            PhaseTurn.ORDERED: Phase.REBALANCING,
-            PhaseTurn.LOSS: Phase.REBALANCING,
+        GroupPhase.HOLDDOWN: {
+            PhaseTurn.NOTHING_LEFT: GroupPhase.READY,
+            PhaseTurn.BEGIN: GroupPhase.REBALANCING,
+            PhaseTurn.ORDERED: GroupPhase.REBALANCING,
+            PhaseTurn.LOSS: GroupPhase.REBALANCING,
         },
-        Phase.REBALANCING: {
-            PhaseTurn.NOTHING_LEFT: Phase.READY,
-            PhaseTurn.ORDERED: Phase.REBALANCING,
-            PhaseTurn.LOSS: Phase.REBALANCING,
+        GroupPhase.REBALANCING: {
+            PhaseTurn.NOTHING_LEFT: GroupPhase.READY,
+            PhaseTurn.ORDERED: GroupPhase.REBALANCING,
+            PhaseTurn.LOSS: GroupPhase.REBALANCING,
         },
     },
 )
@@ -345,7 +345,7 @@ class GroupState:
 
     terms: Terms
     generation: int = 0
-    phase: Phase = Phase.READY
+    phase: GroupPhase = GroupPhase.READY
     holddown: Holddown | None = None
     roster: Mapping[str, Seat] = field(default_factory=dict)
     settled: int = 0
@@ -517,7 +517,7 @@ class MemberView:
     """
 
     generation: int
-    phase: Phase
+    phase: GroupPhase
     held: Mapping[int, int] = field(default_factory=dict)
     revoked: Mapping[int, float] = field(default_factory=dict)
     warming: frozenset[int] = frozenset()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hashring.core.groups.partition_map import PartitionMap
-from hashring.core.groups.state import Asked, GroupState, MemberView, Phase
+from hashring.core.groups.state import Asked, GroupPhase, GroupState, MemberView
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _holding(state: GroupState, partition: int) -> tuple[str | None, int]:
 
 
 def changed_view(
-    view: MemberView, changes: Iterable[ViewChange], generation: int, phase: Phase
+    view: MemberView, changes: Iterable[ViewChange], generation: int, phase: GroupPhase
 ) -> MemberView:
     """A member's part of the group after these changes, in their order.
 

@@ -64,7 +64,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hashring.core.state_table import StateTable
 
 if TYPE_CHECKING:
-    from hashring.protocol.locks.lease import Lease
+    from hashring.protocol.locks.lease import KeyLease
 
 NEVER: Final = float("inf")
 
@@ -230,7 +230,7 @@ class Key:
         self.state = KeyState.FREE
         self.token = 0
         self.deadline = self.asked = -NEVER
-        self.lease: Lease[Any] | None = None
+        self.lease: KeyLease[Any] | None = None
         self.other = ""
         self.until = -NEVER
         self.wait = 0.0

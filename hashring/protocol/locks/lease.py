@@ -37,10 +37,10 @@ else:
     E = TypeVar("E")
 
 
-class Lease(Generic[E]):
+class KeyLease(Generic[E]):
     """A hold on a key that lasts until it is let go, as given by ``with node.hold(key)``.
 
-    To a type checker, ``Lease`` is one of threads, and ``Lease[asyncio.Event]`` one of asyncio.
+    To a type checker, ``KeyLease`` is one of threads, and ``Lease[asyncio.Event]`` one of asyncio.
 
     Attributes:
         key: the key, as bytes.

@@ -44,7 +44,7 @@ from typing import Any, Protocol
 from hashring.core.ring import Ring
 from hashring.errors import StoreError
 from hashring.protocol.locks.key_states import HOLDING, NEVER, Key, KeyEvent, KeysByState, KeyState
-from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.limit import Limit
 from hashring.protocol.locks.renewal import Renewal
 from hashring.protocol.machine import Run
@@ -447,7 +447,7 @@ class LockBook:
 
     def pin(
         self, key: bytes, clock: Callable[[], float], event: Callable[[], Any]
-    ) -> Lease[Any] | None:
+    ) -> KeyLease[Any] | None:
         """A lease on a key that is held; the same one again inside itself."""
         held = self.held.get(key)
         if held is None or (now := clock()) >= held.deadline:
@@ -459,12 +459,12 @@ class LockBook:
                 # It moved since it was asked about, and only leases that stand are revoked.
                 self._let_go(held, now)
                 return None
-            held.lease = Lease(held, clock, event(), event())
+            held.lease = KeyLease(held, clock, event(), event())
             self._leases.add(held)
         held.lease.pins += 1
         return held.lease
 
-    def pin_again(self, key: bytes, now: float) -> Lease[Any] | None:
+    def pin_again(self, key: bytes, now: float) -> KeyLease[Any] | None:
         """The lease that a key is held by already; ``None`` when there is none."""
         held = self.held.get(key)
         if held is None or held.lease is None or now >= held.deadline:
@@ -472,7 +472,7 @@ class LockBook:
         held.lease.pins += 1
         return held.lease
 
-    def unpin(self, lease: Lease[Any], now: float) -> bool:
+    def unpin(self, lease: KeyLease[Any], now: float) -> bool:
         """Leave a lease; whether the key is to be let go now."""
         lease.pins -= 1
         if lease.pins or (held := lease.end()) is None:

@@ -21,10 +21,10 @@ from hashring.core.groups.next_state import StepOutcome, deputies
 from hashring.core.groups.state import (
     Facts,
     GroupEvent,
+    GroupPhase,
     GroupState,
     MemberFacts,
     MemberView,
-    Phase,
     Terms,
 )
 from hashring.core.groups.view_changes import ViewChange, changed_view, changed_views
@@ -242,7 +242,7 @@ def beat(
         tag, part = raw[2].decode("utf-8", "replace"), raw[5].decode("utf-8", "replace")
         generation, _ = _parted(tag)
         try:
-            phase = Phase(raw[3].decode("utf-8", "replace"))
+            phase = GroupPhase(raw[3].decode("utf-8", "replace"))
         except ValueError as error:
             raise GroupFormatError("phase", raw[3], "is none") from error
         view: MemberView | None = MemberView(generation, phase)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from hashring.core.assignors import Member, MemberState, Owners, Situation, Target
+from hashring.core.assignors import (
+    GroupMember,
+    GroupSituation,
+    MemberState,
+    Owners,
+    TargetAssignment,
+)
 
 
-def members(*names: str, weights: tuple[float, ...] = (), leaving: str = "") -> tuple[Member, ...]:
+def members(
+    *names: str, weights: tuple[float, ...] = (), leaving: str = ""
+) -> tuple[GroupMember, ...]:
     """Members in this order of joining."""
     return tuple(
-        Member(
+        GroupMember(
             name,
             joined,
             weights[joined] if weights else 1.0,
@@ -33,7 +41,7 @@ def having(assignment: Owners, first: int = 0) -> dict[str, list[int]]:
     return found
 
 
-def sizes(situation: Situation, target: Target) -> list[int]:
+def sizes(situation: GroupSituation, target: TargetAssignment) -> list[int]:
     """How many partitions each member should end with, in order of joining."""
     return [sum(o == member.name for o in target.owners) for member in situation.members]
 

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashring.core.assignors import Balanced, Member, Owners, Situation
+from hashring.core.assignors import BalancedAssignor, GroupMember, GroupSituation, Owners
 from hashring.core.assignors.quotas import counts, fair_shares, round_down, round_up
 
 from .situations import having, members, moves, owners, sizes
 
 
 def assign(partitions: int, before: Owners, *names: str) -> Owners:
-    return Balanced().assign(Situation(members(*names), partitions, before)).owners
+    return BalancedAssignor().assign(GroupSituation(members(*names), partitions, before)).owners
 
 
 def test_seven_partitions_and_three_flows_get_two_or_three_each() -> None:
     # S, the first diagram.
-    situation = Situation(members("a", "b", "c"), 7)
-    assert sizes(situation, Balanced().assign(situation)) == [3, 2, 2]
+    situation = GroupSituation(members("a", "b", "c"), 7)
+    assert sizes(situation, BalancedAssignor().assign(situation)) == [3, 2, 2]
 
 
 def test_a_fourth_flow_gets_one_partition_in_one_move() -> None:
@@ -75,8 +75,8 @@ def test_counts_follow_weights(
     weights: tuple[float, ...], partitions: int, expected: list[int]
 ) -> None:
     # N 2: 6 partitions over weights 1/2/3: 1/2/3. 9 over 6/3: 6/3.
-    situation = Situation(members(*"abc"[: len(weights)], weights=weights), partitions)
-    assert sizes(situation, Balanced().assign(situation)) == expected
+    situation = GroupSituation(members(*"abc"[: len(weights)], weights=weights), partitions)
+    assert sizes(situation, BalancedAssignor().assign(situation)) == expected
 
 
 def test_an_empty_member_evens_out_seven_to_four_and_three() -> None:
@@ -97,8 +97,8 @@ def test_counts_that_differ_by_one_are_left_alone() -> None:
 def test_no_assignment_within_the_quotas_needs_fewer_moves(
     before: list[str | None], weights: tuple[float, ...]
 ) -> None:
-    situation = Situation(members("a", "b", "c", weights=weights), len(before), tuple(before))
-    mine = moves(situation.previous, Balanced().assign(situation).owners)
+    situation = GroupSituation(members("a", "b", "c", weights=weights), len(before), tuple(before))
+    mine = moves(situation.previous, BalancedAssignor().assign(situation).owners)
     shares = fair_shares(situation.members, situation.partitions)
     least = min(
         moves(situation.previous, other)
@@ -115,15 +115,17 @@ def test_no_assignment_within_the_quotas_needs_fewer_moves(
 def test_with_equal_weights_a_change_of_one_member_moves_at_most_one_share(
     partitions: int, changes: list[bool]
 ) -> None:
-    present = [Member("m0", 0)]
-    assignment = Balanced().assign(Situation(tuple(present), partitions)).owners
+    present = [GroupMember("m0", 0)]
+    assignment = BalancedAssignor().assign(GroupSituation(tuple(present), partitions)).owners
     for number, join in enumerate(changes, 1):
         larger = len(present)
         if join or len(present) == 1:
-            present.append(Member(f"m{number}", number))
+            present.append(GroupMember(f"m{number}", number))
             larger += 1
         else:
             del present[len(present) // 2]
-        after = Balanced().assign(Situation(tuple(present), partitions, assignment)).owners
+        after = (
+            BalancedAssignor().assign(GroupSituation(tuple(present), partitions, assignment)).owners
+        )
         assert moves(assignment, after) <= round_up(partitions / larger)
         assignment = after

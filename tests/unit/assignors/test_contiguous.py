@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hashring.core.assignors import Balanced, Contiguous, Situation
+from hashring.core.assignors import BalancedAssignor, ContiguousAssignor, GroupSituation
 
 from .situations import having, members, moves, sizes
 
 
 def assign(partitions: int, *names: str) -> dict[str, list[int]]:
-    return having(Contiguous().assign(Situation(members(*names), partitions)).owners)
+    return having(ContiguousAssignor().assign(GroupSituation(members(*names), partitions)).owners)
 
 
 def test_a_single_worker_assigns_itself_every_partition() -> None:
@@ -38,8 +38,8 @@ def test_the_first_get_one_more_and_surplus_workers_nothing(
     workers: int, expected: list[int]
 ) -> None:
     # N 1: 5 over 4 members 2,1,1,1; 5 over 6 members 1,1,1,1,1,0.
-    situation = Situation(members(*"abcdef"[:workers]), 5)
-    assert sizes(situation, Contiguous().assign(situation)) == expected
+    situation = GroupSituation(members(*"abcdef"[:workers]), 5)
+    assert sizes(situation, ContiguousAssignor().assign(situation)) == expected
 
 
 def test_the_order_of_joining_decides_not_the_name() -> None:
@@ -48,15 +48,19 @@ def test_the_order_of_joining_decides_not_the_name() -> None:
 
 def test_a_sixteenth_worker_moves_135_of_256_partitions_where_16_would_do() -> None:
     # N 1: the known cost.
-    fifteen = Situation(members(*"abcdefghijklmno"), 256)
+    fifteen = GroupSituation(members(*"abcdefghijklmno"), 256)
     sixteen = members(*"abcdefghijklmnop")
-    before = Contiguous().assign(fifteen).owners
-    after = Contiguous().assign(Situation(sixteen, 256, before)).owners
+    before = ContiguousAssignor().assign(fifteen).owners
+    after = ContiguousAssignor().assign(GroupSituation(sixteen, 256, before)).owners
     assert moves(before, after) == 135
-    least = Balanced().assign(Situation(sixteen, 256, before)).owners
+    least = BalancedAssignor().assign(GroupSituation(sixteen, 256, before)).owners
     assert moves(before, least) == 16
 
 
 def test_chunks_are_proportional_to_weights() -> None:
-    situation = Situation(members("a", "b", "c", weights=(1, 2, 3)), 6)
-    assert having(Contiguous().assign(situation).owners) == {"a": [0], "b": [1, 2], "c": [3, 4, 5]}
+    situation = GroupSituation(members("a", "b", "c", weights=(1, 2, 3)), 6)
+    assert having(ContiguousAssignor().assign(situation).owners) == {
+        "a": [0],
+        "b": [1, 2],
+        "c": [3, 4, 5],
+    }

@@ -9,7 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from hashring.core.assignors import Learner, Member, MemberState, Owners, Situation, Target
+from hashring.core.assignors import (
+    GroupMember,
+    GroupSituation,
+    LearnerAssignor,
+    MemberState,
+    Owners,
+    TargetAssignment,
+)
 from hashring.errors import ConfigError
 
 from .situations import having, members, moves, owners, sizes
@@ -21,7 +28,7 @@ def tasks(having_: dict[str, list[int]]) -> dict[str, list[int]]:
     return dict(sorted(having_.items()))
 
 
-def learning(target: Target) -> dict[int, str]:
+def learning(target: TargetAssignment) -> dict[int, str]:
     return {partition + 1: name for partition, name in target.warmups.items()}
 
 
@@ -35,22 +42,26 @@ def warm(**ready: list[int]) -> dict[str, dict[int, float]]:
 
 def test_when_s4_joins_nobody_moves_and_s4_learns_t1() -> None:
     # K, "Scale-down stream applications", first rebalance.
-    target = Learner().assign(Situation(members("S1", "S2", "S3", "S4"), 5, STABLE))
+    target = LearnerAssignor().assign(GroupSituation(members("S1", "S2", "S3", "S4"), 5, STABLE))
     assert target.interim == STABLE
     assert learning(target) == {1: "S4"}
 
 
 def test_when_s1_dies_while_s4_is_unready_t1_goes_to_its_learner_and_t2_to_s3() -> None:
     # K, second rebalance.
-    target = Learner().assign(Situation(members("S2", "S3", "S4"), 5, STABLE, warming={0: "S4"}))
+    target = LearnerAssignor().assign(
+        GroupSituation(members("S2", "S3", "S4"), 5, STABLE, warming={0: "S4"})
+    )
     assert tasks(having(target.interim, 1)) == {"S2": [3, 4], "S3": [2, 5], "S4": [1]}
     assert target.settled
 
 
 def test_when_s4_is_ready_it_takes_t1() -> None:
     # K, priority 1.
-    target = Learner().assign(
-        Situation(members("S1", "S2", "S3", "S4"), 5, STABLE, warming={0: "S4"}, lags=warm(S4=[1]))
+    target = LearnerAssignor().assign(
+        GroupSituation(
+            members("S1", "S2", "S3", "S4"), 5, STABLE, warming={0: "S4"}, lags=warm(S4=[1])
+        )
     )
     assert tasks(having(target.interim, 1)) == {"S1": [2], "S2": [3, 4], "S3": [5], "S4": [1]}
     assert target.settled
@@ -58,8 +69,8 @@ def test_when_s4_is_ready_it_takes_t1() -> None:
 
 def test_when_s5_joins_with_s4_unready_t1_returns_to_s1_and_s4_keeps_learning() -> None:
     # N 2, "More".
-    target = Learner().assign(
-        Situation(members("S1", "S2", "S3", "S4", "S5"), 5, STABLE, warming={0: "S4"})
+    target = LearnerAssignor().assign(
+        GroupSituation(members("S1", "S2", "S3", "S4", "S5"), 5, STABLE, warming={0: "S4"})
     )
     assert target.interim == STABLE
     assert learning(target) == {1: "S4", 3: "S5"}
@@ -67,7 +78,9 @@ def test_when_s5_joins_with_s4_unready_t1_returns_to_s1_and_s4_keeps_learning() 
 
 def test_a_leaving_member_keeps_its_tasks_while_others_learn_them() -> None:
     # N 2: S2 leaving: S1 learns 3, S3 learns 4.
-    target = Learner().assign(Situation(members("S1", "S2", "S3", leaving="S2"), 5, STABLE))
+    target = LearnerAssignor().assign(
+        GroupSituation(members("S1", "S2", "S3", leaving="S2"), 5, STABLE)
+    )
     assert target.interim == STABLE
     assert learning(target) == {3: "S1", 4: "S3"}
 
@@ -75,12 +88,12 @@ def test_a_leaving_member_keeps_its_tasks_while_others_learn_them() -> None:
 def test_each_task_leaves_as_soon_as_its_learner_is_ready() -> None:
     # N 2: S3 ready -> S3[4,5] S2[3]; S1 ready -> S1[1,2,3], and S2 exits.
     trio = members("S1", "S2", "S3", leaving="S2")
-    first = Learner().assign(
-        Situation(trio, 5, STABLE, warming={2: "S1", 3: "S3"}, lags=warm(S3=[4]))
+    first = LearnerAssignor().assign(
+        GroupSituation(trio, 5, STABLE, warming={2: "S1", 3: "S3"}, lags=warm(S3=[4]))
     )
     assert tasks(having(first.interim, 1)) == {"S1": [1, 2], "S2": [3], "S3": [4, 5]}
-    second = Learner().assign(
-        Situation(trio, 5, first.interim, warming=first.warmups, lags=warm(S1=[3]))
+    second = LearnerAssignor().assign(
+        GroupSituation(trio, 5, first.interim, warming=first.warmups, lags=warm(S1=[3]))
     )
     assert tasks(having(second.interim, 1)) == {"S1": [1, 2, 3], "S3": [4, 5]}
     assert second.settled
@@ -88,7 +101,9 @@ def test_each_task_leaves_as_soon_as_its_learner_is_ready() -> None:
 
 def test_when_the_leaver_is_gone_its_learners_become_active_at_once() -> None:
     # N 2: if its leave timeout fires, learners become active at once.
-    target = Learner().assign(Situation(members("S1", "S3"), 5, STABLE, warming={2: "S1", 3: "S3"}))
+    target = LearnerAssignor().assign(
+        GroupSituation(members("S1", "S3"), 5, STABLE, warming={2: "S1", 3: "S3"})
+    )
     assert tasks(having(target.interim, 1)) == {"S1": [1, 2, 3], "S3": [4, 5]}
 
 
@@ -98,14 +113,14 @@ def test_when_the_leaver_is_gone_its_learners_become_active_at_once() -> None:
 def test_nine_partitions_two_warmups_one_standby() -> None:
     # N 2: c1 active on all, c2 nearly caught up, c3 cold: totals 9/9/2 and "more to come".
     everything = range(9)
-    situation = Situation(
+    situation = GroupSituation(
         members("c1", "c2", "c3"),
         9,
         owners(c1=list(everything)),
         standbys=dict.fromkeys(everything, ("c2",)),
         lags={"c1": dict.fromkeys(everything, 0.0), "c2": dict.fromkeys(everything, 10.0)},
     )
-    target = Learner(1.0, warmups=2, standbys=1, acceptable_lag=11).assign(situation)
+    target = LearnerAssignor(1.0, warmups=2, standbys=1, acceptable_lag=11).assign(situation)
     assert totals(target) == {"c1": 9, "c2": 9, "c3": 2}
     assert not target.settled
 
@@ -113,18 +128,18 @@ def test_nine_partitions_two_warmups_one_standby() -> None:
 def test_with_no_lag_limit_the_nine_are_spread_at_once() -> None:
     # N 2: with no lag limit 6/6/6 and done.
     everything = range(9)
-    situation = Situation(
+    situation = GroupSituation(
         members("c1", "c2", "c3"),
         9,
         owners(c1=list(everything)),
         standbys=dict.fromkeys(everything, ("c2",)),
     )
-    target = Learner(1.0, warmups=1, standbys=1, acceptable_lag=math.inf).assign(situation)
+    target = LearnerAssignor(1.0, warmups=1, standbys=1, acceptable_lag=math.inf).assign(situation)
     assert totals(target) == {"c1": 6, "c2": 6, "c3": 6}
     assert target.settled
 
 
-def totals(target: Target) -> dict[str, int]:
+def totals(target: TargetAssignment) -> dict[str, int]:
     """Everything a member has to do with: owned, standby, warming up."""
     found: dict[str, int] = {}
     everything = [*target.interim, *target.warmups.values()]
@@ -141,14 +156,14 @@ def test_counts_follow_weights(
     weights: tuple[float, ...], partitions: int, expected: list[int]
 ) -> None:
     # N 2.
-    situation = Situation(members(*"abc"[: len(weights)], weights=weights), partitions)
-    assert sizes(situation, Learner().assign(situation)) == expected
+    situation = GroupSituation(members(*"abc"[: len(weights)], weights=weights), partitions)
+    assert sizes(situation, LearnerAssignor().assign(situation)) == expected
 
 
 def test_with_one_warmup_the_owner_keeps_four_and_the_newcomer_warms_one() -> None:
     # N 2: 4 on c1, c2 empty, one warm-up.
     before = owners(c1=[0, 1, 2, 3])
-    target = Learner(warmups=1).assign(Situation(members("c1", "c2"), 4, before))
+    target = LearnerAssignor(warmups=1).assign(GroupSituation(members("c1", "c2"), 4, before))
     assert having(target.interim) == {"c1": [0, 1, 2, 3]}
     assert target.warmups == {0: "c2"}
 
@@ -156,29 +171,29 @@ def test_with_one_warmup_the_owner_keeps_four_and_the_newcomer_warms_one() -> No
 def test_exactly_one_partition_is_to_move_to_a_new_member() -> None:
     # N 2: p1{0,2} p2{1} + new p3: exactly one of 0, 2 moves.
     before = owners(p1=[0, 2], p2=[1])
-    target = Learner(1.0).assign(Situation(members("p1", "p2", "p3"), 3, before))
+    target = LearnerAssignor(1.0).assign(GroupSituation(members("p1", "p2", "p3"), 3, before))
     assert moves(before, target.owners) == 1
     assert target.owners[1] == "p2"
 
 
 def test_an_empty_member_evens_out_seven_to_four_and_three() -> None:
     # N 2.
-    situation = Situation(members("a", "b"), 7, owners(a=[0, 1, 2, 3, 4, 5, 6]))
-    assert sizes(situation, Learner(1.0).assign(situation)) == [4, 3]
+    situation = GroupSituation(members("a", "b"), 7, owners(a=[0, 1, 2, 3, 4, 5, 6]))
+    assert sizes(situation, LearnerAssignor(1.0).assign(situation)) == [4, 3]
 
 
 # --- how many rounds --------------------------------------------------------------------------
 
 
-def rounds(assignor: Learner, names: list[str], partitions: int, before: Owners) -> int:
+def rounds(assignor: LearnerAssignor, names: list[str], partitions: int, before: Owners) -> int:
     """How often everybody has to warm up before nothing is left to do."""
-    present = tuple(Member(name, int(name[1:])) for name in names)
-    situation = Situation(present, partitions, before)
+    present = tuple(GroupMember(name, int(name[1:])) for name in names)
+    situation = GroupSituation(present, partitions, before)
     for number in range(10 * partitions):
         target = assignor.assign(situation)
         if target.settled:
             return number
-        situation = Situation(
+        situation = GroupSituation(
             present,
             partitions,
             target.interim,
@@ -192,16 +207,18 @@ def rounds(assignor: Learner, names: list[str], partitions: int, before: Owners)
 @pytest.mark.parametrize("factor", [1.0, 2.0])
 def test_growing_from_one_to_two_members_takes_at_most_seven_rounds(factor: float) -> None:
     # N 2: 13 partitions, 2 warm-ups.
-    needed = rounds(Learner(factor, warmups=2), ["m0", "m1"], 13, ("m0",) * 13)
+    needed = rounds(LearnerAssignor(factor, warmups=2), ["m0", "m1"], 13, ("m0",) * 13)
     assert 0 < needed <= 7
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0])
 def test_dropping_one_of_seven_takes_at_most_eight_rounds(factor: float) -> None:
     # N 2.
-    assignor = Learner(factor, warmups=2)
+    assignor = LearnerAssignor(factor, warmups=2)
     names = [f"m{n}" for n in range(7)]
-    before = assignor.assign(Situation(tuple(Member(n, int(n[1:])) for n in names), 13)).owners
+    before = assignor.assign(
+        GroupSituation(tuple(GroupMember(n, int(n[1:])) for n in names), 13)
+    ).owners
     for gone in names:
         assert 0 <= rounds(assignor, [n for n in names if n != gone], 13, before) <= 8
 
@@ -211,7 +228,7 @@ def test_dropping_one_of_seven_takes_at_most_eight_rounds(factor: float) -> None
 def test_random_churn_settles_within_two_rounds_a_partition(factor: float, seed: int) -> None:
     # N 2: random churn <= 2 x partitions.
     rng = random.Random(seed)
-    assignor = Learner(factor, warmups=rng.randint(1, 4), standbys=rng.randint(0, 2))
+    assignor = LearnerAssignor(factor, warmups=rng.randint(1, 4), standbys=rng.randint(0, 2))
     partitions = rng.randint(1, 30)
     present: list[str] = ["m0"]
     before: Owners = ("m0",) * partitions
@@ -221,19 +238,19 @@ def test_random_churn_settles_within_two_rounds_a_partition(factor: float, seed:
         else:
             present.remove(rng.choice(present))
         assert 0 <= rounds(assignor, present, partitions, before) <= 2 * partitions
-        everyone = tuple(Member(n, int(n[1:])) for n in present)
-        before = assignor.assign(Situation(everyone, partitions, before)).owners
+        everyone = tuple(GroupMember(n, int(n[1:])) for n in present)
+        before = assignor.assign(GroupSituation(everyone, partitions, before)).owners
 
 
 # --- properties -------------------------------------------------------------------------------
 
 
-def random_situation(rng: random.Random) -> Situation:
+def random_situation(rng: random.Random) -> GroupSituation:
     names = [f"m{n}" for n in range(rng.randint(1, 6))]
     partitions = rng.randint(1, 20)
     numbers = range(partitions)
-    return Situation(
-        tuple(Member(name, place) for place, name in enumerate(names)),
+    return GroupSituation(
+        tuple(GroupMember(name, place) for place, name in enumerate(names)),
         partitions,
         tuple(rng.choice([*names, "gone", None]) for _ in numbers),
         {p: rng.choice(names) for p in numbers if rng.random() < 0.2},
@@ -242,13 +259,13 @@ def random_situation(rng: random.Random) -> Situation:
     )
 
 
-def with_copies(rng: random.Random) -> Situation:
+def with_copies(rng: random.Random) -> GroupSituation:
     """Members that keep copies, of which some are warm, some leave, and some are stalled."""
     names = [f"m{n}" for n in range(rng.randint(1, 6))]
     numbers = range(rng.randint(1, 12))
     states = [MemberState.ACTIVE] * 6 + [MemberState.LEAVING, MemberState.STALLED]
     everyone = tuple(
-        Member(name, place, rng.choice([1.0, 1.0, 2.0]), rng.choice(states))
+        GroupMember(name, place, rng.choice([1.0, 1.0, 2.0]), rng.choice(states))
         for place, name in enumerate(names)
     )
     owned = tuple(rng.choice(names) for _ in numbers)
@@ -256,10 +273,10 @@ def with_copies(rng: random.Random) -> Situation:
         p: tuple(n for n in rng.sample(names, min(2, len(names))) if n != owned[p]) for p in numbers
     }
     lags = {n: {p: 0.0 for p in numbers if owned[p] != n and rng.random() < 0.5} for n in names}
-    return Situation(everyone, len(numbers), owned, {}, copies, lags)
+    return GroupSituation(everyone, len(numbers), owned, {}, copies, lags)
 
 
-def caught_up(target: Target) -> dict[str, dict[int, float]]:
+def caught_up(target: TargetAssignment) -> dict[str, dict[int, float]]:
     """Everybody is warm for what it was to warm up for, and for nothing else."""
     found: dict[str, dict[int, float]] = {}
     asked = [*target.warmups.items()]
@@ -274,9 +291,11 @@ def test_whatever_copies_there_are_the_same_is_answered_to_its_own_answer_and_it
     seed: int,
 ) -> None:
     rng = random.Random(seed)
-    assignor = Learner(rng.choice([1.0, 1.5]), rng.choice([1, 2, 4]), standbys=rng.choice([1, 2]))
+    assignor = LearnerAssignor(
+        rng.choice([1.0, 1.5]), rng.choice([1, 2, 4]), standbys=rng.choice([1, 2])
+    )
     situation = with_copies(rng)
-    last: Target | None = None
+    last: TargetAssignment | None = None
     for _ in range(200):
         target = assignor.assign(situation)
         lags = situation.lags
@@ -299,7 +318,7 @@ def test_whatever_copies_there_are_the_same_is_answered_to_its_own_answer_and_it
 @pytest.mark.parametrize("seed", range(200))
 def test_nothing_with_a_live_owner_is_given_to_a_cold_member(seed: int) -> None:
     situation = random_situation(random.Random(seed))
-    target = Learner().assign(situation)
+    target = LearnerAssignor().assign(situation)
     alive = {member.name for member in situation.members}
     for partition, (was, now) in enumerate(zip(situation.previous, target.interim, strict=True)):
         if was != now and was in alive:
@@ -314,7 +333,7 @@ def test_warmups_stay_within_the_budget_and_are_for_where_a_partition_should_end
     rng = random.Random(seed)
     situation = random_situation(rng)
     budget = rng.randint(1, 3)
-    target = Learner(warmups=budget).assign(situation)
+    target = LearnerAssignor(warmups=budget).assign(situation)
     assert len(target.warmups) <= budget
     for partition, name in target.warmups.items():
         assert target.owners[partition] == name != target.interim[partition]
@@ -323,7 +342,7 @@ def test_warmups_stay_within_the_budget_and_are_for_where_a_partition_should_end
 @pytest.mark.parametrize("seed", range(200))
 def test_warmups_under_way_use_the_budget_first(seed: int) -> None:
     situation = random_situation(random.Random(seed))
-    target = Learner(warmups=2).assign(situation)
+    target = LearnerAssignor(warmups=2).assign(situation)
     waiting = {
         p
         for p, (now, end) in enumerate(zip(target.interim, target.owners, strict=True))
@@ -339,7 +358,7 @@ def test_when_everybody_is_warm_the_interim_is_the_target(seed: int) -> None:
     everywhere = {
         m.name: dict.fromkeys(range(situation.partitions), 0.0) for m in situation.members
     }
-    target = Learner().assign(replace(situation, lags=everywhere))
+    target = LearnerAssignor().assign(replace(situation, lags=everywhere))
     assert target.interim == target.owners
     assert target.settled
 
@@ -350,17 +369,17 @@ def test_counts_stay_within_the_balancing_factor(seed: int, factor: float) -> No
     # K: "within the range of 0.5 ~ 2 times of the expected number of tasks", by default.
     situation = replace(random_situation(random.Random(seed)), warming={})
     fair = situation.partitions / len(situation.members)
-    for size in sizes(situation, Learner(factor).assign(situation)):
+    for size in sizes(situation, LearnerAssignor(factor).assign(situation)):
         assert math.floor(fair / factor) <= size <= math.ceil(fair * factor)
 
 
 def test_a_member_with_a_warm_standby_is_chosen_to_take_over_at_once() -> None:
     # K, learner rule 4: the standby task will convert to learner task immediately.
     before = owners(a=[0, 1], b=[2, 3], c=[4, 5])
-    situation = Situation(
+    situation = GroupSituation(
         members("b", "c"), 6, before, standbys={0: ("c",), 1: ("c",)}, lags={"c": {0: 0, 1: 0}}
     )
-    target = Learner(standbys=1).assign(situation)
+    target = LearnerAssignor(standbys=1).assign(situation)
     assert having(target.interim) == {"b": [2, 3], "c": [0, 1, 4, 5]}
 
 
@@ -370,19 +389,19 @@ def test_a_member_with_a_warm_standby_is_chosen_to_take_over_at_once() -> None:
 def test_a_warm_standby_is_moved_before_a_cold_one_is_begun_whichever_member_has_to_give() -> None:
     # c is to get one. It is warm for b's partition 4; a, which joined first, has as many.
     before = owners(a=[0, 1, 2], b=[3, 4, 5])
-    situation = Situation(
+    situation = GroupSituation(
         members("a", "b", "c"), 6, before, standbys={4: ("c",)}, lags={"c": {4: 0.0}}
     )
-    target = Learner(standbys=1).assign(situation)
+    target = LearnerAssignor(standbys=1).assign(situation)
     assert having(target.interim) == {"a": [0, 1, 2], "b": [3, 5], "c": [4]}
 
 
 def test_a_standby_that_lags_is_warmed_up_before_a_cold_member_begins() -> None:
     before = owners(a=[0, 1, 2], b=[3, 4, 5])
-    situation = Situation(
+    situation = GroupSituation(
         members("a", "b", "c"), 6, before, standbys={4: ("c",)}, lags={"c": {4: 70.0}}
     )
-    target = Learner(warmups=1).assign(situation)
+    target = LearnerAssignor(warmups=1).assign(situation)
     assert target.interim == before
     assert target.warmups == {4: "c"}
 
@@ -390,22 +409,24 @@ def test_a_standby_that_lags_is_warmed_up_before_a_cold_member_begins() -> None:
 def test_with_the_owner_gone_the_lagging_standby_takes_over_before_a_cold_member() -> None:
     # b is cold and has the least; c lags behind on what a had.
     before = owners(a=[0], c=[1, 2])
-    situation = Situation(members("b", "c"), 3, before, standbys={0: ("c",)}, lags={"c": {0: 70.0}})
-    assert Learner().assign(situation).interim[0] == "c"
+    situation = GroupSituation(
+        members("b", "c"), 3, before, standbys={0: ("c",)}, lags={"c": {0: 70.0}}
+    )
+    assert LearnerAssignor().assign(situation).interim[0] == "c"
 
 
 def test_of_two_copies_the_one_that_lags_less_takes_over() -> None:
     before = owners(a=[0], b=[1], c=[2])
-    situation = Situation(members("b", "c"), 3, before, lags={"b": {0: 70.0}, "c": {0: 60.0}})
-    assert Learner().assign(situation).interim[0] == "c"
+    situation = GroupSituation(members("b", "c"), 3, before, lags={"b": {0: 70.0}, "c": {0: 60.0}})
+    assert LearnerAssignor().assign(situation).interim[0] == "c"
 
 
 def test_with_the_owner_gone_a_warm_standby_takes_over_before_the_learner() -> None:
     before = owners(a=[0], c=[1, 2])
-    situation = Situation(
+    situation = GroupSituation(
         members("b", "c"), 3, before, {0: "b"}, standbys={0: ("c",)}, lags={"c": {0: 0.0}}
     )
-    assert Learner().assign(situation).interim[0] == "c"
+    assert LearnerAssignor().assign(situation).interim[0] == "c"
 
 
 def test_a_standby_without_room_takes_over_until_its_target_is_warm() -> None:
@@ -414,25 +435,29 @@ def test_a_standby_without_room_takes_over_until_its_target_is_warm() -> None:
     standbys = dict.fromkeys((0, 1), ("b",))
     lags = {"b": {0: 0.0, 1: 0.0}}
     present = members("b", "c")
-    first = Learner(1.0).assign(Situation(present, 4, before, standbys=standbys, lags=lags))
+    first = LearnerAssignor(1.0).assign(
+        GroupSituation(present, 4, before, standbys=standbys, lags=lags)
+    )
     assert having(first.interim) == {"b": [0, 1, 2, 3]}
     assert set(first.warmups.values()) == {"c"}
     ready = {"c": dict.fromkeys(first.warmups, 0.0)}
-    second = Learner(1.0).assign(Situation(present, 4, first.interim, first.warmups, lags=ready))
-    assert sizes(Situation(present, 4), second) == [2, 2]
+    second = LearnerAssignor(1.0).assign(
+        GroupSituation(present, 4, first.interim, first.warmups, lags=ready)
+    )
+    assert sizes(GroupSituation(present, 4), second) == [2, 2]
     assert second.settled
 
 
 def test_a_warm_up_under_way_for_a_leaver_is_not_given_up_for_a_copy_that_lags_less() -> None:
     # Two copies that overtake each other would otherwise take turns for ever.
-    situation = Situation(
+    situation = GroupSituation(
         members("a", "b", "c", leaving="a"),
         1,
         owners(a=[0]),
         {0: "b"},
         lags={"b": {0: 70.0}, "c": {0: 60.0}},
     )
-    assert Learner().assign(situation).warmups == {0: "b"}
+    assert LearnerAssignor().assign(situation).warmups == {0: "b"}
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0])
@@ -441,7 +466,7 @@ def test_what_has_no_owner_goes_to_the_warm_before_copies_and_to_copies_before_t
     seed: int, factor: float
 ) -> None:
     situation = random_situation(random.Random(seed))
-    target = Learner(factor).assign(situation)
+    target = LearnerAssignor(factor).assign(situation)
     alive = {member.name for member in situation.members}
     for partition, (was, now) in enumerate(zip(situation.previous, target.interim, strict=True)):
         if was in alive:
@@ -464,6 +489,6 @@ def test_what_has_no_owner_goes_to_the_warm_before_copies_and_to_copies_before_t
 )
 def test_a_setting_that_cannot_work_is_refused_by_name(setting: str, value: float) -> None:
     with pytest.raises(ConfigError) as raised:
-        Learner(**{setting: value})  # type: ignore[arg-type]
+        LearnerAssignor(**{setting: value})  # type: ignore[arg-type]
     assert raised.value.setting == setting
     assert setting in str(raised.value)

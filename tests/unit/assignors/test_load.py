@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashring.core.assignors import Load, Member, Situation, assignor_named
+from hashring.core.assignors import GroupMember, GroupSituation, LoadAssignor, assignor_named
 from hashring.core.assignors.load import _Holder, _Levels, too_hot
 from hashring.core.assignors.protocol import Owners
 from hashring.errors import ConfigError
@@ -21,7 +21,7 @@ from .situations import members, moves, owners
 UNLIMITED = 10**6
 
 
-def levels(situation: Situation, assignment: Owners) -> dict[str, float]:
+def levels(situation: GroupSituation, assignment: Owners) -> dict[str, float]:
     """The load that each member has for its weight, when every load is reported."""
     return {
         member.name: math.fsum(
@@ -32,7 +32,7 @@ def levels(situation: Situation, assignment: Owners) -> dict[str, float]:
     }
 
 
-def mean(situation: Situation) -> float:
+def mean(situation: GroupSituation) -> float:
     """The mean level, without what is too hot and a member of the greatest weight for each."""
     hot = too_hot(situation, 1.25)
     weights = [member.weight for member in situation.members]
@@ -41,17 +41,17 @@ def mean(situation: Situation) -> float:
 
 
 @st.composite
-def loaded(draw: st.DrawFn, weights: tuple[float, ...] = (0.5, 1.0, 1.0, 3.0)) -> Situation:
+def loaded(draw: st.DrawFn, weights: tuple[float, ...] = (0.5, 1.0, 1.0, 3.0)) -> GroupSituation:
     """Every partition has an owner, and a load that counts."""
     size = draw(st.integers(2, 6))
     everybody = tuple(
-        Member(name, joined, draw(st.sampled_from(weights)))
+        GroupMember(name, joined, draw(st.sampled_from(weights)))
         for joined, name in enumerate("abcdef"[:size])
     )
     count = draw(st.integers(1, 20))
     loads = draw(st.lists(st.integers(5, 100), min_size=count, max_size=count))
     held = draw(st.lists(st.sampled_from("abcdef"[:size]), min_size=count, max_size=count))
-    return Situation(everybody, count, tuple(held), loads=dict(enumerate(map(float, loads))))
+    return GroupSituation(everybody, count, tuple(held), loads=dict(enumerate(map(float, loads))))
 
 
 # --- worked examples ----------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def loaded(draw: st.DrawFn, weights: tuple[float, ...] = (0.5, 1.0, 1.0, 3.0)) -
 def test_the_busiest_member_gives_the_partition_that_evens_out_best() -> None:
     before = owners(a=[0, 1, 2], b=[3, 4])
     loads = {0: 50.0, 1: 30.0, 2: 20.0, 3: 10.0, 4: 10.0}
-    target = Load().assign(Situation(members("a", "b"), 5, before, loads=loads))
+    target = LoadAssignor().assign(GroupSituation(members("a", "b"), 5, before, loads=loads))
     # 100 to 20, mean 60. After 50 goes: 50 to 70, which is above 1.125 times the mean; after 10
     # comes back: 60 to 60.
     assert target.owners == ("b", "a", "a", "a", "b")
@@ -70,52 +70,54 @@ def test_the_busiest_member_gives_the_partition_that_evens_out_best() -> None:
 def test_within_the_factor_nothing_moves() -> None:
     before = owners(a=[0, 1, 4], b=[2, 3])
     loads = {0: 70.0, 1: 44.0, 2: 40.0, 3: 36.0, 4: 10.0}
-    situation = Situation(members("a", "b"), 5, before, loads=loads)
+    situation = GroupSituation(members("a", "b"), 5, before, loads=loads)
     assert levels(situation, before) == {"a": 124.0, "b": 76.0}
-    assert Load().assign(situation).owners == before
-    assert Load(1.2).assign(situation).owners != before
+    assert LoadAssignor().assign(situation).owners == before
+    assert LoadAssignor(1.2).assign(situation).owners != before
 
 
 def test_a_partition_that_is_too_hot_stays_and_its_member_sheds_the_others() -> None:
     before = owners(a=[0, 1, 2, 3], b=[4], c=[5])
     loads = {0: 300.0, 1: 30.0, 2: 30.0, 3: 30.0, 4: 30.0, 5: 30.0}
-    situation = Situation(members("a", "b", "c"), 6, before, loads=loads)
-    after = Load().assign(situation).owners
+    situation = GroupSituation(members("a", "b", "c"), 6, before, loads=loads)
+    after = LoadAssignor().assign(situation).owners
     assert [p for p, owner in enumerate(after) if owner == "a"] == [0]
     assert too_hot(situation, 1.25) == (0,)
 
 
 def test_a_partition_is_too_hot_only_if_it_is_so_for_the_member_of_the_greatest_weight() -> None:
     loads = {0: 60.0, 1: 20.0}
-    assert too_hot(Situation(members("a", "b"), 2, loads=loads), 1.25) == (0,)
+    assert too_hot(GroupSituation(members("a", "b"), 2, loads=loads), 1.25) == (0,)
     weighed = members("a", "b", weights=(1.0, 3.0))
-    assert too_hot(Situation(weighed, 2, loads=loads), 1.25) == ()
-    assert too_hot(Situation(members("a"), 2, loads=loads), 1.25) == ()
+    assert too_hot(GroupSituation(weighed, 2, loads=loads), 1.25) == ()
+    assert too_hot(GroupSituation(members("a"), 2, loads=loads), 1.25) == ()
 
 
 def test_a_member_that_has_nothing_gets_its_share() -> None:
     before = tuple("abcdefghij"[p // 10] for p in range(100))
-    situation = Situation(
+    situation = GroupSituation(
         members(*"abcdefghijk"), 100, before, loads=dict.fromkeys(range(100), 1.0)
     )
-    after = Load(moves=UNLIMITED).assign(situation).owners
+    after = LoadAssignor(moves=UNLIMITED).assign(situation).owners
     assert after.count("k") == 8
     assert moves(before, after) == 8
 
 
 def test_unknown_loads_count_as_the_mean_and_idle_ones_a_little() -> None:
     # Nothing is known: even counts.
-    fresh = Load().assign(Situation(members("a", "b"), 6)).owners
+    fresh = LoadAssignor().assign(GroupSituation(members("a", "b"), 6)).owners
     assert (fresh.count("a"), fresh.count("b")) == (3, 3)
     # Idle partitions are spread as well.
-    idle = Load().assign(Situation(members("a", "b"), 8, loads=dict.fromkeys(range(8), 0.0)))
+    idle = LoadAssignor().assign(
+        GroupSituation(members("a", "b"), 8, loads=dict.fromkeys(range(8), 0.0))
+    )
     assert (idle.owners.count("a"), idle.owners.count("b")) == (4, 4)
 
 
 def test_more_than_so_many_moves_a_minute_wait() -> None:
     before = ("a",) * 20 + ("b",)
-    situation = Situation(members("a", "b"), 21, before, loads=dict.fromkeys(range(21), 1.0))
-    assignor = Load(moves=3)
+    situation = GroupSituation(members("a", "b"), 21, before, loads=dict.fromkeys(range(21), 1.0))
+    assignor = LoadAssignor(moves=3)
     target = assignor.assign(situation)
     assert moves(before, target.interim) == 3
     assert not target.settled
@@ -124,8 +126,8 @@ def test_more_than_so_many_moves_a_minute_wait() -> None:
 
 
 def test_partitions_without_an_owner_do_not_wait() -> None:
-    situation = Situation(members("a", "b"), 20, loads=dict.fromkeys(range(20), 1.0))
-    target = Load(moves=1).assign(replace(situation, recent_moves=1))
+    situation = GroupSituation(members("a", "b"), 20, loads=dict.fromkeys(range(20), 1.0))
+    target = LoadAssignor(moves=1).assign(replace(situation, recent_moves=1))
     assert target.interim.count("a") == target.interim.count("b") == 10
     assert target.for_load == frozenset()
 
@@ -134,8 +136,8 @@ def test_partitions_without_an_owner_do_not_wait() -> None:
 
 
 @given(loaded())
-def test_members_end_within_the_factor_or_no_single_move_helps(situation: Situation) -> None:
-    after = Load(moves=UNLIMITED).assign(situation).owners
+def test_members_end_within_the_factor_or_no_single_move_helps(situation: GroupSituation) -> None:
+    after = LoadAssignor(moves=UNLIMITED).assign(situation).owners
     level, fair = levels(situation, after), mean(situation)
     weight = {member.name: member.weight for member in situation.members}
     for partition, owner in enumerate(after):
@@ -153,8 +155,8 @@ def test_members_end_within_the_factor_or_no_single_move_helps(situation: Situat
 
 
 @given(loaded())
-def test_the_busiest_is_never_busier_than_before(situation: Situation) -> None:
-    before, after = situation.previous, Load(moves=UNLIMITED).assign(situation).owners
+def test_the_busiest_is_never_busier_than_before(situation: GroupSituation) -> None:
+    before, after = situation.previous, LoadAssignor(moves=UNLIMITED).assign(situation).owners
     assert max(levels(situation, after).values()) <= max(levels(situation, before).values()) * (
         1 + 1e-9
     )
@@ -162,23 +164,23 @@ def test_the_busiest_is_never_busier_than_before(situation: Situation) -> None:
 
 @given(loaded(weights=(1.0,)), st.data())
 def test_noise_within_the_hysteresis_moves_nothing(
-    situation: Situation, data: st.DataObject
+    situation: GroupSituation, data: st.DataObject
 ) -> None:
-    settled = Load(moves=UNLIMITED).assign(situation).owners
+    settled = LoadAssignor(moves=UNLIMITED).assign(situation).owners
     level, fair = levels(situation, settled), mean(situation)
     if not all(fair * 0.875 <= each <= fair * 1.125 for each in level.values()):
         return
     noise = st.floats(0.95, 1.05)
     noisy = {p: load * data.draw(noise) for p, load in situation.loads.items()}
     after = replace(situation, previous=settled, loads=noisy)
-    assert Load().assign(after).owners == settled
+    assert LoadAssignor().assign(after).owners == settled
 
 
 @given(loaded(), st.integers(1, 5), st.integers(0, 6))
 def test_no_more_moves_than_are_left_of_this_minute(
-    situation: Situation, most: int, recent: int
+    situation: GroupSituation, most: int, recent: int
 ) -> None:
-    target = Load(moves=most).assign(replace(situation, recent_moves=recent))
+    target = LoadAssignor(moves=most).assign(replace(situation, recent_moves=recent))
     assert moves(situation.previous, target.interim) <= max(0, most - recent)
     changed = {p for p, owner in enumerate(target.interim) if owner != situation.previous[p]}
     assert target.for_load >= changed
@@ -186,10 +188,10 @@ def test_no_more_moves_than_are_left_of_this_minute(
 
 
 @given(loaded())
-def test_the_unit_of_the_loads_does_not_matter(situation: Situation) -> None:
+def test_the_unit_of_the_loads_does_not_matter(situation: GroupSituation) -> None:
     # By a power of two, so that no rounding differs.
     scaled = replace(situation, loads={p: load * 2**40 for p, load in situation.loads.items()})
-    assert Load().assign(scaled) == Load().assign(situation)
+    assert LoadAssignor().assign(scaled) == LoadAssignor().assign(situation)
 
 
 # --- settings -----------------------------------------------------------------------------------
@@ -207,15 +209,15 @@ def test_the_unit_of_the_loads_does_not_matter(situation: Situation) -> None:
 )
 def test_a_setting_that_cannot_work_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        Load(**settings)
+        LoadAssignor(**settings)
     assert str(refused.value) == message
 
 
 def test_its_name_tells_its_settings() -> None:
-    assert Load().name == "load"
-    assert Load(1.5, 4).name == "load(factor=1.5, moves=4)"
+    assert LoadAssignor().name == "load"
+    assert LoadAssignor(1.5, 4).name == "load(factor=1.5, moves=4)"
     known = assignor_named("load(factor=1.5, moves=4)")
-    assert isinstance(known, Load)
+    assert isinstance(known, LoadAssignor)
     assert (known.factor, known.moves) == (1.5, 4)
 
 
@@ -223,7 +225,7 @@ def test_its_name_tells_its_settings() -> None:
 def test_the_best_move_is_the_one_that_a_look_at_every_partition_finds(data: st.DataObject) -> None:
     loads = data.draw(st.lists(st.sampled_from([0.1, 0.2, 0.3, 1.0, 7.0]), min_size=1, max_size=12))
     weights = data.draw(st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=2, max_size=4))
-    group = tuple(Member(f"m{n}", n, weight) for n, weight in enumerate(weights))
+    group = tuple(GroupMember(f"m{n}", n, weight) for n, weight in enumerate(weights))
     owners: list[str | None] = [
         data.draw(st.sampled_from([member.name for member in group])) for _ in loads
     ]

@@ -12,12 +12,12 @@ from hashring.core.assignors import (
     ASSIGNORS,
     Assignor,
     FunctionAssignor,
-    Learner,
-    Member,
+    GroupMember,
+    GroupSituation,
+    LearnerAssignor,
     MemberState,
-    RingOwner,
-    Situation,
-    Target,
+    RingAssignor,
+    TargetAssignment,
     as_assignor,
     assignor_named,
     checked_target,
@@ -26,7 +26,7 @@ from hashring.errors import AssignorError, ConfigError, HashringError
 
 from .situations import members
 
-TWO = Situation(members("a", "b"), 3)
+TWO = GroupSituation(members("a", "b"), 3)
 
 
 def answering(answer: Any) -> FunctionAssignor:
@@ -34,7 +34,7 @@ def answering(answer: Any) -> FunctionAssignor:
 
 
 def test_a_function_can_be_an_assignor() -> None:
-    def everything_to_the_first(situation: Situation) -> Mapping[str, list[int]]:
+    def everything_to_the_first(situation: GroupSituation) -> Mapping[str, list[int]]:
         return {situation.candidates()[0].name: list(range(situation.partitions))}
 
     assignor = as_assignor(everything_to_the_first)
@@ -46,8 +46,8 @@ def test_an_object_with_a_name_and_assign_is_taken_as_it_is() -> None:
     class Mine:
         name = "mine"
 
-        def assign(self, situation: Situation) -> Target:
-            return Target.at_once("aba")
+        def assign(self, situation: GroupSituation) -> TargetAssignment:
+            return TargetAssignment.at_once("aba")
 
     mine = Mine()
     assert as_assignor(mine) is mine
@@ -63,9 +63,9 @@ def test_the_projects_own_assignors_are_found_by_name(name: str) -> None:
     "assignor",
     [
         *(as_assignor(name) for name in sorted(ASSIGNORS)),
-        Learner(1.25, warmups=7, standbys=2, acceptable_lag=1e4),
-        Learner(acceptable_lag=math.inf),
-        RingOwner(3),
+        LearnerAssignor(1.25, warmups=7, standbys=2, acceptable_lag=1e4),
+        LearnerAssignor(acceptable_lag=math.inf),
+        RingAssignor(3),
     ],
     ids=lambda assignor: assignor.name,
 )
@@ -110,19 +110,19 @@ def test_a_wrong_answer_is_refused_and_says_what_is_wrong(
 @pytest.mark.parametrize(
     ("target", "text"),
     [
-        (Target.at_once("ab"), "assigned 2 partitions, but there are 3"),
-        (Target(("a", "a", "a"), ("a", "x", "a")), "gave partition 1 to 'x'"),
-        (Target.at_once("aba"), None),
-        (Target(("a",) * 3, ("a",) * 3, {1: "x"}), "gave partition 1 to 'x'"),
-        (Target(("a",) * 3, ("a",) * 3, {}, {2: ("b", "x")}), "gave partition 2 to 'x'"),
-        ("aba", "returned str, not a Target"),
+        (TargetAssignment.at_once("ab"), "assigned 2 partitions, but there are 3"),
+        (TargetAssignment(("a", "a", "a"), ("a", "x", "a")), "gave partition 1 to 'x'"),
+        (TargetAssignment.at_once("aba"), None),
+        (TargetAssignment(("a",) * 3, ("a",) * 3, {1: "x"}), "gave partition 1 to 'x'"),
+        (TargetAssignment(("a",) * 3, ("a",) * 3, {}, {2: ("b", "x")}), "gave partition 2 to 'x'"),
+        ("aba", "returned str, not a TargetAssignment"),
     ],
 )
 def test_a_whole_target_is_checked_too(target: Any, text: str | None) -> None:
     class Mine:
         name = "mine"
 
-        def assign(self, situation: Situation) -> Target:
+        def assign(self, situation: GroupSituation) -> TargetAssignment:
             return target
 
     if text is None:
@@ -134,7 +134,9 @@ def test_a_whole_target_is_checked_too(target: Any, text: str | None) -> None:
 
 
 def test_a_partition_cannot_be_given_to_a_member_that_leaves() -> None:
-    leaving = Situation((Member("a"), Member("b", 1, state=MemberState.LEAVING)), 2, ("a", "b"))
+    leaving = GroupSituation(
+        (GroupMember("a"), GroupMember("b", 1, state=MemberState.LEAVING)), 2, ("a", "b")
+    )
     assert checked_target(answering({"a": [0], "b": [1]}), leaving).owners == ("a", "b")
     with pytest.raises(AssignorError, match="gave partition 0 to 'b', which must get nothing new"):
         checked_target(answering({"b": [0], "a": [1]}), leaving)
@@ -149,24 +151,26 @@ def test_what_is_no_assignor_is_refused_with_the_choices(given: Any) -> None:
 @pytest.mark.parametrize("weight", [0, -1, math.nan, math.inf, 5e-324, 1e308])
 def test_a_weight_must_be_one_that_assignors_can_count_with(weight: float) -> None:
     with pytest.raises(ConfigError, match=r"'a' must be a number from 0\.001 to 1000"):
-        Member("a", weight=weight)
+        GroupMember("a", weight=weight)
 
 
 def test_a_member_has_a_name() -> None:
     with pytest.raises(ConfigError, match="name=''"):
-        Member("")
+        GroupMember("")
 
 
 @pytest.mark.parametrize(
-    ("pair", "what"), [((Member("a", 0), Member("a", 1)), "name"),
-                       ((Member("a", 3), Member("b", 3)), "joined")]
+    ("pair", "what"), [((GroupMember("a", 0), GroupMember("a", 1)), "name"),
+                       ((GroupMember("a", 3), GroupMember("b", 3)), "joined")]
 )  # fmt: skip
-def test_two_members_cannot_share_a_name_or_a_place(pair: tuple[Member, ...], what: str) -> None:
+def test_two_members_cannot_share_a_name_or_a_place(
+    pair: tuple[GroupMember, ...], what: str
+) -> None:
     with pytest.raises(ConfigError, match=f"two members have this {what}"):
-        Situation(pair, 3)
+        GroupSituation(pair, 3)
 
 
 @pytest.mark.parametrize("partitions", [0, -1])
 def test_a_group_has_at_least_one_partition(partitions: int) -> None:
     with pytest.raises(ConfigError, match=f"partitions={partitions}"):
-        Situation(members("a"), partitions)
+        GroupSituation(members("a"), partitions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from hashring.core.assignors import Member, RingOwner, Situation
+from hashring.core.assignors import GroupMember, GroupSituation, RingAssignor
 from hashring.core.assignors.ring import _points
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
@@ -15,14 +15,14 @@ from .situations import members, sizes
 
 def test_a_partition_belongs_to_the_owner_of_its_number_as_a_key() -> None:
     ring = Ring({name: _points(name, 8) for name in ("a", "b", "c")})
-    target = RingOwner(replicas=8).assign(Situation(members("a", "b", "c"), 50))
+    target = RingAssignor(replicas=8).assign(GroupSituation(members("a", "b", "c"), 50))
     assert target.owners == tuple(ring.owner(str(partition)) for partition in range(50))
 
 
 def test_nothing_but_names_and_weights_decides() -> None:
-    first = Situation((Member("a", 0), Member("b", 1)), 30)
-    second = Situation((Member("b", 5), Member("a", 9)), 30, ("b",) * 30)
-    assert RingOwner().assign(first) == RingOwner().assign(second)
+    first = GroupSituation((GroupMember("a", 0), GroupMember("b", 1)), 30)
+    second = GroupSituation((GroupMember("b", 5), GroupMember("a", 9)), 30, ("b",) * 30)
+    assert RingAssignor().assign(first) == RingAssignor().assign(second)
 
 
 def test_points_are_the_same_everywhere() -> None:
@@ -30,12 +30,12 @@ def test_points_are_the_same_everywhere() -> None:
 
 
 def test_a_low_weight_still_gets_a_point() -> None:
-    situation = Situation(members("heavy", "light", weights=(1.0, 0.001)), 2000)
-    heavy, light = sizes(situation, RingOwner(replicas=16).assign(situation))
+    situation = GroupSituation(members("heavy", "light", weights=(1.0, 0.001)), 2000)
+    heavy, light = sizes(situation, RingAssignor(replicas=16).assign(situation))
     assert light > 0
     assert heavy > light
 
 
 def test_a_member_has_at_least_one_point() -> None:
     with pytest.raises(ConfigError, match="replicas=0"):
-        RingOwner(replicas=0)
+        RingAssignor(replicas=0)

@@ -11,9 +11,9 @@ from hashring.core.groups.state import (
     EventKind,
     Facts,
     GroupEvent,
+    GroupPhase,
     GroupState,
     MemberFacts,
-    Phase,
     Terms,
 )
 from hashring.testing.simulator.groups.decision_rules import fault_of
@@ -123,7 +123,7 @@ class Desk:
         return Facts(self.now, tuple(self.members.values()), self.server)
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> GroupPhase:
         """Where a rebalance stands."""
         return self.state.phase
 

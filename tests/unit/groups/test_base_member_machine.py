@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hashring.core.groups.membership import PartitionChangeKind
-from hashring.core.groups.state import MemberView, Phase
+from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.errors import RedisUnavailable
 from hashring.protocol.base_member_machine import RETRY, BaseMemberMachine, Stage, Turn
 from hashring.protocol.flow import Flow
@@ -120,7 +120,7 @@ class Hand:
 def view(**held: int) -> MemberView:
     """Partitions as ``p0=token``."""
     tokens = {int(name[1:]): token for name, token in held.items()}
-    return MemberView(1, Phase.READY, held=tokens, seated=True)
+    return MemberView(1, GroupPhase.READY, held=tokens, seated=True)
 
 
 # --- entering -----------------------------------------------------------------------------------

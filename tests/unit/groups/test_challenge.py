@@ -13,8 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.groups import lease_table
-from hashring.core.groups.lease_race import AfterRace, Signal, Spans, after_race, race_wait, signal
-from hashring.core.groups.lease_table import LeaseTable, PartitionLease, Rules, beat, leave, recover
+from hashring.core.groups.lease_race import (
+    AfterRace,
+    LeaseRaceSpans,
+    Signal,
+    after_race,
+    race_wait,
+    signal,
+)
+from hashring.core.groups.lease_table import (
+    LeaseTable,
+    LeaseTableRules,
+    PartitionLease,
+    beat,
+    leave,
+    recover,
+)
 from hashring.errors import ConfigError
 from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.testing.simulator import (
@@ -28,9 +42,9 @@ from hashring.testing.simulator.challenge.world import ChallengeWorld
 from tests.unit.histories import none_breaks_a_rule
 from tests.unit.planted_scripts import plant
 
-SPANS = Spans()
-RULES = Rules(ttl=60, interval=15, max_handoff_time=10, residency=30)
-MODES = pytest.mark.parametrize("terms", [SPANS, Rules()], ids=["faithful", "fixed"])
+SPANS = LeaseRaceSpans()
+RULES = LeaseTableRules(ttl=60, interval=15, max_handoff_time=10, residency=30)
+MODES = pytest.mark.parametrize("terms", [SPANS, LeaseTableRules()], ids=["faithful", "fixed"])
 PROMPT = {"a": 0.0, "b": 0.0, "c": 0.0, "d": 0.0}
 
 # --- faithful: the decisions ------------------------------------------------------------------
@@ -89,14 +103,14 @@ def test_what_follows_from_a_race(won: bool, owned: bool, busy: bool, expected: 
 )
 def test_spans_that_contradict_each_other_are_refused(settings: Any, text: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        Spans(**settings)
+        LeaseRaceSpans(**settings)
     assert str(raised.value) == text
 
 
 @pytest.mark.parametrize("value", [None, "5", b"5", True, 10**400, float("nan")])
-@pytest.mark.parametrize("kind", [Rules, Spans])
+@pytest.mark.parametrize("kind", [LeaseTableRules, LeaseRaceSpans])
 def test_a_span_that_is_no_number_is_refused_by_its_own_name(
-    kind: type[Rules | Spans], value: Any
+    kind: type[LeaseTableRules | LeaseRaceSpans], value: Any
 ) -> None:
     for setting in fields(kind):
         with pytest.raises(ConfigError, match="must be a finite number of seconds") as raised:
@@ -108,7 +122,7 @@ def test_a_span_that_is_no_number_is_refused_by_its_own_name(
 
 
 def world_of(  # noqa: PLR0917 - what a history is made of
-    terms: Rules | Spans,
+    terms: LeaseTableRules | LeaseRaceSpans,
     seed: int,
     partitions: int,
     late: Mapping[str, float] = PROMPT,
@@ -193,7 +207,7 @@ def test_the_articles_race_moves_partitions_of_a_loaded_member_for_ever(late: fl
 @pytest.mark.parametrize("late", [0.15, 0.5, 1.0, 2.0])
 def test_the_fixed_mode_moves_nothing_of_a_loaded_member(late: float) -> None:
     # N 4: 0 moves up to 2 s mean lag.
-    world = world_of(Rules(), 1, 16, PROMPT | {"a": late})
+    world = world_of(LeaseTableRules(), 1, 16, PROMPT | {"a": late})
     world.run(1200)
     world.measure_anew()
     world.run(1200 + 2 * 3600)
@@ -215,7 +229,7 @@ def test_the_fixed_mode_never_has_two_owners_even_while_members_come_and_go(seed
             events.append(Event(at, "start", here[-1]))
         if len(here) > 2 and rng.random() < 0.6:
             events.append(Event(at, "kill", here.pop(rng.randrange(len(here)))))
-    world = world_of(Rules(), seed, 16, late, events, drain=rng.choice([0.2, 5.0, 20.0]))
+    world = world_of(LeaseTableRules(), seed, 16, late, events, drain=rng.choice([0.2, 5.0, 20.0]))
     world.run(at + 600)
     world.measure_time()
     assert world.measured.doubled == 0.0
@@ -292,7 +306,9 @@ def wiped_while_a_member_enters(seed: int) -> ChallengeHistory:
         Event(at, "start", "p1"),
         Event(at + rng.uniform(0.05, 0.25), "wipe"),
     )
-    return ChallengeHistory(seed, specs, events, Rules(ttl=3.0, interval=1.0), partitions=3)
+    return ChallengeHistory(
+        seed, specs, events, LeaseTableRules(ttl=3.0, interval=1.0), partitions=3
+    )
 
 
 class ForgetsThatThereWasATable(FixedMachine):
@@ -337,7 +353,7 @@ def test_a_ttl_counts_as_long_as_a_member_of_it_is_alive() -> None:
     assert table.other_ttl(60.0, 59.9) is None
     assert table.other_ttl(1.5, 60.0) is None
     assert leave(table, "a", 1.0).other_ttl(1.5, 1.0) is None
-    assert beat(table, "b", 60.0, Rules(1.5, 0.5)).other_ttl(60.0, 61.0) == 1.5
+    assert beat(table, "b", 60.0, LeaseTableRules(1.5, 0.5)).other_ttl(60.0, 61.0) == 1.5
 
 
 def test_a_member_without_any_lease_counts() -> None:
@@ -429,7 +445,7 @@ def test_who_leaves_lets_go_of_everything() -> None:
 )  # fmt: skip
 def test_rules_that_contradict_each_other_are_refused(settings: Any, text: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        Rules(**settings)
+        LeaseTableRules(**settings)
     assert str(raised.value).startswith(text)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hashring.core.groups.lease_table import Rules
+from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.errors import RedisUnavailable, WriteConflict
 from hashring.protocol.base_member_machine import RETRY
 from hashring.protocol.flow import TRIES
@@ -14,7 +14,7 @@ from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.memory_store import MemoryServer
 
 KEYS = challenge_keys("work")
-RULES = Rules(ttl=30.0, interval=5.0)
+RULES = LeaseTableRules(ttl=30.0, interval=5.0)
 
 
 class Busy(MemoryServer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hashring.core.groups.lease_race import Spans
+from hashring.core.groups.lease_race import LeaseRaceSpans
 from hashring.core.groups.membership import PartitionChangeKind
 from hashring.errors import RedisUnavailable
 from hashring.protocol.lease_race_machine import FaithfulMachine
@@ -14,7 +14,7 @@ from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import ChallengeSimulator, random_challenge_history
 
 KEYS = challenge_keys("work")
-SPANS = Spans(6.0, 18.0, 2.0, 3.0, 0.1)
+SPANS = LeaseRaceSpans(6.0, 18.0, 2.0, 3.0, 0.1)
 OTHER = "other#1"
 SOON = SPANS.normal_lease + 2.0
 
@@ -99,7 +99,7 @@ class Alone:
 
 
 def test_it_renews_three_times_in_a_longest_lease_of_less_than_three_seconds() -> None:
-    spans = Spans(0.5, 1.5, 0.1, 0.2, 0.1)
+    spans = LeaseRaceSpans(0.5, 1.5, 0.1, 0.2, 0.1)
     machine = FaithfulMachine(
         KEYS, "m", partitions=1, spans=spans, new_suffix=lambda: "s", chance=lambda: 0.5
     )

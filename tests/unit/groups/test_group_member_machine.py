@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from hashring.core.assignors import Assignor, Balanced, Learner, Situation, Target
+from hashring.core.assignors import (
+    Assignor,
+    BalancedAssignor,
+    GroupSituation,
+    LearnerAssignor,
+    TargetAssignment,
+)
 from hashring.core.groups.membership import PartitionChangeKind
 from hashring.core.groups.state import Terms
 from hashring.core.groups.view_changes import ViewChange
@@ -60,7 +66,7 @@ class Hand:
             "orders",
             KEYS,
             member,
-            assignor or Balanced(),
+            assignor or BalancedAssignor(),
             report=self.report,
             tell=self.own_decision,
         )
@@ -280,7 +286,7 @@ def test_a_decider_that_ends_before_the_last_step_has_its_member_look_whether_it
 class Raises:
     name: str = "balanced"
 
-    def assign(self, situation: Situation) -> Target:
+    def assign(self, situation: GroupSituation) -> TargetAssignment:
         raise RuntimeError("no answer")
 
 
@@ -363,8 +369,8 @@ def test_a_loop_over_the_changes_has_an_interval_to_begin_before_its_member_coun
     None
 ):
     terms = replace(TERMS, assignor="learner")
-    hand = Hand(assignor=Learner(1.0), terms=terms).inside()
-    other = Hand("n", hand.server, Learner(1.0), terms=terms)
+    hand = Hand(assignor=LearnerAssignor(1.0), terms=terms).inside()
+    other = Hand("n", hand.server, LearnerAssignor(1.0), terms=terms)
     other.machine.start(other.now)
     for _ in range(2):
         other.machine.wake()

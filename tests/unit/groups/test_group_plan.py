@@ -7,7 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from hashring.core.assignors import Assignor, Balanced, Contiguous, Learner, Member, RingOwner
+from hashring.core.assignors import (
+    Assignor,
+    BalancedAssignor,
+    ContiguousAssignor,
+    GroupMember,
+    LearnerAssignor,
+    RingAssignor,
+)
 from hashring.core.groups.group_plan import MoveReason, foresee
 from hashring.errors import ConfigError, UnknownMemberError
 
@@ -78,12 +85,12 @@ def test_shrinking_says_what_is_drained_and_by_whom() -> None:
 
 def test_a_join_with_a_weight_is_planned_with_it() -> None:
     desk = three()
-    found = foresee(desk.state, desk.facts, desk.assignor, join=[Member("d", weight=4.0)])
+    found = foresee(desk.state, desk.facts, desk.assignor, join=[GroupMember("d", weight=4.0)])
     assert found.after == {"a": 1, "b": 1, "c": 1, "d": 4}
 
 
 def test_a_rule_that_does_not_look_at_counts_is_called_one() -> None:
-    desk = Desk(4, Contiguous()).join("a", "b", "c").step()
+    desk = Desk(4, ContiguousAssignor()).join("a", "b", "c").step()
     found = foresee(desk.state, desk.facts, desk.assignor, join=["d"])
     assert [(m.partition, m.before, m.after, m.reason) for m in found.moves] == [
         (1, "a", "b", MoveReason.BALANCE),
@@ -122,7 +129,7 @@ def test_a_plan_in_which_a_member_comes_back_gives_it_what_it_had() -> None:
 
 
 def test_a_move_that_waits_for_a_warm_up_says_so() -> None:
-    desk = Desk(4, Learner(1.0, warmups=1)).join("a").step()
+    desk = Desk(4, LearnerAssignor(1.0, warmups=1)).join("a").step()
     found = foresee(desk.state, desk.facts, desk.assignor, join=["b"])
     assert [(m.partition, m.warm_up) for m in found.moves] == [(0, True), (1, True)]
     assert found.moves[0].why.endswith("; once b is warm")
@@ -174,7 +181,13 @@ def test_a_plan_for_a_member_that_is_there_already_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "assignor",
-    [Balanced(), Contiguous(), Learner(), Learner(1.0), RingOwner(16)],
+    [
+        BalancedAssignor(),
+        ContiguousAssignor(),
+        LearnerAssignor(),
+        LearnerAssignor(1.0),
+        RingAssignor(16),
+    ],
     ids=lambda assignor: assignor.name,
 )
 @pytest.mark.parametrize("seed", range(20))

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from hashring.core.assignors import ASSIGNORS, Balanced
+from hashring.core.assignors import ASSIGNORS, BalancedAssignor
 from hashring.core.groups import heirs, next_state
 from hashring.core.groups.membership import Held, Membership
 from hashring.core.groups.partition_map import PartitionMap
@@ -593,12 +593,12 @@ def takes_standbys_for_owners(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def never_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    assign = Balanced.assign
+    assign = BalancedAssignor.assign
 
-    def rotating(self: Balanced, situation: Any) -> Any:
+    def rotating(self: BalancedAssignor, situation: Any) -> Any:
         return assign(self, replace(situation, previous=(*situation.previous[1:], None)))
 
-    monkeypatch.setattr(Balanced, "assign", rotating)
+    monkeypatch.setattr(BalancedAssignor, "assign", rotating)
 
 
 def looks_at_no_access_type(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hashring.core.assignors import Learner
+from hashring.core.assignors import LearnerAssignor
 from hashring.core.groups.group_status import GroupWait, WaitKind, status
-from hashring.core.groups.state import Phase
+from hashring.core.groups.state import GroupPhase
 
 from .desk import Desk, three
 
@@ -12,7 +12,12 @@ from .desk import Desk, three
 def test_a_group_at_rest_waits_for_nothing() -> None:
     desk = three()
     found = status(desk.state, desk.facts)
-    assert (found.phase, found.waits, found.until, found.unowned) == (Phase.READY, (), None, ())
+    assert (found.phase, found.waits, found.until, found.unowned) == (
+        GroupPhase.READY,
+        (),
+        None,
+        (),
+    )
     assert [(m.name, len(m.partitions)) for m in found.members] == [("a", 3), ("b", 2), ("c", 2)]
     assert found.blocking == ()
 
@@ -20,7 +25,7 @@ def test_a_group_at_rest_waits_for_nothing() -> None:
 def test_a_holddown_says_until_when() -> None:
     desk = three().join("d").step().wait(2).step()
     found = status(desk.state, desk.facts)
-    assert found.phase is Phase.HOLDDOWN
+    assert found.phase is GroupPhase.HOLDDOWN
     assert found.waits == (GroupWait(WaitKind.CHANGES, until=desk.now + 3),)
     assert found.until == desk.now + 3
 
@@ -39,12 +44,12 @@ def test_a_handoff_says_who_blocks_it_and_until_when() -> None:
 
 
 def test_a_warm_up_says_whom_it_waits_for() -> None:
-    desk = Desk(2, Learner()).join("a").step().join("b").step()
+    desk = Desk(2, LearnerAssignor()).join("a").step().join("b").step()
     assert status(desk.state, desk.facts).waits == (GroupWait(WaitKind.WARMUP, "b", 0),)
 
 
 def test_a_leaving_owner_does_not_wait_for_warm_ups_for_ever() -> None:
-    desk = Desk(2, Learner(), leave_timeout=30).join("a", "b").step()
+    desk = Desk(2, LearnerAssignor(), leave_timeout=30).join("a", "b").step()
     desk.set("a", leaving=desk.now).step()
     assert status(desk.state, desk.facts).waits == (
         GroupWait(WaitKind.WARMUP, "b", 0, desk.now + 30),

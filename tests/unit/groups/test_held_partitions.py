@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from hashring.core.groups.membership import Membership, PartitionChange, PartitionChangeKind
-from hashring.core.groups.state import MemberView, Phase
+from hashring.core.groups.state import GroupPhase, MemberView
 
 
 def view(generation: int = 1, **parts: object) -> MemberView:
-    return MemberView(generation, Phase.READY, seated=True, **parts)  # type: ignore[arg-type]
+    return MemberView(generation, GroupPhase.READY, seated=True, **parts)  # type: ignore[arg-type]
 
 
 def member(held: dict[int, int], at: float = 0.0, ttl: float = 10.0) -> Membership:
@@ -173,7 +173,7 @@ def test_an_answer_from_before_the_last_decision_is_ignored() -> None:
 
 def test_before_it_has_a_seat_a_member_keeps_what_it_claims() -> None:
     one = member({0: 1})
-    assert one.heard(MemberView(1, Phase.REBALANCING), 1.0, 5001.0, 1.0) == []
+    assert one.heard(MemberView(1, GroupPhase.REBALANCING), 1.0, 5001.0, 1.0) == []
     assert one.held(5.0) == {0: 1}
 
 

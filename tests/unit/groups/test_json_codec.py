@@ -25,12 +25,12 @@ from hashring.core.groups.json_codec import (
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease
 from hashring.core.groups.partition_column import Column
 from hashring.core.groups.state import (
+    GroupPhase,
     GroupState,
     Handoff,
     Holddown,
     MemberFacts,
     MemberOrder,
-    Phase,
     Seat,
     Terms,
 )
@@ -40,7 +40,7 @@ from hashring.errors import GroupFormatError
 STATE = GroupState(
     Terms(4, "learner", handoffs=2),
     generation=7,
-    phase=Phase.REBALANCING,
+    phase=GroupPhase.REBALANCING,
     holddown=Holddown(1.5, 2.5),
     roster={"a": Seat(1, "session", 3.5, 2.0), "b": Seat(2, "other")},
     settled=2,

@@ -10,7 +10,7 @@ import pytest
 from hashring.core.assignors import MemberState
 from hashring.core.groups import group_plan, group_status, member_orders, next_state
 from hashring.core.groups.group_plan import MoveReason
-from hashring.core.groups.state import EventKind, MemberOrder, Phase
+from hashring.core.groups.state import EventKind, GroupPhase, MemberOrder
 from hashring.errors import ConfigError, UnknownMemberError
 from hashring.testing.simulator import GroupSimulator, ordered_group_history
 from tests.unit.histories import none_breaks_a_rule
@@ -55,7 +55,7 @@ def test_a_drained_member_hands_over_everything_and_gets_nothing(assignor: str) 
 
 def test_a_drain_waits_for_no_rebalance_delay_and_keeps_to_the_budget() -> None:
     desk = drain(three(rebalance_delay=5.0), "a").step()
-    assert desk.phase is Phase.REBALANCING
+    assert desk.phase is GroupPhase.REBALANCING
     assert [(e.member, e.why) for e in desk.events if e.kind is EventKind.REVOKED] == [
         ("a", "is drained")
     ]

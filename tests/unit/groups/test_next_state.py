@@ -7,9 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from hashring.core.assignors import Balanced, Learner, Situation, Target
+from hashring.core.assignors import (
+    BalancedAssignor,
+    GroupSituation,
+    LearnerAssignor,
+    TargetAssignment,
+)
 from hashring.core.groups import member_orders, next_state
-from hashring.core.groups.state import EventKind, GroupState, Phase, Terms
+from hashring.core.groups.state import EventKind, GroupPhase, GroupState, Terms
 from hashring.errors import AssignorError, ConfigError
 
 from .desk import Desk
@@ -18,7 +23,7 @@ from .desk import Desk
 def test_the_first_member_gets_everything_at_once() -> None:
     desk = Desk(3, rebalance_delay=5).join("a").step()
     assert desk.having == {"a": [0, 1, 2]}
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
 
 
 def test_a_step_on_the_same_facts_decides_nothing_more() -> None:
@@ -152,7 +157,7 @@ def test_when_the_receiver_dies_during_a_handoff_the_partition_goes_to_somebody_
     assert desk.asked == {1: ("a", "b")}
     desk.release("a", 1).step()
     assert desk.having == {"a": [0, 1]}
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
 
 
 def test_when_the_owner_dies_during_a_handoff_the_receiver_gets_the_partition() -> None:
@@ -179,7 +184,7 @@ def test_a_leaving_member_hands_over_one_by_one_and_gets_nothing_new() -> None:
 
 
 def test_a_member_whose_time_to_leave_is_over_is_asked_for_everything() -> None:
-    desk = Desk(6, Learner(), leave_timeout=10).join("a", "b").step()
+    desk = Desk(6, LearnerAssignor(), leave_timeout=10).join("a", "b").step()
     desk.set("a", leaving=desk.now).step()
     assert desk.asked == {}
     desk.wait(10).step()
@@ -250,10 +255,10 @@ def test_a_member_that_goes_on_keeps_what_it_has_left() -> None:
 def test_new_partitions_are_granted_at_once_even_during_a_holddown() -> None:
     # Solace: if the partition count changes, the rebalance is started immediately.
     desk = Desk(2, rebalance_delay=60).join("a").step().join("b").step()
-    assert desk.phase is Phase.HOLDDOWN
+    assert desk.phase is GroupPhase.HOLDDOWN
     desk.resize(4).step()
     assert desk.having == {"a": [0, 1], "b": [2, 3]}
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
 
 
 def test_a_new_partition_has_no_token_before_its_first_grant() -> None:
@@ -262,16 +267,16 @@ def test_a_new_partition_has_no_token_before_its_first_grant() -> None:
 
 
 def test_nobody_warms_up_for_a_partition_that_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(5, Learner()).join("a").settle().join("b").step()
+    desk = Desk(5, LearnerAssignor()).join("a").settle().join("b").step()
     assert desk.state.warming == {0: "b", 1: "b"}
-    asked: list[Situation] = []
-    assign = Learner.assign
+    asked: list[GroupSituation] = []
+    assign = LearnerAssignor.assign
 
-    def noted(self: Learner, situation: Situation) -> Target:
+    def noted(self: LearnerAssignor, situation: GroupSituation) -> TargetAssignment:
         asked.append(situation)
         return assign(self, situation)
 
-    monkeypatch.setattr(Learner, "assign", noted)
+    monkeypatch.setattr(LearnerAssignor, "assign", noted)
     desk.resize(1).step()
     assert asked[0].warming == {0: "b"}
     assert 1 not in desk.state.warming
@@ -405,7 +410,7 @@ def test_what_a_member_that_stops_lets_go_of_is_anothers_at_once() -> None:
 def test_a_member_that_stops_ends_no_holddown_for_it_may_be_back() -> None:
     desk = Desk(4, rebalance_delay=60).join("a", "b").step().wait(60).settle()
     desk.set("a", stopping=True).step().release("a", 0).step()
-    assert (desk.phase, desk.asked) == (Phase.HOLDDOWN, {})
+    assert (desk.phase, desk.asked) == (GroupPhase.HOLDDOWN, {})
     desk.leave("a").step().join("a").step()
     assert desk.having == {"a": [0, 2], "b": [1, 3]}
 
@@ -431,9 +436,9 @@ def test_that_nobody_can_have_a_longer_lease_any_more_is_no_decision() -> None:
 
 def test_terms_that_do_not_change_the_access_do_not_end_a_holddown() -> None:
     desk = Desk(2, rebalance_delay=60).join("a").step().join("b").step()
-    assert desk.phase is Phase.HOLDDOWN
+    assert desk.phase is GroupPhase.HOLDDOWN
     migrated = next_state.migrate(desk.state, replace(desk.state.terms, handoffs=4)).state
-    assert migrated.phase is Phase.HOLDDOWN
+    assert migrated.phase is GroupPhase.HOLDDOWN
     assert migrated.holddown == desk.state.holddown is not None
 
 
@@ -471,7 +476,7 @@ def test_terms_that_cannot_work_are_refused_by_name(setting: str, value: object)
 
 
 def test_a_partition_waits_at_its_owner_until_the_next_one_is_warm() -> None:
-    desk = Desk(4, Learner(warmups=1)).join("a").step().join("b").step()
+    desk = Desk(4, LearnerAssignor(warmups=1)).join("a").step().join("b").step()
     assert desk.having == {"a": [0, 1, 2, 3]}
     assert desk.state.warming == {0: "b"}
     assert desk.asked == {}
@@ -482,13 +487,13 @@ def test_a_partition_waits_at_its_owner_until_the_next_one_is_warm() -> None:
 
 
 def test_a_member_stays_warm_while_the_handoff_to_it_is_under_way() -> None:
-    desk = Desk(4, Learner(warmups=1)).join("a").step().join("b").step().warm("b", 0).step()
+    desk = Desk(4, LearnerAssignor(warmups=1)).join("a").step().join("b").step().warm("b", 0).step()
     assert desk.state.view("b", desk.members["b"].session).warming == {0}
 
 
 def test_warmups_wait_for_the_end_of_the_holddown() -> None:
-    desk = Desk(4, Learner(), rebalance_delay=5).join("a").step().join("b").step()
-    assert desk.phase is Phase.HOLDDOWN
+    desk = Desk(4, LearnerAssignor(), rebalance_delay=5).join("a").step().join("b").step()
+    assert desk.phase is GroupPhase.HOLDDOWN
     assert desk.state.warming == {}
     desk.wait(5).step()
     assert desk.state.warming == {0: "b"}
@@ -496,9 +501,9 @@ def test_warmups_wait_for_the_end_of_the_holddown() -> None:
 
 def test_copies_follow_at_once_where_a_spare_member_ends_the_holddown() -> None:
     # In a holddown no copies are placed, and nothing else would make a step due.
-    desk = Desk(2, Learner(standbys=1), rebalance_delay=60).join("a", "b", "c").step()
+    desk = Desk(2, LearnerAssignor(standbys=1), rebalance_delay=60).join("a", "b", "c").step()
     desk.warm("c", 0, 1).step().leave("a").step()
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
     assert desk.due == desk.now
     before = desk.state.standbys
     assert desk.step().state.standbys != before
@@ -506,7 +511,7 @@ def test_copies_follow_at_once_where_a_spare_member_ends_the_holddown() -> None:
 
 
 def test_a_handoff_whose_owner_is_gone_goes_to_a_member_that_is_warm_meanwhile() -> None:
-    desk = Desk(2, Learner(), handoffs=2).join("a").step().join("b", "c")
+    desk = Desk(2, LearnerAssignor(), handoffs=2).join("a").step().join("b", "c")
     # Its time to leave is over, and nobody is warm.
     desk.set("a", leaving=0.0).step()
     assert desk.asked == {0: ("a", "b"), 1: ("a", "c")}
@@ -521,8 +526,8 @@ def test_an_assignor_with_a_wrong_answer_leaves_the_group_as_it_was() -> None:
     class Wrong:
         name = "balanced"
 
-        def assign(self, situation: Situation) -> Target:
-            return Target.at_once(["nobody"] * situation.partitions)
+        def assign(self, situation: GroupSituation) -> TargetAssignment:
+            return TargetAssignment.at_once(["nobody"] * situation.partitions)
 
     desk = Desk(2).join("a").step()
     before = desk.state
@@ -546,7 +551,7 @@ def test_when_redis_comes_back_empty_members_keep_what_they_hold() -> None:
     lost.join("b", seen=generation, claims={1: tokens[1], 3: tokens[3]}).step()
     assert lost.having == {"a": [0, 2], "b": [1, 3]}
     assert lost.state.tokens == tokens
-    assert lost.wait(1.1).step().phase is Phase.READY
+    assert lost.wait(1.1).step().phase is GroupPhase.READY
 
 
 def test_what_nobody_claims_is_granted_once_every_lease_of_before_has_ended() -> None:
@@ -688,7 +693,7 @@ def test_an_old_claim_of_a_member_that_has_a_seat_counts_no_more() -> None:
 
 
 def test_what_a_loss_makes_doubtful_is_forgotten() -> None:
-    desk = Desk(5, Learner(standbys=1), ttl=10).join("a").settle().join("b").step()
+    desk = Desk(5, LearnerAssignor(standbys=1), ttl=10).join("a").settle().join("b").step()
     assert desk.state.warming
     # "a" has seen a decision that Redis has lost.
     desk.set("a", seen=desk.state.generation + 1)
@@ -702,13 +707,13 @@ def test_what_a_loss_makes_doubtful_is_forgotten() -> None:
 
 
 def test_in_a_holddown_a_copy_comes_before_the_one_in_the_owners_place() -> None:
-    desk = Desk(6, Learner(standbys=1), rebalance_delay=60).join("a", "b", "x").settle()
+    desk = Desk(6, LearnerAssignor(standbys=1), rebalance_delay=60).join("a", "b", "x").settle()
     for _ in range(4):
         desk.wait(61).settle()
     copies = {p: names for p, names in desk.state.standbys.items() if p in desk.having["a"]}
     assert copies == {0: ("b",), 3: ("x",)}
     desk.leave("a", "x").join("c").step()
-    assert desk.phase is Phase.HOLDDOWN
+    assert desk.phase is GroupPhase.HOLDDOWN
     assert desk.having == {"b": [1, 4], "c": [3]}
 
 
@@ -743,24 +748,24 @@ def test_after_the_ttl_was_lowered_a_silent_owner_has_the_lease_it_had() -> None
 def test_an_assignor_is_not_asked_again_while_its_answer_is_carried_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[Situation] = []
-    assign = Balanced.assign
+    asked: list[GroupSituation] = []
+    assign = BalancedAssignor.assign
 
-    def counted(self: Balanced, situation: Situation) -> Target:
+    def counted(self: BalancedAssignor, situation: GroupSituation) -> TargetAssignment:
         asked.append(situation)
         return assign(self, situation)
 
-    monkeypatch.setattr(Balanced, "assign", counted)
+    monkeypatch.setattr(BalancedAssignor, "assign", counted)
     group = Desk(16).join("a").settle().join("b")
     plan, state, before = None, group.state, len(asked)
     for _ in range(4):
-        outcome = next_state.step(state, group.facts, Balanced(), plan)
+        outcome = next_state.step(state, group.facts, BalancedAssignor(), plan)
         plan, group.state = outcome.plan, outcome.state.stamped(group.now)
         for partition in group.asked:
             group.release("a", partition)
         state = group.state
     assert len(asked) == before + 1
-    next_state.step(state, group.join("c").facts, Balanced(), plan)
+    next_state.step(state, group.join("c").facts, BalancedAssignor(), plan)
     assert len(asked) == before + 2
 
 

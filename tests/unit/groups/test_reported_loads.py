@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from hashring.core.assignors import Load
+from hashring.core.assignors import LoadAssignor
 from hashring.core.groups import group_plan, group_status, next_state
 from hashring.core.groups.group_plan import MoveReason
 from hashring.core.groups.membership import Membership
 from hashring.core.groups.reported_loads import LOOKED_AT_EVERY, check_load, reported
-from hashring.core.groups.state import EventKind, MemberFacts, MemberView, Phase
+from hashring.core.groups.state import EventKind, GroupPhase, MemberFacts, MemberView
 from hashring.errors import ConfigError
 
 from .desk import Desk
@@ -40,7 +40,7 @@ def test_loads_count_of_all_partitions_that_the_group_has() -> None:
 
 def test_a_move_for_load_waits_for_the_rebalance_delay() -> None:
     desk = busy(rebalance_delay=5.0).wait(10).step()
-    assert desk.phase is Phase.HOLDDOWN
+    assert desk.phase is GroupPhase.HOLDDOWN
     assert desk.asked == {}
     desk.wait(5).step()
     assert [e.why for e in desk.events if e.kind is EventKind.REBALANCING] == ["loads are uneven"]
@@ -48,10 +48,10 @@ def test_a_move_for_load_waits_for_the_rebalance_delay() -> None:
 
 
 def test_at_most_so_many_moves_a_minute_whoever_decides() -> None:
-    desk = Desk(40, Load(moves=2), handoffs=9).join("a").settle()
+    desk = Desk(40, LoadAssignor(moves=2), handoffs=9).join("a").settle()
     desk.join("b").settle()
     assert desk.sizes == {"a": 38, "b": 2}
-    assert desk.phase is Phase.REBALANCING
+    assert desk.phase is GroupPhase.REBALANCING
     desk.wait(59).settle()
     assert desk.sizes == {"a": 38, "b": 2}
     desk.wait(1).settle()
@@ -95,7 +95,7 @@ def test_another_assignor_ignores_loads() -> None:
 
 def holding(*partitions: int, generation: int = 1) -> MemberView:
     held = {p: 10 * generation + p for p in partitions}
-    return MemberView(generation, Phase.READY, held, seated=True)
+    return MemberView(generation, GroupPhase.READY, held, seated=True)
 
 
 def test_a_member_reports_what_it_holds_and_for_a_minute_what_it_held() -> None:
@@ -105,9 +105,9 @@ def test_a_member_reports_what_it_holds_and_for_a_minute_what_it_held() -> None:
     assert one.load(1, 5.0)
     assert one.load(2, 7.0)
     assert one.words().loads == {1: 5.0, 2: 7.0}
-    one.heard(MemberView(2, Phase.READY, {2: 12}, seated=True), 1.0, 1001.0, 1.0)
+    one.heard(MemberView(2, GroupPhase.READY, {2: 12}, seated=True), 1.0, 1001.0, 1.0)
     assert one.words().loads == {1: 5.0, 2: 7.0}
-    one.heard(MemberView(3, Phase.READY, {2: 12}, seated=True), 61.0, 1061.0, 61.0)
+    one.heard(MemberView(3, GroupPhase.READY, {2: 12}, seated=True), 61.0, 1061.0, 61.0)
     assert one.words().loads == {2: 7.0}
 
 

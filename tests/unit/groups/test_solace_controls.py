@@ -9,7 +9,7 @@ import random
 import pytest
 
 from hashring.core.groups import next_state
-from hashring.core.groups.state import EventKind, Phase
+from hashring.core.groups.state import EventKind, GroupPhase
 
 from .desk import Desk
 
@@ -21,19 +21,19 @@ def balanced_trio() -> Desk:
     """Seven partitions, three flows, as in the first diagram; a rebalance delay of 5 s."""
     desk = Desk(7, rebalance_delay=5, ttl=1000).join("a").step()
     desk.join("b", "c").step().wait(5).settle()
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
     assert desk.sizes == {"a": 3, "b": 2, "c": 2}
     return desk
 
 
 def test_a_new_consumer_waits_out_the_rebalance_delay() -> None:
     desk = balanced_trio().join("d").step()
-    assert desk.phase is Phase.HOLDDOWN
+    assert desk.phase is GroupPhase.HOLDDOWN
     assert desk.due == desk.now + 5
     desk.wait(4.9).step()
     assert desk.asked == {}
     desk.wait(0.2).step()
-    assert desk.phase is Phase.REBALANCING
+    assert desk.phase is GroupPhase.REBALANCING
     assert len(desk.asked) == 1
 
 
@@ -51,7 +51,7 @@ def test_a_wait_that_somebody_ends_is_over_at_once() -> None:
     desk = balanced_trio().join("d").step()
     outcome = next_state.hasten(desk.state, desk.now, "an operator")
     desk.state = outcome.state.stamped(desk.now)
-    assert desk.step().phase is Phase.REBALANCING
+    assert desk.step().phase is GroupPhase.REBALANCING
 
 
 def test_the_diagrams_rebalance_is_one_handoff() -> None:
@@ -60,15 +60,15 @@ def test_the_diagrams_rebalance_is_one_handoff() -> None:
     assert list(desk.asked.values()) == [("a", "d")]
     desk.settle()
     assert desk.sizes == {"a": 2, "b": 2, "c": 2, "d": 1}
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
 
 
 def test_later_changes_do_not_put_the_deadline_off() -> None:
     # S: the delay is the maximum between the first and the last change.
     desk = balanced_trio().join("d").step().wait(3).join("e").step()
-    assert desk.phase is Phase.HOLDDOWN
+    assert desk.phase is GroupPhase.HOLDDOWN
     desk.wait(2).step()
-    assert desk.phase is Phase.REBALANCING
+    assert desk.phase is GroupPhase.REBALANCING
 
 
 def test_the_deadline_survives_the_member_that_began_it() -> None:
@@ -86,7 +86,7 @@ def test_a_consumer_that_comes_and_goes_within_the_delay_moves_nothing() -> None
     desk = balanced_trio()
     before = desk.state.tokens
     desk.join("d").step().wait(4).leave("d").step()
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
     assert [(e.kind, e.why) for e in desk.events] == [
         (EventKind.LEFT, ""),
         (EventKind.CANCELLED, "nothing is left to move"),
@@ -99,11 +99,11 @@ def test_a_consumer_that_leaves_and_returns_within_the_delay_gets_what_it_had() 
     desk = balanced_trio()
     before = desk.having
     desk.leave("b").step()
-    assert desk.phase is Phase.HOLDDOWN
+    assert desk.phase is GroupPhase.HOLDDOWN
     assert desk.having == {"a": before["a"], "c": before["c"]}
     desk.wait(4).join("b").step()
     assert desk.having == before
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
 
 
 @pytest.mark.parametrize("assignor", ["contiguous", "balanced", "learner", "ring"])
@@ -118,7 +118,7 @@ def test_a_return_to_the_previous_members_moves_nothing_whatever_the_assignor(
     desk.leave("b").step().wait(3).join("b").settle()
     assert desk.having == before
     assert [desk.state.tokens[p] for p in stayed] == tokens
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
 
 
 def test_another_consumer_in_the_place_of_one_that_left_takes_its_load_at_once() -> None:
@@ -127,7 +127,7 @@ def test_another_consumer_in_the_place_of_one_that_left_takes_its_load_at_once()
     tokens = {p: t for p, t in enumerate(desk.state.tokens) if p not in desk.having["c"]}
     desk.leave("c").step().wait(1).join("d").step()
     assert desk.sizes == {"a": 3, "b": 2, "d": 2}
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
     assert {p: desk.state.tokens[p] for p in tokens} == tokens
 
 
@@ -143,7 +143,7 @@ def test_a_consumer_under_a_new_name_takes_over_at_once_what_the_one_it_replaces
         desk.leave(gone).step().wait(1).join("d").step()
         assert desk.having.pop("d") == before.pop(gone)
         assert {name: desk.having[name] for name in before} == before
-        assert desk.phase is Phase.READY
+        assert desk.phase is GroupPhase.READY
 
 
 @pytest.mark.parametrize("assignor", WITH_PLACES)
@@ -153,7 +153,7 @@ def test_it_does_so_as_well_when_it_came_before_the_other_went(assignor: str) ->
     before = desk.having
     desk.join("d").step().wait(1).leave("a").step()
     assert desk.having == {"b": before["b"], "c": before["c"], "d": before["a"]}
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
 
 
 @pytest.mark.parametrize("assignor", WITH_PLACES)
@@ -187,7 +187,7 @@ def test_when_the_number_of_consumers_returns_within_the_delay_nothing_is_handed
             assert desk.asked == {}
     desk.step()
     assert desk.asked == {}
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
     staying = [name for name in before if name not in leaving]
     assert [desk.having[name] for name in staying] == [before[name] for name in staying]
     assert all(desk.state.tokens[p] == tokens[p] for name in staying for p in before[name])
@@ -205,7 +205,7 @@ def test_a_spare_consumer_has_the_place_of_the_one_it_takes_over_from() -> None:
     assert desk.having == {"a": [0], "b": [1], "c": [2], "d": [3], "e": [4]}
     desk.leave("b").step()
     assert desk.having == {"a": [0], "c": [2], "d": [3], "e": [4], "f": [1]}
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
 
 
 def test_a_spare_consumer_takes_over_immediately() -> None:
@@ -214,13 +214,13 @@ def test_a_spare_consumer_takes_over_immediately() -> None:
     assert desk.having == {"a": [0], "b": [1]}
     desk.leave("a").step()
     assert desk.having == {"b": [1], "c": [0]}
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
 
 
 def test_a_consumer_beyond_the_partitions_triggers_nothing() -> None:
     # S: if there are already excess consumers, a new consumer bind does not trigger rebalancing.
     desk = Desk(2, rebalance_delay=60).join("a", "b").step().join("c").step()
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
     assert desk.told(EventKind.HOLDDOWN) == []
 
 
@@ -230,16 +230,16 @@ def test_no_distinction_is_made_between_a_leave_and_a_disconnect() -> None:
     left = balanced_trio().leave("b").step()
     lost = balanced_trio()
     lost.set("b", expires=lost.now).step()
-    assert left.phase is lost.phase is Phase.HOLDDOWN
+    assert left.phase is lost.phase is GroupPhase.HOLDDOWN
     assert left.having == lost.having
 
 
 def test_a_count_change_starts_at_once_even_while_holding_down() -> None:
     # S: "If the partition count changes, the rebalance is started immediately."
     desk = balanced_trio().join("d").step()
-    assert desk.phase is Phase.HOLDDOWN
+    assert desk.phase is GroupPhase.HOLDDOWN
     desk.resize(8).step()
-    assert desk.phase is Phase.REBALANCING
+    assert desk.phase is GroupPhase.REBALANCING
     assert desk.sizes == {"a": 3, "b": 2, "c": 2, "d": 1}
     assert list(desk.asked.values()) == [("a", "d")]
 
@@ -251,7 +251,7 @@ def test_handoffs_go_one_at_a_time() -> None:
         assert len(desk.asked) == 1
         desk.release("a", *desk.asked).step()
         assert len(desk.having["b"]) == number + 1
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
 
 
 def test_the_broker_waits_no_longer_than_the_max_handoff_time() -> None:
@@ -264,12 +264,12 @@ def test_the_broker_waits_no_longer_than_the_max_handoff_time() -> None:
 
 def test_without_a_delay_changes_take_effect_at_once() -> None:
     desk = Desk(2, rebalance_delay=0).join("a").step().join("b").step()
-    assert desk.phase is Phase.REBALANCING
+    assert desk.phase is GroupPhase.REBALANCING
 
 
 def test_changes_during_a_rebalance_take_effect_at_once() -> None:
     desk = balanced_trio().join("d").step().wait(5).step()
-    assert desk.phase is Phase.REBALANCING
+    assert desk.phase is GroupPhase.REBALANCING
     desk.leave("b").step()
     assert sum(desk.sizes.values()) == 7
 
@@ -297,10 +297,10 @@ def test_with_exclusive_access_one_consumer_has_everything_and_the_next_takes_ov
 ):
     desk = Desk(7, rebalance_delay=60, access="exclusive").join("a", "b", "c").step()
     assert desk.sizes == {"a": 7}
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
     desk.leave("a").step()
     assert desk.sizes == {"b": 7}
-    assert desk.phase is Phase.READY
+    assert desk.phase is GroupPhase.READY
     # Who returns stands by.
     assert desk.join("a").step().wait(60).step().sizes == {"b": 7}
     assert desk.asked == {}
@@ -310,7 +310,7 @@ def test_a_switch_from_exclusive_to_non_exclusive_starts_at_once_even_while_hold
     # S: "if the parent queue access type changes from exclusive to non-exclusive".
     desk = Desk(7, rebalance_delay=60, access="exclusive").join("a", "b", "c").step()
     desk.migrate(access="non-exclusive").step()
-    assert desk.phase is Phase.REBALANCING
+    assert desk.phase is GroupPhase.REBALANCING
     assert len(desk.asked) == 1
     assert sorted(desk.settle().sizes.values()) == [2, 2, 3]
     desk.migrate(access="exclusive").settle()

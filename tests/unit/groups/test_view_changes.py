@@ -10,7 +10,7 @@ from hashring.core.assignors import assignor_named
 from hashring.core.groups import next_state
 from hashring.core.groups.json_codec import dump_view_change, load_view_change
 from hashring.core.groups.pending_moves import PendingMoves
-from hashring.core.groups.state import MemberView, Phase
+from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.core.groups.view_changes import changed_view, changed_views
 from hashring.testing.simulator import GroupSimulator, random_group_history
 from hashring.testing.simulator.groups.world import GroupWorld
@@ -27,7 +27,7 @@ def test_a_part_and_its_changes_are_the_part_that_stands() -> None:
             world.run(0.5 * moment)
             after = world.state()
             for name, change in changed_views(before, after).items():
-                nothing = MemberView(0, Phase.READY)
+                nothing = MemberView(0, GroupPhase.READY)
                 part = nothing if change.fresh else parts[name]
                 written = load_view_change(dump_view_change(change))
                 parts[name] = changed_view(part, [written], after.generation, after.phase)

@@ -19,7 +19,7 @@ from hashring.cli import main
 from hashring.cli.serve import SHORTEST_TOKEN, TOKEN_VARIABLE
 from hashring.cli.serve import command as serve
 from hashring.core.groups.group_status import WaitKind
-from hashring.core.groups.state import EventKind, Phase
+from hashring.core.groups.state import EventKind, GroupPhase
 from hashring.core.ring_change import REASONS, ChangeKind
 from hashring.health import State
 from hashring.metrics.metric_families import FLEET_METRICS, PROCESS_METRICS, Spec
@@ -50,7 +50,7 @@ VALUES: dict[tuple[str, str], set[str]] = {
     ("hashring_node_state", "state"): {state.value for state in NodeState},
     ("hashring_ring_changes_total", "reason"): CAUSES,
     ("hashring_node_changes_total", "reason"): CAUSES,
-    ("hashring_group_phase", "phase"): {phase.value.lower() for phase in Phase},
+    ("hashring_group_phase", "phase"): {phase.value.lower() for phase in GroupPhase},
     ("hashring_group_waits", "reason"): {kind.value for kind in WaitKind},
     ("hashring_group_events_total", "kind"): {kind.value for kind in EventKind},
 }

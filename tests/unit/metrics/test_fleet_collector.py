@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hashring.core.assignors.protocol import MemberState
 from hashring.core.groups.group_status import GroupStatus, GroupWait, MemberStatus, WaitKind
-from hashring.core.groups.state import EventKind, GroupEvent, Phase
+from hashring.core.groups.state import EventKind, GroupEvent, GroupPhase
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import balance
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
@@ -69,7 +69,7 @@ def group_reading(status: GroupStatus, *decisions: Decision) -> GroupReading:
     )
 
 
-def group(*, phase: Phase = Phase.READY, **more: Any) -> GroupStatus:
+def group(*, phase: GroupPhase = GroupPhase.READY, **more: Any) -> GroupStatus:
     fields: dict[str, Any] = {
         "phase": phase,
         "generation": 7,
@@ -229,7 +229,7 @@ def test_a_group_that_was_read_has_its_numbers() -> None:
     collector = FleetCollector()
     busy = MemberStatus("m", MemberState.ACTIVE, (1, 2), 5.0)
     status = group(
-        phase=Phase.REBALANCING,
+        phase=GroupPhase.REBALANCING,
         members=(busy,),
         unowned=(3,),
         waits=(GroupWait(WaitKind.RELEASE, "m", 1, 9.0), GroupWait(WaitKind.RELEASE, "m", 2, 9.0)),

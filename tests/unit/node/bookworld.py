@@ -14,7 +14,7 @@ from typing import Any
 from hashring.core.ranges import bounds_of
 from hashring.core.ring import Ring
 from hashring.errors import RedisUnavailable, StoreError
-from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.lock_book import AskedKey, LockBook, LockConfig, Take, Verdict
 from hashring.protocol.machine import Run
 from hashring.store.command import Command
@@ -182,13 +182,13 @@ class Node:
     def ask_many(self, asked: Iterable[AskedKey]) -> tuple[list[AskedKey], list[AskedKey]]:
         return self.book.ask_many(asked, self.bounds, self.until, self.world.now)
 
-    def pin(self, key: bytes) -> Lease:
+    def pin(self, key: bytes) -> KeyLease:
         assert self.contains(key)
         lease = self.book.pin(key, lambda: self.world.now, threading.Event)
         assert lease is not None
         return lease
 
-    def unpin(self, lease: Lease) -> bool:
+    def unpin(self, lease: KeyLease) -> bool:
         return self.book.unpin(lease, self.world.now)
 
     @property

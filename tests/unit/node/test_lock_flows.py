@@ -14,7 +14,7 @@ from hashring.errors import NotHeld, RedisUnavailable, WrongKeyType
 from hashring.node.lock_flows import PIN_POLL, Asking
 from hashring.node.states import NodeState
 from hashring.protocol.flow import Pause, UserFlow
-from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lease import KeyLease
 from hashring.store.command import Command
 from tests.unit.node.bookworld import RETRY, Node, World, point
 
@@ -47,8 +47,8 @@ class Hold:
     def __init__(self, world: World, node: Node, key: bytes, timeout: float) -> None:
         self.world = world
         self.node = node
-        self.lease: Lease | None = None
-        self.flow: UserFlow[Lease] = asking(world, node).pin(key, timeout, threading.Event)
+        self.lease: KeyLease | None = None
+        self.flow: UserFlow[KeyLease] = asking(world, node).pin(key, timeout, threading.Event)
         self.step: Command[Any] | Pause | None = next(self.flow)
 
     def arrive(self) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from hashring.errors import RedisUnavailable
 from hashring.protocol.locks.key_states import Key
-from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.lock_book import LockBook, Take, Verdict
 from hashring.protocol.machine import Run
 from tests.unit.node import planted_locks
@@ -49,7 +49,7 @@ class History:
         self.rng = random.Random(seed)
         self.world = World(*ALL)
         self.calls: list[Call] = []
-        self.leases: list[tuple[Node, Lease]] = []
+        self.leases: list[tuple[Node, KeyLease]] = []
         self.tokens: dict[bytes, list[tuple[int, str]]] = {}
         self.late_takes: dict[str, float] = {}
         self.told: list[str] = []

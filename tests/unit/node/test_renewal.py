@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Event
 
 from hashring.protocol.locks.key_states import Key, KeyState
-from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.renewal import Renewal
 from hashring.store.locks.commands import RENEWED_A_CALL, Renewed
 
@@ -85,7 +85,7 @@ def test_a_lock_to_be_renewed_soon_does_not_wait_for_the_round() -> None:
 def test_leases_that_end_for_good_do_not_keep_others_from_being_renewed() -> None:
     ending = [held(b"ending %d" % number, 55.0) for number in range(2 * RENEWED_A_CALL)]
     for key in ending:
-        key.lease = Lease(key, lambda: 50.0, Event(), Event())
+        key.lease = KeyLease(key, lambda: 50.0, Event(), Event())
         key.lease.last = 55.0
     keys = [held(b"%d" % number, 59.0) for number in range(RENEWED_A_CALL)]
     renewal = Renewal(10.0)

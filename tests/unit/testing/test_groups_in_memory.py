@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hashring import AsyncPartitionGroup, PartitionGroup, lease_challenge
-from hashring.core.groups.lease_race import Spans
-from hashring.core.groups.lease_table import Rules
+from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.store.group.commands import group_keys, read
 from hashring.testing import MemoryServer, MemoryStore
 from tests.conftest import eventually, shared
@@ -57,8 +57,8 @@ def test_a_store_that_was_wiped_is_like_a_redis_that_was() -> None:
 @pytest.mark.parametrize(
     "mode",
     [
-        {"rules": Rules(ttl=3.0, interval=0.1, max_handoff_time=2.0, residency=0.0)},
-        {"mode": "faithful", "spans": Spans(0.6, 1.8, 0.5, 0.3, 0.02)},
+        {"rules": LeaseTableRules(ttl=3.0, interval=0.1, max_handoff_time=2.0, residency=0.0)},
+        {"mode": "faithful", "spans": LeaseRaceSpans(0.6, 1.8, 0.5, 0.3, 0.02)},
     ],
     ids=["fixed", "faithful"],
 )

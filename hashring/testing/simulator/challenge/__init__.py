@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hashring.core.groups.lease_table import Rules
+from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.protocol.lease_race_machine import FaithfulMachine
 from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.store.memory_store import MemoryServer
@@ -51,7 +51,7 @@ class ChallengeSimulator(Simulator[ChallengeHistory, ChallengeWorld]):
     def recover(self, world: ChallengeWorld, until: float) -> None:
         """Let time pass until the members have been level for a lease's length."""
         terms = world.history.terms
-        if not isinstance(terms, Rules):
+        if not isinstance(terms, LeaseTableRules):
             world.run(until)
             return
         world.run(max(world.now, world.late_until))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hashring.core.groups.lease_race import Spans
-from hashring.core.groups.lease_table import Rules
+from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.testing.simulator.history import History
 
 
@@ -37,11 +37,11 @@ class ChallengeHistory(History):
         drain: seconds that stopping a partition takes.
     """
 
-    terms: Rules | Spans = field(default_factory=Rules)
+    terms: LeaseTableRules | LeaseRaceSpans = field(default_factory=LeaseTableRules)
     partitions: int = 8
     drain: float = 0.2
 
     @property
     def fixed(self) -> bool:
         """Whether it is the fixed mode."""
-        return isinstance(self.terms, Rules)
+        return isinstance(self.terms, LeaseTableRules)

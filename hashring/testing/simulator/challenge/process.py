@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from hashring.core.groups.lease_table import Rules
+from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.lease_race_machine import FaithfulMachine
@@ -49,7 +49,7 @@ class ChallengeProcess(Process):
             return f"{suffixes.getrandbits(32):08x}"
 
         self.machine: FixedMachine | FaithfulMachine
-        if isinstance(history.terms, Rules):
+        if isinstance(history.terms, LeaseTableRules):
             self.machine = fixed(
                 "work",
                 KEYS,

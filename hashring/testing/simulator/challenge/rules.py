@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hashring.core.groups.lease_table import Rules
+from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.process import ChallengeProcess
 from hashring.testing.simulator.challenge.world import ChallengeRule, ChallengeWorld
@@ -32,7 +32,7 @@ _ROUNDING: Final = 3e-6
 def patience(history: ChallengeHistory) -> tuple[float, float]:
     """Seconds from the end of all faults until the members are level; seconds to watch them."""
     terms, processes = history.terms, len(history.processes)
-    if isinstance(terms, Rules):
+    if isinstance(terms, LeaseTableRules):
         # Each member asks for one partition at a time.
         each = terms.residency + min(history.drain, terms.max_handoff_time) + 2 * terms.interval
         moves = history.partitions + processes

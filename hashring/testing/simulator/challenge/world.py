@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hashring.core.groups.lease_table import Rules
+from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.errors import RedisUnavailable
 from hashring.protocol.lease_race_machine import FaithfulMachine
 from hashring.protocol.lease_table_machine import FixedMachine
@@ -59,7 +59,7 @@ class ChallengeWorld(World[ChallengeProcess]):
         story: bool = False,
     ) -> None:
         terms = history.terms
-        self.io_timeout = (terms.ttl if isinstance(terms, Rules) else terms.max_lease) / 3
+        self.io_timeout = (terms.ttl if isinstance(terms, LeaseTableRules) else terms.max_lease) / 3
         self.measured = Measured()
         self._workers: list[set[str]] = [set() for _ in range(history.partitions)]
         self._has: dict[str, set[int]] = {}
@@ -89,7 +89,7 @@ class ChallengeWorld(World[ChallengeProcess]):
         not promised then.
         """
         terms = self.history.terms
-        return self.lost_at + 2 * terms.ttl + 1e-6 if isinstance(terms, Rules) else NEVER
+        return self.lost_at + 2 * terms.ttl + 1e-6 if isinstance(terms, LeaseTableRules) else NEVER
 
     def may_lose(self) -> bool:
         """Whether Redis may lose its data now: not while a member enters that cannot notice it."""

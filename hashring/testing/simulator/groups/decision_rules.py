@@ -27,7 +27,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from hashring.core.assignors import Learner, Load, Member, RingOwner
+from hashring.core.assignors import GroupMember, LearnerAssignor, LoadAssignor, RingAssignor
 from hashring.core.assignors.quotas import fair_shares, round_down, round_up
 from hashring.core.groups import next_state
 from hashring.core.groups.group_status import status
@@ -37,8 +37,8 @@ from hashring.core.groups.state import (
     EventKind,
     Facts,
     GroupEvent,
+    GroupPhase,
     GroupState,
-    Phase,
     Terms,
 )
 from hashring.store.command import Command
@@ -177,7 +177,7 @@ class StandbysFirst(DecisionRule):
 
     def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
         assignor, facts, before = process.decider.assignor, decision.facts, decision.before
-        if not isinstance(assignor, Learner) or before.terms.access == EXCLUSIVE:
+        if not isinstance(assignor, LearnerAssignor) or before.terms.access == EXCLUSIVE:
             return
         present = {each.name: each for each in facts.members if each.expires > facts.now}
         for event in decision.events:
@@ -208,7 +208,7 @@ class Needed(DecisionRule):
     def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
         before, facts = decision.before, decision.facts
         asked = [event for event in decision.events if event.kind is EventKind.REVOKED]
-        learner = isinstance(process.decider.assignor, Learner) and (
+        learner = isinstance(process.decider.assignor, LearnerAssignor) and (
             before.terms.access != EXCLUSIVE
         )
         if not asked or not learner or _owners_to_be(before):
@@ -220,7 +220,7 @@ class Needed(DecisionRule):
             return
         if before.orders:
             return
-        members = [Member(m.name, n, m.weight) for n, m in enumerate(present)]
+        members = [GroupMember(m.name, n, m.weight) for n, m in enumerate(present)]
         fair = fair_shares(members, before.terms.partitions)
         ends = {partition: handoff.to for partition, handoff in before.handoffs.items()}
         owners = [ends.get(p, before.owners[p]) for p in range(before.terms.partitions)]
@@ -287,20 +287,20 @@ class AsBefore(DecisionRule):
         asked = [event for event in decision.events if event.kind is EventKind.REVOKED]
         # To `ring` only names count; and a copy comes before the number of members.
         # To `load` what is reported counts, too.
-        rules = (RingOwner, Load)
+        rules = (RingAssignor, LoadAssignor)
         places = not isinstance(process.decider.assignor, rules) and not after.standbys
         # A place is taken by a member of the same weight.
         alike = weights == self._settled
-        waited = decision.before.phase is not Phase.REBALANCING
+        waited = decision.before.phase is not GroupPhase.REBALANCING
         if asked and alike and quiet and places and waited:
             raise self.broken(
                 world,
                 f"partition {asked[0].partition} is handed off, though there are {len(present)} "
                 f"members as before",
             )
-        if after.phase is Phase.READY:
+        if after.phase is GroupPhase.READY:
             self._settled = weights if quiet else None
-        elif after.phase is Phase.REBALANCING:
+        elif after.phase is GroupPhase.REBALANCING:
             self._settled = None
         elif not quiet and any(event.kind is EventKind.GRANTED for event in decision.events):
             # A member that goes hands on what it has, and may be back before that is over.

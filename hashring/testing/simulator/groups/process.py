@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from hashring.core.assignors import Situation, Target, assignor_named
+from hashring.core.assignors import GroupSituation, TargetAssignment, assignor_named
 from hashring.core.groups import member_orders
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.groups.next_state import StepOutcome, migrate, resize
@@ -369,7 +369,7 @@ class GroupProcess(Process):
 class _Raising:
     name: str
 
-    def assign(self, situation: Situation) -> Target:
+    def assign(self, situation: GroupSituation) -> TargetAssignment:
         raise RuntimeError("no answer")
 
 

@@ -6,7 +6,13 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from hashring.core.assignors import Balanced, Contiguous, Learner, Load, RingOwner
+from hashring.core.assignors import (
+    BalancedAssignor,
+    ContiguousAssignor,
+    LearnerAssignor,
+    LoadAssignor,
+    RingAssignor,
+)
 from hashring.core.groups.state import Terms
 from hashring.testing.simulator import random_events
 from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
@@ -16,15 +22,15 @@ from hashring.testing.simulator.random_events import drawn, seconds, with_rare_e
 _OFTEN: Final = tuple(
     assignor.name
     for assignor in (
-        Balanced(),
-        Contiguous(),
-        Learner(),
-        Learner(1.0, standbys=1),
-        Learner(1.0, warmups=1, standbys=2),
-        RingOwner(8),
+        BalancedAssignor(),
+        ContiguousAssignor(),
+        LearnerAssignor(),
+        LearnerAssignor(1.0, standbys=1),
+        LearnerAssignor(1.0, warmups=1, standbys=2),
+        RingAssignor(8),
     )
 )
-_LOADS: Final = (Load().name, Load(1.05).name)
+_LOADS: Final = (LoadAssignor().name, LoadAssignor(1.05).name)
 ASSIGNORS: Final = (*_OFTEN, *_LOADS)
 
 # Those of every world, and these. What a group cannot promise when Redis loses writes is left to

@@ -13,7 +13,7 @@ from typing import Final
 
 from hashring.core.assignors import assignor_named
 from hashring.core.groups import next_state, reported_loads
-from hashring.core.groups.state import EXCLUSIVE, GroupState, Phase
+from hashring.core.groups.state import EXCLUSIVE, GroupPhase, GroupState
 from hashring.protocol.base_member_machine import Stage
 from hashring.testing.simulator.groups.history import GroupHistory
 from hashring.testing.simulator.groups.process import GroupProcess
@@ -97,7 +97,7 @@ def unrest(world: GroupWorld) -> str:
         return ""
     reading = world.reading()
     state = reading.standing() or GroupState.new(world.history.terms)
-    if state.phase is not Phase.READY or state.free or state.handoffs or state.draining:
+    if state.phase is not GroupPhase.READY or state.free or state.handoffs or state.draining:
         return (
             f"no rest: {state.phase.value}, free {sorted(state.free)}, handoffs "
             f"{dict(state.handoffs)}, warming {dict(state.warming)}, draining "

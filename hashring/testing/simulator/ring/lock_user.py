@@ -11,7 +11,7 @@ from hashring.core.ring import Ring
 from hashring.errors import StoreError
 from hashring.node.lock_flows import Asking, Window
 from hashring.protocol.flow import FlowRun
-from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lease import KeyLease
 from hashring.testing.simulator.network import Call
 from hashring.testing.simulator.ring.history import LockTerms
 from hashring.testing.simulator.simulated_loop import SimulatedCaller
@@ -41,7 +41,7 @@ class User(SimulatedCaller["RingProcess"]):
         self._holds: dict[bytes, float] = {}
         self.idle_until = 0.0
         """True time up to which it asks for nothing."""
-        self.leases: list[Lease[Any]] = []
+        self.leases: list[KeyLease[Any]] = []
         """What it is at work on."""
         book = process.machine.book
         assert book is not None
@@ -126,7 +126,7 @@ class User(SimulatedCaller["RingProcess"]):
             self.leases.append(lease)
             self._work(lease, self.process.world.now + seconds)
 
-    def _work(self, lease: Lease[Any], until: float) -> None:
+    def _work(self, lease: KeyLease[Any], until: float) -> None:
         process, world = self.process, self.process.world
         if not process.alive:
             return

@@ -72,7 +72,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.ranges import Range
+from hashring.core.ranges import PointRange
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
 from hashring.errors import ReplicaFormatError
@@ -200,9 +200,9 @@ class Own(RingRule):
         self._ring = Ring()
         self._members: frozenset[bytes] = frozenset()
         self._wrong_since: dict[str, float] = {}
-        self._actual: dict[str, tuple[Range, ...]] = {}
+        self._actual: dict[str, tuple[PointRange, ...]] = {}
         self._changed_at: dict[str, float] = {}
-        self._lost_at: dict[tuple[str, tuple[Range, ...]], float] = {}
+        self._lost_at: dict[tuple[str, tuple[PointRange, ...]], float] = {}
         self._busy_at: dict[str, float] = {}
 
     def executed(
@@ -230,7 +230,7 @@ class Own(RingRule):
         if process.spec.follow:
             return
         label, machine = process.spec.label, process.machine
-        actual: tuple[Range, ...] = ()
+        actual: tuple[PointRange, ...] = ()
         if world.server.holder(KEYS.ring, machine.name) in ("", machine.session):
             actual = self._without_spares(machine).node_ranges(machine.name)
         before = self._actual.get(label)
