@@ -80,7 +80,10 @@ def oldest_and_newest() -> tuple[str, ...]:
 
 
 ON_OLDEST_TOO = tuple(ROOT / "tests" / room for room in ("cli", "web", "integration"))
-"""Rooms whose tests run on both, unless a test says what else it runs on (``one_server``)."""
+"""Rooms whose tests run on both, unless a test says what else it runs on (``one_server``).
+
+Of tests that run in each kind of process, the oldest has one kind; see ``tests/hosted.py``.
+"""
 
 
 LONGEST = [

@@ -136,6 +136,7 @@ def test_a_member_that_was_stopped_holds_nothing_when_it_wakes_up(
     eventually(share(a, b), "four each again")
 
 
+@pytest.mark.one_server
 def test_a_member_whose_threads_all_compute_keeps_what_it_has(
     start: Callable[..., Process], redis_server: RedisServer
 ) -> None:
