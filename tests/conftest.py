@@ -89,11 +89,17 @@ Of tests that run in each kind of process, the oldest has one kind; see ``tests/
 LONGEST = [
     ROOT / "tests" / file
     for file in (
+        "unit/groups/test_group_simulation.py",
+        "unit/node/test_lock_simulation.py",
+        "integration/test_signals.py",
+        "integration/test_group_programs.py",
         "integration/test_group_flights.py",
         "unit/node/test_own_ranges_simulation.py",
         "docs/test_project.py",
-        "cli/test_demo.py",
         "web/test_browser.py",
+        "unit/node/test_simulation.py",
+        "cli/test_demo.py",
+        "web/test_serve.py",
         "spark/test_engines.py",
         "spark/test_processes.py",
     )
