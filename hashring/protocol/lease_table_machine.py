@@ -1,4 +1,4 @@
-"""What a member of a lease challenge asks of Redis in the fixed mode; without I/O.
+"""What a member of a lease challenge asks of Redis; without I/O.
 
 What it has seen of the table, by which it knows that Redis has lost it:
 
@@ -66,8 +66,8 @@ TABLE_SIGHT: Final = StateTable(
 __doc__ = with_tables(__doc__, TABLE_SIGHT=TABLE_SIGHT)
 
 
-class FixedMachine(BaseMemberMachine):
-    """The fixed mode: see :mod:`hashring.core.groups.lease_table`.
+class LeaseTableMachine(BaseMemberMachine):
+    """A member of a lease challenge: see :mod:`hashring.core.groups.lease_table`.
 
     Args:
         group, keys: the challenge's name, and its keys.

@@ -8,7 +8,16 @@ from typing import Annotated, Final
 
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE
 from hashring.core.placement import MAX_POINTS, PLACEMENTS
-from hashring.web.query_parameters import Choice, Key, Name, Names, Text, Weight, Weights, Whole
+from hashring.web.query_parameters import (
+    ChoiceParameter,
+    KeyParameter,
+    NameParameter,
+    NamesParameter,
+    TextParameter,
+    WeightParameter,
+    WeightsParameter,
+    WholeParameter,
+)
 from hashring.web.watch_list import MOST
 from hashring.web.watchers import EVENTS
 
@@ -23,12 +32,12 @@ MOST_REPLICAS: Final = MAX_POINTS
 MOST_PARTITIONS: Final = 100_000
 """Partitions that a group may have to be planned for."""
 
-_LAST_NAME: Final = Text("The last name of the page before.")
-_LAST_CHANGE: Final = Text("The id of a change: those after it.")
+_LAST_NAME: Final = TextParameter("The last name of the page before.")
+_LAST_CHANGE: Final = TextParameter("The id of a change: those after it.")
 _MOST_RETURNED: Final = "The most to return."
-_JOINING: Final = Names("A name that joins; may come more than once.", MOST_JOINING)
-_LEAVING: Final = Names("A name that leaves; may come more than once.", MOST_LEAVING)
-_NEW_WEIGHT: Final = Weight("The new weight; its own unless given.")
+_JOINING: Final = NamesParameter("A name that joins; may come more than once.", MOST_JOINING)
+_LEAVING: Final = NamesParameter("A name that leaves; may come more than once.", MOST_LEAVING)
+_NEW_WEIGHT: Final = WeightParameter("The new weight; its own unless given.")
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,7 @@ class PageQuery:
     """A page of a list."""
 
     after: Annotated[str, _LAST_NAME] = ""
-    count: Annotated[int, Whole(_MOST_RETURNED, 1, MOST)] = MOST
+    count: Annotated[int, WholeParameter(_MOST_RETURNED, 1, MOST)] = MOST
 
 
 # --- rings ------------------------------------------------------------------------------------
@@ -51,7 +60,7 @@ class PageQuery:
 class RingQuery:
     """A ring."""
 
-    ring: Annotated[str, Name("The ring's name.")]
+    ring: Annotated[str, NameParameter("The ring's name.")]
 
 
 @dataclass(frozen=True)
@@ -59,14 +68,14 @@ class NodesQuery(RingQuery):
     """A page of a ring's nodes."""
 
     after: Annotated[str, _LAST_NAME] = ""
-    count: Annotated[int, Whole(_MOST_RETURNED, 1, MOST_NODES)] = MOST_NODES
+    count: Annotated[int, WholeParameter(_MOST_RETURNED, 1, MOST_NODES)] = MOST_NODES
 
 
 @dataclass(frozen=True)
 class OwnerQuery(RingQuery):
     """A key."""
 
-    key: Annotated[str, Key("The key; at most 16,384 bytes of UTF-8.")]
+    key: Annotated[str, KeyParameter("The key; at most 16,384 bytes of UTF-8.")]
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class ChangesQuery(RingQuery):
     """The end of a ring's history."""
 
     after: Annotated[str, _LAST_CHANGE] = ""
-    count: Annotated[int, Whole("How many of the last ones to return.", 1, EVENTS)] = 100
+    count: Annotated[int, WholeParameter("How many of the last ones to return.", 1, EVENTS)] = 100
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ class LiveChangesQuery(RingQuery):
 class NodeQuery(RingQuery):
     """A node."""
 
-    node: Annotated[str, Name("The node's name.")]
+    node: Annotated[str, NameParameter("The node's name.")]
 
 
 @dataclass(frozen=True)
@@ -113,23 +122,23 @@ class PlannedRingChange:
     leave: Annotated[Sequence[str], _LEAVING] = ()
     weight: Annotated[
         Mapping[str, float],
-        Weights(
+        WeightsParameter(
             "A node that joins or stays, and its new weight: worker-3=2; may come more than once.",
             MOST_LEAVING,
         ),
     ] = field(default_factory=dict)
     replicas: Annotated[
         int | None,
-        Whole(
+        WholeParameter(
             "Points of a node of weight 1 that joins; as most nodes of the ring have, unless "
             "given.",
             1,
             MOST_REPLICAS,
         ),
     ] = None
-    placement: Annotated[str, Choice("Where nodes that join put their points.", PLACEMENTS)] = (
-        PLACEMENTS[0]
-    )
+    placement: Annotated[
+        str, ChoiceParameter("Where nodes that join put their points.", PLACEMENTS)
+    ] = PLACEMENTS[0]
 
     @property
     def empty(self) -> bool:
@@ -149,14 +158,14 @@ class RingPlanQuery(PlannedRingChange, RingQuery):
 class GroupQuery:
     """A group."""
 
-    group: Annotated[str, Name("The group's name.")]
+    group: Annotated[str, NameParameter("The group's name.")]
 
 
 @dataclass(frozen=True)
 class MemberQuery(GroupQuery):
     """A member."""
 
-    member: Annotated[str, Name("The member's name.")]
+    member: Annotated[str, NameParameter("The member's name.")]
 
 
 @dataclass(frozen=True)
@@ -173,9 +182,11 @@ class PlannedGroupChange:
     join: Annotated[Sequence[str], _JOINING] = ()
     leave: Annotated[Sequence[str], _LEAVING] = ()
     partitions: Annotated[
-        int | None, Whole("Another number of partitions.", 1, MOST_PARTITIONS)
+        int | None, WholeParameter("Another number of partitions.", 1, MOST_PARTITIONS)
     ] = None
-    access: Annotated[str | None, Choice("Another access type.", (EXCLUSIVE, NON_EXCLUSIVE))] = None
+    access: Annotated[
+        str | None, ChoiceParameter("Another access type.", (EXCLUSIVE, NON_EXCLUSIVE))
+    ] = None
 
     @property
     def empty(self) -> bool:

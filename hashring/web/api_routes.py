@@ -19,7 +19,7 @@ from hashring.web.costly_requests import Turns
 from hashring.web.group_actions import PlannedGroupAction
 from hashring.web.key_lookup import looked_up
 from hashring.web.login_routes import Login
-from hashring.web.openapi import READINGS, document
+from hashring.web.openapi import GET_OPERATIONS, document
 from hashring.web.query_parameters import read_query
 from hashring.web.request_parameters import address_of, group_of, ring_of
 from hashring.web.ring_actions import PlannedRingAction
@@ -64,13 +64,13 @@ class ApiRoutes:
         self.blueprint = Blueprint("api", __name__)
         add = self.blueprint.add_url_rule
         for path, view in self._views().items():
-            add(path, path[1:], partial(_answer, view, READINGS[path].query), methods=["GET"])
+            add(path, path[1:], partial(_answer, view, GET_OPERATIONS[path].query), methods=["GET"])
         add("/openapi.json", view_func=self._openapi, methods=["GET"])
         add("/api/owners", view_func=self._owners, methods=["POST"])
         add("/api/act/<what>", view_func=self._act, methods=["POST"])
 
     def _views(self) -> dict[str, Callable[[Any], Response]]:
-        """What answers each path; each is given the query that :data:`READINGS` has for it."""
+        """What answers each path, given the query that :data:`GET_OPERATIONS` has for it."""
         views: dict[str, Callable[[Any], Response]] = {
             "/api/status": self._status,
             "/api/rings": self._rings,

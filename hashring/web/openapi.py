@@ -70,7 +70,7 @@ def _responses(answer: type[api.Answer], *errors: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Reading:
+class GetOperation:
     """An operation that only reads: a GET.
 
     Attributes:
@@ -93,48 +93,58 @@ class Reading:
 _READ: Final = (400, 404, 503)
 
 
-def _planned() -> Iterator[tuple[str, Reading]]:
+def _planned() -> Iterator[tuple[str, GetOperation]]:
     """The plans of actions: those of rings, and those of groups."""
     for name, kind in ACTIONS.items():
         if issubclass(kind, PlannedRingAction):
-            yield plan_path(name), Reading(kind.plan_about, api.PlanAnswer, kind.planned, _READ)
+            yield (
+                plan_path(name),
+                GetOperation(kind.plan_about, api.PlanAnswer, kind.planned, _READ),
+            )
     for name, kind in ACTIONS.items():
         if issubclass(kind, PlannedGroupAction):
             errors = (*_READ, 422)
-            yield plan_path(name), Reading(kind.plan_about, api.GroupPlan, kind.planned, errors)
+            yield (
+                plan_path(name),
+                GetOperation(kind.plan_about, api.GroupPlan, kind.planned, errors),
+            )
 
 
-READINGS: Final[Mapping[str, Reading]] = {
-    "/api/status": Reading("The verdict on all rings and groups.", api.Overview),
-    "/api/rings": Reading("All rings, by name.", api.Rings, queries.PageQuery, (400,)),
-    "/api/ring": Reading("A ring.", api.RingAnswer, queries.RingQuery, _READ),
-    "/api/nodes": Reading("The nodes of a ring, by name.", api.Nodes, queries.NodesQuery, _READ),
-    "/api/owner": Reading(
+GET_OPERATIONS: Final[Mapping[str, GetOperation]] = {
+    "/api/status": GetOperation("The verdict on all rings and groups.", api.Overview),
+    "/api/rings": GetOperation("All rings, by name.", api.Rings, queries.PageQuery, (400,)),
+    "/api/ring": GetOperation("A ring.", api.RingAnswer, queries.RingQuery, _READ),
+    "/api/nodes": GetOperation(
+        "The nodes of a ring, by name.", api.Nodes, queries.NodesQuery, _READ
+    ),
+    "/api/owner": GetOperation(
         "Who owns a key, who would next, and who holds its lock.",
         api.Owner,
         queries.OwnerQuery,
         _READ,
     ),
-    "/api/changes": Reading(
+    "/api/changes": GetOperation(
         "The end of a ring's history, oldest first.", api.Changes, queries.ChangesQuery, _READ
     ),
-    "/api/changes/live": Reading(
+    "/api/changes/live": GetOperation(
         "A ring's history as it happens.",
         api.Changes,
         queries.LiveChangesQuery,
         _READ,
         stream="Server-sent events without an end; the data of each is a ChangeAnswer.",
     ),
-    "/api/plan": Reading(
+    "/api/plan": GetOperation(
         "What would move if nodes joined and left. Random placement leaves the points of a "
         "joining node to chance: this is one possible outcome.",
         api.PlanAnswer,
         queries.RingPlanQuery,
         (*_READ, 409, 422),
     ),
-    "/api/groups": Reading("All partition groups, by name.", api.Groups, queries.PageQuery, (400,)),
-    "/api/group": Reading("A partition group.", api.Group, queries.GroupQuery, _READ),
-    "/api/group/plan": Reading(
+    "/api/groups": GetOperation(
+        "All partition groups, by name.", api.Groups, queries.PageQuery, (400,)
+    ),
+    "/api/group": GetOperation("A partition group.", api.Group, queries.GroupQuery, _READ),
+    "/api/group/plan": GetOperation(
         "What would move if members joined and left; without either, what is moving.",
         api.GroupPlan,
         queries.GroupPlanQuery,
@@ -145,8 +155,8 @@ READINGS: Final[Mapping[str, Reading]] = {
 """What can be read from the API, by path."""
 
 _HEALTH: Final = {
-    "/healthz": Reading("Whether the service lives.", api.Alive),
-    "/readyz": Reading(
+    "/healthz": GetOperation("Whether the service lives.", api.Alive),
+    "/readyz": GetOperation(
         "Whether Redis responds and the service works.",
         api.Ready,
         unwell="One does not; which, why, and since when.",
@@ -154,7 +164,7 @@ _HEALTH: Final = {
 }
 
 
-def _get(reading: Reading) -> dict[str, Any]:
+def _get(reading: GetOperation) -> dict[str, Any]:
     responses = _responses(reading.answer, *reading.errors)
     if reading.stream:
         stream = {"text/event-stream": {"schema": _TEXT}}
@@ -193,7 +203,7 @@ def _act(name: str, kind: type[Action[Any]]) -> dict[str, Any]:
 
 def _paths() -> dict[str, Any]:
     return {
-        **{path: _get(reading) for path, reading in READINGS.items()},
+        **{path: _get(reading) for path, reading in GET_OPERATIONS.items()},
         "/api/owners": _post("Who owns each of many keys.", api.OwnersAsked, api.OwnersAnswer),
         **{f"/api/act/{name}": _act(name, kind) for name, kind in ACTIONS.items()},
         **{path: _get(reading) for path, reading in _HEALTH.items()},

@@ -64,7 +64,7 @@ class Parameter(ABC):
 
 
 @dataclass(frozen=True)
-class Text(Parameter):
+class TextParameter(Parameter):
     """Any text."""
 
     @property
@@ -78,7 +78,7 @@ class Text(Parameter):
 
 
 @dataclass(frozen=True)
-class Key(Text):
+class KeyParameter(TextParameter):
     """A key."""
 
     @property
@@ -88,7 +88,7 @@ class Key(Text):
 
 
 @dataclass(frozen=True)
-class Name(Text):
+class NameParameter(TextParameter):
     """A name of something that there is."""
 
     @property
@@ -98,7 +98,7 @@ class Name(Text):
 
 
 @dataclass(frozen=True)
-class Choice(Text):
+class ChoiceParameter(TextParameter):
     """One of some words. An empty one is as none: forms send it so.
 
     What is none of the words, the plan refuses.
@@ -117,7 +117,7 @@ class Choice(Text):
 
 
 @dataclass(frozen=True)
-class Whole(Parameter):
+class WholeParameter(Parameter):
     """A whole number. An empty one is as none: forms send it so."""
 
     least: int
@@ -141,7 +141,7 @@ class Whole(Parameter):
 
 
 @dataclass(frozen=True)
-class Weight(Parameter):
+class WeightParameter(Parameter):
     """A weight. An empty one is as none: forms send it so."""
 
     @property
@@ -155,7 +155,7 @@ class Weight(Parameter):
 
 
 @dataclass(frozen=True)
-class Names(Parameter):
+class NamesParameter(Parameter):
     """Several names, each a parameter of its own."""
 
     most: int
@@ -181,7 +181,7 @@ class Names(Parameter):
 
 
 @dataclass(frozen=True)
-class Weights(Names):
+class WeightsParameter(NamesParameter):
     """Several weights, each with the name of whose it is."""
 
     def read(self, given: Given, name: str, *, lines: bool) -> dict[str, float] | None:

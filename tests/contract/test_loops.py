@@ -18,7 +18,7 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring.core.assignors import BalancedAssignor
-from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.faithful_challenge import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.membership import PartitionChangeKind
 from hashring.core.groups.state import Terms
@@ -27,16 +27,17 @@ from hashring.node.node_machine import NodeConfig, NodeMachine
 from hashring.node.own_ranges_machine import machine_of
 from hashring.node.states import NodeState
 from hashring.protocol.base_member_machine import BaseMemberMachine, Stage
+from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.protocol.group_decider import Decider
 from hashring.protocol.group_member_machine import GroupMemberMachine
-from hashring.protocol.lease_race_machine import FaithfulMachine
-from hashring.protocol.lease_table_machine import FixedMachine
+from hashring.protocol.lease_table_machine import LeaseTableMachine
 from hashring.protocol.machine import Machine
 from hashring.running.async_machine_loop import AsyncLoop
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import ThreadBackend
 from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.embedded_server import RedisServer
+from hashring.store.faithful_challenge.commands import faithful_keys
 from hashring.store.group.commands import group_keys
 from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.redis_store import RedisStore
@@ -268,10 +269,10 @@ class GroupMemberPlayed(MemberPlayed):
         self._decided()
 
 
-class FixedChallengePlayed(MemberPlayed):
+class LeaseChallengePlayed(MemberPlayed):
     def make(self) -> BaseMemberMachine:
         numbers = itertools.count()
-        return FixedMachine(
+        return LeaseTableMachine(
             "work",
             challenge_keys("work"),
             self.name,
@@ -285,8 +286,8 @@ class FixedChallengePlayed(MemberPlayed):
 class FaithfulChallengePlayed(MemberPlayed):
     def make(self) -> BaseMemberMachine:
         numbers = itertools.count()
-        return FaithfulMachine(
-            challenge_keys("races"),
+        return FaithfulChallengeMachine(
+            faithful_keys("races"),
             self.name,
             partitions=PARTITIONS,
             spans=LeaseRaceSpans(
@@ -300,7 +301,7 @@ class FaithfulChallengePlayed(MemberPlayed):
 KINDS: list[Callable[[Loops, str], Played]] = [
     NodePlayed,
     GroupMemberPlayed,
-    FixedChallengePlayed,
+    LeaseChallengePlayed,
     FaithfulChallengePlayed,
 ]
 

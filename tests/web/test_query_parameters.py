@@ -11,16 +11,16 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException
 
 from hashring.errors import ConfigError
-from hashring.web.openapi import READINGS, document
+from hashring.web.openapi import GET_OPERATIONS, document
 from hashring.web.query_parameters import (
-    Choice,
-    Key,
-    Name,
-    Names,
-    Text,
-    Weight,
-    Weights,
-    Whole,
+    ChoiceParameter,
+    KeyParameter,
+    NameParameter,
+    NamesParameter,
+    TextParameter,
+    WeightParameter,
+    WeightsParameter,
+    WholeParameter,
     described,
     read_query,
 )
@@ -33,15 +33,17 @@ pytestmark = pytest.mark.one_server
 class Shelf:
     """A query."""
 
-    room: Annotated[str, Name("Which room.")]
-    book: Annotated[str, Key("Which book.")]
-    after: Annotated[str, Text("The last one.")] = ""
-    count: Annotated[int, Whole("How many.", 1, 20)] = 5
-    depth: Annotated[int | None, Whole("How deep.", 1, 3)] = None
-    order: Annotated[str, Choice("Which order.", ("by name", "by age"))] = "by name"
-    weight: Annotated[float | None, Weight("How heavy.")] = None
-    add: Annotated[Sequence[str], Names("What is added.", 2)] = ()
-    weights: Annotated[Mapping[str, float], Weights("Of each.", 2)] = field(default_factory=dict)
+    room: Annotated[str, NameParameter("Which room.")]
+    book: Annotated[str, KeyParameter("Which book.")]
+    after: Annotated[str, TextParameter("The last one.")] = ""
+    count: Annotated[int, WholeParameter("How many.", 1, 20)] = 5
+    depth: Annotated[int | None, WholeParameter("How deep.", 1, 3)] = None
+    order: Annotated[str, ChoiceParameter("Which order.", ("by name", "by age"))] = "by name"
+    weight: Annotated[float | None, WeightParameter("How heavy.")] = None
+    add: Annotated[Sequence[str], NamesParameter("What is added.", 2)] = ()
+    weights: Annotated[Mapping[str, float], WeightsParameter("Of each.", 2)] = field(
+        default_factory=dict
+    )
 
 
 def read(*given: tuple[str, str], lines: bool = False) -> Shelf:
@@ -120,11 +122,11 @@ def test_a_query_is_described_as_it_is_read() -> None:
 
 def test_every_reading_of_the_api_is_answered_as_it_is_described(visit: Visit) -> None:
     paths = document("")["paths"]
-    for path, reading in READINGS.items():
+    for path, reading in GET_OPERATIONS.items():
         assert paths[path]["get"]["parameters"] == described(reading.query)
     served: set[Any] = {
         rule.rule
         for rule in visit(token=TOKEN).app.url_map.iter_rules()
         if rule.rule.startswith("/api/") and "GET" in (rule.methods or ())
     }
-    assert served == set(READINGS)
+    assert served == set(GET_OPERATIONS)

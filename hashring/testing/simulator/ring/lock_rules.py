@@ -35,7 +35,7 @@ heartbeat, the renewal, and a look at what nobody serves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from hashring.errors import HoldTimeout
@@ -75,18 +75,24 @@ class LockWatch(RingRule):
         """Look at the locks."""
 
 
-def believed(world: RingWorld, process: RingProcess) -> Iterator[tuple[bytes, int, float]]:
-    """Yield key, token and deadline of what a process believes to hold now."""
+def believed(world: RingWorld, process: RingProcess) -> list[tuple[bytes, int, float]]:
+    """Key, token and deadline of what a process believes to hold now."""
     book, user, now = process.machine.book, process.user, process.local()
+    found: list[tuple[bytes, int, float]] = []
     if book is None or user is None or not process.alive:
-        return
+        return found
     if process.may_work():
-        for key, held in book.held.items():
-            if now < held.deadline:
-                yield key, held.token, held.deadline
-    for lease in user.leases:
-        if not lease.lost.is_set() and now < lease.deadline:
-            yield lease.key, lease.token, lease.deadline
+        found += [
+            (key, held.token, held.deadline)
+            for key, held in book.held.items()
+            if now < held.deadline
+        ]
+    found += [
+        (lease.key, lease.token, lease.deadline)
+        for lease in user.leases
+        if not lease.lost.is_set() and now < lease.deadline
+    ]
+    return found
 
 
 class LockHolder(LockWatch):
@@ -97,18 +103,20 @@ class LockHolder(LockWatch):
         assert terms is not None
         locks = world.locks()
         for process in world.processes.values():
+            session = process.machine.session
             for key, token, deadline in believed(world, process):
+                lock = locks.get(key)
+                if lock is not None and lock[0] == token and lock[1] == session:
+                    continue
                 # It was sent no later than one ttl before the deadline, in true time.
                 renewed = process.true(deadline - terms.ttl)
                 if renewed <= max(world.lost_at, world.taken_away.get(key, float("-inf"))):
                     continue
-                lock = locks.get(key)
-                if lock is None or lock[:2] != (token, process.machine.session):
-                    raise self.broken(
-                        world,
-                        f"{process.spec.label} believes to hold {key.decode()} under {token}; "
-                        f"Redis has {lock[:2] if lock else 'no lock'}",
-                    )
+                raise self.broken(
+                    world,
+                    f"{process.spec.label} believes to hold {key.decode()} under {token}; "
+                    f"Redis has {lock[:2] if lock else 'no lock'}",
+                )
 
     def told_yes(self, world: RingWorld, process: RingProcess, keys: Sequence[bytes]) -> None:
         self.look(world)
@@ -161,6 +169,15 @@ class Sole(LockWatch):
         super().executed(world, process, command, reply)
 
     def look(self, world: RingWorld) -> None:
+        seen: set[bytes] = set()
+        for process in world.processes.values():
+            keys = {key for key, _, _ in believed(world, process)}
+            if not seen.isdisjoint(keys):
+                self._look_at_each(world)
+                return
+            seen |= keys
+
+    def _look_at_each(self, world: RingWorld) -> None:
         terms = world.history.locks
         assert terms is not None
         holders: dict[bytes, str] = {}
