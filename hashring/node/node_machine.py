@@ -731,6 +731,7 @@ class NodeMachine:
             # Others may lock although this one does not. It does not know for how long, but a lock
             # lasts the ttl unless somebody chose otherwise.
             lock_ttl=config.locks.ttl if config.locks else config.ttl,
+            locking=config.locks is not None and config.locks.locking,
         )
         self._may_be_on_ring = True
         self._heard = []
@@ -936,7 +937,9 @@ class NodeMachine:
         if reply.ordered is not None and reply.ordered.id == self._own[1]:
             # A failover brought back what its own weight has lifted: it says so again.
             self._own_said = None
-        if self.history not in ("", reply.history):
+        # Redis restarted, or another server took over, if it has all changes of the ring.
+        kept = self.stamp is not None and self.stamp.tag in (reply.before, reply.stamp.tag)
+        if self.history not in ("", reply.history) and not kept:
             self.counters.losses += 1
         self.history = reply.history
         at = self._at

@@ -23,6 +23,7 @@ from hashring.core.ring_change import Stamp
 from hashring.errors import StoreError
 from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer
+from hashring.store.faithful_challenge import commands as faithful_commands
 from hashring.store.group import commands as group_commands
 from hashring.store.lease_challenge import commands as challenge_commands
 from hashring.store.locks import commands as lock_commands
@@ -48,6 +49,7 @@ from tests.contract.places import TTL, MemoryPlace, Place, RealPlace, replicas
 KEYS = ring_keys("accounts")
 GROUP = group_commands.group_keys("orders")
 CHALLENGE = challenge_commands.challenge_keys("orders")
+FAITHFUL = faithful_commands.faithful_keys("orders")
 SCORING = Scoring.expiry(TTL)
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 TERMS = Terms(4, ttl=TTL, rebalance_delay=0.0)
@@ -210,12 +212,12 @@ def _others() -> list[Command[Any]]:
         fenced,
         written,
         challenge_commands.read_table(keys),
-        challenge_commands.look(keys),
-        challenge_commands.signal(keys, 1, clear=True),
-        challenge_commands.race(keys, 1, "n"),
-        challenge_commands.begin(keys, 1, "n"),
-        challenge_commands.open_again(keys, 1, "n"),
-        challenge_commands.end(keys, 1, "n"),
+        faithful_commands.look(FAITHFUL),
+        faithful_commands.signal(FAITHFUL, 1, clear=True),
+        faithful_commands.race(FAITHFUL, 1, "n"),
+        faithful_commands.begin(FAITHFUL, 1, "n"),
+        faithful_commands.open_again(FAITHFUL, 1, "n"),
+        faithful_commands.end(FAITHFUL, 1, "n"),
     ]
 
 
@@ -285,8 +287,8 @@ class Scene:
             self.store.run(group_commands.join(GROUP, facts(name, session), TERMS))
         self.client.xadd(GROUP.control, {"generation": "0"})
         self.client.hset(CHALLENGE.table, mapping={"tag": "1:1", "table": "{}"})
-        self.client.hset(CHALLENGE.allocation, "1", "n")
-        self.client.hset(CHALLENGE.grab, "1", "n")
+        self.client.hset(FAITHFUL.allocation, "1", "n")
+        self.client.hset(FAITHFUL.grab, "1", "n")
         self.client.set(RESOURCE, 3)
         self.client.set("{resource}", "old")
         self.commands = [*_ring(), *_locks(), *_group(self.store), *_others()]

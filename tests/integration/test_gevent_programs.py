@@ -285,7 +285,7 @@ from redis import Redis
 
 sys.setswitchinterval(1e-5)
 node = RingNode(Redis.from_url(sys.argv[1]), "accounts", ttl=600, heartbeat_interval=60)
-drive, inside, most = node._run_now, [], 0
+drive, inside, most = node._by_hand.run_now, [], 0
 
 def run_now(step):
     global most
@@ -294,7 +294,7 @@ def run_now(step):
     drive(step)
     inside.remove(step)
 
-node._run_now = run_now
+node._by_hand.run_now = run_now
 pool = gevent.get_hub().threadpool
 others = [pool.spawn(each) for _ in range(15) for each in (node.heartbeat, node.update)]
 greenlets = [gevent.spawn(each) for _ in range(15) for each in (node.heartbeat, node.update)]
@@ -335,7 +335,7 @@ pool = gevent.get_hub().threadpool
 os.kill(server, signal.SIGSTOP)
 try:
     first = pool.spawn(node.heartbeat)
-    while not node._calling:
+    while not node._calls._calling:
         gevent.sleep(0.001)
     second = gevent.spawn(node.heartbeat)
     killed = gevent.spawn(node.heartbeat)

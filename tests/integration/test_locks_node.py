@@ -30,7 +30,6 @@ from hashring import (
 from hashring.protocol.locks.key_states import KeyState
 from hashring.store.embedded_server import RedisServer
 from hashring.store.locks.commands import LOCKS_A_CALL
-from hashring.store.ring.key_names import ring_keys
 from tests.conftest import ROOT, eventually, know_their_ranges
 from tests.integration.test_locks import RING, RING_KEYS, locks
 from tests.proxy import Proxy
@@ -263,7 +262,12 @@ def test_nothing_lasts_in_redis_but_counters_and_history(make: Make, client: Red
     assert set(nodes[2].select(KEYS)) == set(locks(client))
     nodes[2].stop()
     lasting = {name for name in client.scan_iter("*") if client.pttl(name) == -1}
-    assert lasting == {RING_KEYS.token, RING_KEYS.epoch, RING_KEYS.events}
+    assert lasting == {
+        RING_KEYS.token,
+        RING_KEYS.lock_server,
+        RING_KEYS.epoch,
+        RING_KEYS.events,
+    }
     assert locks(client) == {}
 
 
@@ -519,8 +523,9 @@ def test_stop_ends_a_hold_that_waits(make: Make) -> None:
 def test_a_user_who_may_not_touch_locks_is_told_in_the_status(
     make: Make, client: Redis, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Every key of the ring but those of the locks.
-    allowed = [f"~{key.decode()}" for key in ring_keys(RING).script_keys()]
+    # Every key that a heartbeat needs, and no lock.
+    keys = (*RING_KEYS.script_keys(), RING_KEYS.lock_server, RING_KEYS.token)
+    allowed = [f"~{key.decode()}" for key in keys]
     client.execute_command(
         *("ACL", "SETUSER", "poor", "reset", "on", ">x", "+@all", "&*", *allowed)
     )

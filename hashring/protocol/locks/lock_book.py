@@ -31,6 +31,8 @@ yet. A call that takes locks names the history of the ring that the node knows, 
 another, or where there is none. The first heartbeat of a node that knew an earlier history holds
 everybody off for as long as a lock lasts; each node puts back what it still holds by its own clock.
 When that time is over, a lock that nobody put back is one in which nobody believes any more.
+It is the same when Redis restarts, or another server takes over: its data may lack the newest
+locks, so the first heartbeat that finds another server begins another history.
 """
 
 from __future__ import annotations

@@ -397,7 +397,7 @@ def test_very_many_are_renewed_in_several_calls() -> None:
     a.book.heartbeat(False, world.now)
     sizes = []
     while (step := a.step()) is not None:
-        sizes.append(len(step.command.keys) - 2)
+        sizes.append(len(step.command.keys) - 3)
         step.done(step.command.read([[], [], []]), world.now, world.now)
     assert sizes == [RENEWED_A_CALL, 1]
 

@@ -6,9 +6,9 @@ Redis lost, or somebody took away by hand, since the process last renewed them: 
 at its next heartbeat, and until then only the token protects what it writes.
 
 **Sole.** No two processes believe at one time that they hold one key. That holds over a loss of all
-data, too, which undoes all locks. Excepted are locks that a failover or a person undid, also where
-the holder put one back after a loss, before it had learnt what that person did; those that a
-failover kept from being put back after such a loss; and those that were taken after it before any
+data, which undoes all locks, and over a restart or a failover with older data, which undoes some.
+Excepted are locks that a person undid, also where the holder put one back after a loss, before it
+had learnt what that person did; and those that were taken after a loss of the whole ring before any
 node that knew the ring was back.
 
 **Tokens.** Each lock that is taken has a greater token than any before it on that key, whatever
@@ -18,6 +18,9 @@ that ended on time may be put back only by a call that was sent before, and afte
 **Limit.** No node believes that it holds more keys than its limit, nor keeps places for more; and
 Redis has no more locks of a session, except, until they expire, those taken by a call that arrived
 after it had been given up.
+
+**Waits.** A hold waits for a key that another node has until its timeout is over, and then for one
+call at most. Where its own node has a call about the key under way, it may wait for that first.
 
 **Handoff.** A lease that was asked to finish does not last longer than the handoff time after it.
 
@@ -35,15 +38,20 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from hashring.errors import HoldTimeout
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, BeatStatus
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
+from hashring.testing.simulator.ring.lock_user import User
 from hashring.testing.simulator.ring.node_rules import RECOVERY, REST
 from hashring.testing.simulator.ring.process import RingProcess
 from hashring.testing.simulator.ring.world import KEYS, RingRule, RingWorld
 from hashring.testing.simulator.virtual_time import NEVER
 
 GONE: Final = (0, "", 0.0)
+
+SCHEDULING: Final = 0.05
+"""Seconds between the end of a wait, or of a pause, and what is done then."""
 
 SETTLED: Final = RECOVERY + 2 * TTL
 """Seconds from the end of all faults until every key is held at the latest.
@@ -122,8 +130,7 @@ class Sole(LockWatch):
 
     def __init__(self) -> None:
         self._standing: dict[bytes, tuple[int, str, float]] = {}
-        self._rolled_back_at = self._emptied_at = NEVER
-        self._history = ""
+        self._emptied_at = NEVER
         self._unaware = False
         self._lost_at = NEVER
         # Locks, by their tokens, that Redis gave or took back without knowing what stood before.
@@ -133,17 +140,10 @@ class Sole(LockWatch):
         terms = world.history.locks
         assert terms is not None
         self._lost_at = world.now if lost else self._lost_at
-        locks, now = world.locks(), world.redis_time()
-        history = world.server.history(KEYS.ring)
-        if not locks and not world.server.tag(KEYS.ring):
+        self._standing = world.locks()
+        if not self._standing and not world.server.tag(KEYS.ring):
             self._emptied_at = world.now
             self._unaware = True
-        elif locks != {key: lock for key, lock in self._standing.items() if lock[2] > now}:
-            self._rolled_back_at = world.now
-        elif history not in ("", self._history) and world.now <= self._emptied_at + terms.ttl:
-            # A history from before the loss, in which locks may be taken.
-            self._rolled_back_at = world.now
-        self._standing, self._history = locks, history
 
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
@@ -156,7 +156,6 @@ class Sole(LockWatch):
             if knew not in ("", reply.history) or world.now > self._emptied_at + terms.ttl:
                 self._unaware = False
         before, self._standing = self._standing, world.locks()
-        self._history = world.server.history(KEYS.ring)
         if command.script.name == "locks_renew":
             self._unfounded |= {
                 (key, lock[0])
@@ -164,7 +163,7 @@ class Sole(LockWatch):
                 if key not in before
                 and self._lost_at <= world.taken_away.get(key, NEVER) + terms.ttl
             }
-        began_since = process.machine.history == self._history
+        began_since = process.machine.history == world.server.history(KEYS.ring)
         if self._unaware and began_since and command.script.name == "locks_acquire":
             self._unfounded |= {(key, lock[0]) for key, lock in self._standing.items()}
         super().executed(world, process, command, reply)
@@ -186,7 +185,7 @@ class Sole(LockWatch):
             own: set[bytes] = set()
             for key, token, deadline in believed(world, process):
                 renewed = process.true(deadline - terms.ttl)
-                undone = max(self._rolled_back_at, world.taken_away.get(key, NEVER))
+                undone = world.taken_away.get(key, NEVER)
                 if renewed > undone and (key, token) not in self._unfounded:
                     own.add(key)
             for key in own:
@@ -276,6 +275,41 @@ class LockLimit(LockWatch):
             held = locks[process.machine.session]
             if held > limit:
                 raise self.broken(world, f"{process.spec.label} has {held} locks, not {limit}")
+
+
+class LockWaits(RingRule):
+    name = "waits"
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        for each in world.processes.values():
+            if each.user is not None and each.alive:
+                self._look_at(world, each, each.user)
+
+    def _look_at(self, world: RingWorld, process: RingProcess, user: User) -> None:
+        for hold, ended, error in user.given_up:
+            if isinstance(error, HoldTimeout) and ended < hold.began + hold.timeout:
+                raise self.broken(
+                    world, f"{process.spec.label} waited {ended - hold.began:g} s: {error}"
+                )
+        user.given_up.clear()
+        if process.paused:
+            return
+        for hold in (holder.hold for holder in user.holders):
+            patience = max(hold.timeout, world.io_timeout)
+            last = max(process.true(hold.began + patience), process.paused_until)
+            if world.now > last + world.io_timeout + SCHEDULING:
+                raise self.broken(
+                    world,
+                    f"{process.spec.label} waits for {hold.key.decode()} since "
+                    f"{process.true(hold.began):.3f}, and its timeout is {hold.timeout:g} s",
+                )
+
+    def finished(self, world: RingWorld) -> None:
+        for process in world.alive:
+            if process.user is not None and process.user.holders:
+                raise self.broken(world, f"{process.spec.label} waits still")
 
 
 class LockHandoff(LockWatch):
