@@ -7,6 +7,7 @@ on the newest of them, and the tests of the rooms in ``ON_OLDEST_TOO`` once more
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -113,6 +114,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # These, and then the files of the most tests: for --dist loadfile --no-loadscope-reorder.
         tests = Counter(item.path for item in items)
         items.sort(key=lambda item: (item.path not in LONGEST, -tests[item.path]))
+
+
+def pytest_collection_finish() -> None:
+    # Thousands of tests stay until the end: the garbage collector need not look at them again.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
