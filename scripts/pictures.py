@@ -352,7 +352,7 @@ CONTAINS_WAY = {
     "node/key_answers.py": "not held: the snapshot cannot say yes",
     "node/ring_node.py": "runs the flow on the user's thread",
     "node/lock_flows.py": "the flow: ask, take, ask again",
-    "protocol/locks/lock_book.py": "decides, by its pieces: asking, taking",
+    "protocol/locks/lock_book.py": "decides, by its pieces: verdicts, taking",
     "store/locks/commands.py": "the command acquire, and its reply",
     "store/redis_store.py": "one call: store/locks/acquire.lua",
 }
@@ -361,7 +361,7 @@ CONTAINS_BESIDE = (
     "core/state_table.py",
     "node/shared_lock_book.py",
     "protocol/flow.py",
-    "protocol/locks/asking.py",
+    "protocol/locks/verdicts.py",
     "protocol/locks/calls_under_way.py",
     "protocol/locks/key_states.py",
     "protocol/locks/limit.py",

@@ -22,8 +22,8 @@ from hashring.node.node_runner import Runner
 from hashring.node.on_change_calls import OnChangeCalls
 from hashring.node.states import AT_WORK, ENDED, STARTABLE, NodeState
 from hashring.protocol.flow import Pause, UserFlow, run_flow
-from hashring.protocol.locks.asking import Verdict
 from hashring.protocol.locks.lease import KeyLease
+from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine import Run
 from hashring.running.loop_log import LoopLog
 from hashring.running.threads_and_greenlets import (

@@ -20,7 +20,7 @@ piece                 what it decides
 ``doubts``            what came of calls without an answer
 ``loop_steps``        which call the loop makes next
 ``taking``            which keys a call asks for
-``asking``            may the node work on a key now
+``verdicts``          may the node work on a key now
 ====================  ============================================================================
 
 One call at a time: :mod:`hashring.node.shared_lock_book` is for several threads.
@@ -40,7 +40,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hashring.errors import StoreError
-from hashring.protocol.locks.asking import Asking, Verdict
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
 from hashring.protocol.locks.doubts import Doubts
 from hashring.protocol.locks.handover import Handover
@@ -56,6 +55,7 @@ from hashring.protocol.locks.releases import Releases
 from hashring.protocol.locks.renewal import Renewal
 from hashring.protocol.locks.ring_place import RingPlace, Surroundings
 from hashring.protocol.locks.taking import Taking
+from hashring.protocol.locks.verdicts import Verdict, Verdicts
 from hashring.protocol.machine import Run
 from hashring.store.locks.commands import AcquireAnswer, LockNews
 from hashring.store.ring.key_names import RingKeys
@@ -116,7 +116,7 @@ class LockBook:
             hold_off=hold_off,
             work=work,
         )
-        self._asking = Asking(
+        self._verdicts = Verdicts(
             config=config,
             keys=keys,
             calls=calls,
@@ -165,13 +165,13 @@ class LockBook:
 
         After a ``TAKE`` the key may be among those given to :meth:`take`.
         """
-        return self._asking.ask(key, point, bounds, until, now)
+        return self._verdicts.ask(key, point, bounds, until, now)
 
     def ask_many(
         self, asked: Iterable[AskedKey], bounds: Sequence[int], until: float, now: float
     ) -> tuple[list[AskedKey], list[AskedKey]]:
         """:meth:`ask` about many keys: those with the verdict ``YES``, and those with ``TAKE``."""
-        return self._asking.ask_many(asked, bounds, until, now)
+        return self._verdicts.ask_many(asked, bounds, until, now)
 
     def take(self, asked: Sequence[AskedKey], now: float) -> Take | None:
         """What to run to take keys whose verdict was ``TAKE``; see :class:`.taking.Taking`."""
@@ -193,15 +193,15 @@ class LockBook:
 
     def busy(self, key: bytes) -> bool:
         """Whether a call of this node's about the key is under way, and Redis answers calls."""
-        return self._asking.busy(key)
+        return self._verdicts.busy(key)
 
     def in_doubt(self, key: bytes) -> bool:
         """Whether a call about the key was not answered, and not refused; the loop finds out."""
-        return self._asking.in_doubt(key)
+        return self._verdicts.in_doubt(key)
 
     def holder(self, key: bytes) -> str | None:
         """The node that has a key, when we last looked; ``None`` when none is known to."""
-        return self._asking.holder(key)
+        return self._verdicts.holder(key)
 
     def pin(
         self, key: bytes, clock: Callable[[], float], event: Callable[[], Any]

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from hashring.errors import RedisUnavailable
-from hashring.protocol.locks.asking import Verdict
 from hashring.protocol.locks.calls_under_way import CallsUnderWay, Doubt, Take
 from hashring.protocol.locks.doubts import Doubts
 from hashring.protocol.locks.key_states import Key
 from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.pins import Pins
+from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine import Run
 from tests.unit.node import planted_locks
 from tests.unit.node.bookworld import KEYS, Node, World, keys_of, point

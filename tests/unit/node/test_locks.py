@@ -12,11 +12,11 @@ import pytest
 from hashring.core.ring import Ring
 from hashring.errors import LeaseLost, RedisUnavailable, WrongKeyType
 from hashring.node.shared_lock_book import SharedLockBook
-from hashring.protocol.locks.asking import Verdict
 from hashring.protocol.locks.key_states import KeyState
 from hashring.protocol.locks.limit import REFUSED_COUNTED, Limit
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
+from hashring.protocol.locks.verdicts import Verdict
 from hashring.store.locks.commands import LOCKS_A_CALL, RENEWED_A_CALL, acquire
 from tests.unit.node.bookworld import KEYS, NODES, RETRY, SPAN, Node, World, keys_of, point
 

@@ -16,8 +16,8 @@ from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.errors import NodeSuperseded, RedisRefused, RedisUnavailable
 from hashring.node.node_machine import NodeConfig, NodeMachine, View
 from hashring.node.states import ClaimState, NodeState, SightState
-from hashring.protocol.locks.asking import Verdict
 from hashring.protocol.locks.lock_config import LockConfig
+from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.store.command import Command
 from hashring.store.locks.commands import HeldByOther

@@ -30,7 +30,7 @@ class Verdict(Enum):
     """Ours if its lock can be taken."""
 
 
-class Asking:
+class Verdicts:
     """The questions that users ask one book.
 
     Args:
