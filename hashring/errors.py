@@ -566,7 +566,7 @@ class SparkFailed(HashringError, RuntimeError):
 
     def __init__(self, said: str, told: str, remedy: str | None = None) -> None:
         self.told = told
-        end = f": {remedy}" if remedy else "; --conf spark.log.level=ERROR shows more"
+        end = f": {remedy}" if remedy else "; Spark's log has more, with --spark-log FILE"
         super().__init__(f"Spark failed: {said}{end}")
 
 

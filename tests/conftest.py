@@ -80,17 +80,26 @@ def oldest_and_newest() -> tuple[str, ...]:
 
 
 ON_OLDEST_TOO = tuple(ROOT / "tests" / room for room in ("cli", "web", "integration"))
-"""Rooms whose tests run on both, unless a test says what else it runs on (``one_server``)."""
+"""Rooms whose tests run on both, unless a test says what else it runs on (``one_server``).
+
+Of tests that run in each kind of process, the oldest has one kind; see ``tests/hosted.py``.
+"""
 
 
 LONGEST = [
     ROOT / "tests" / file
     for file in (
+        "unit/groups/test_group_simulation.py",
+        "unit/node/test_lock_simulation.py",
+        "integration/test_signals.py",
+        "integration/test_group_programs.py",
         "integration/test_group_flights.py",
         "unit/node/test_own_ranges_simulation.py",
         "docs/test_project.py",
-        "cli/test_demo.py",
         "web/test_browser.py",
+        "unit/node/test_simulation.py",
+        "cli/test_demo.py",
+        "web/test_serve.py",
         "spark/test_engines.py",
         "spark/test_processes.py",
     )

@@ -21,7 +21,7 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeGuard
 
 from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
 from hashring.core.ranges import PointRange, RangeMove
@@ -44,6 +44,14 @@ def _node_fingerprint(node: str, points: Iterable[int]) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
+class SupportsPath(Protocol):
+    """A path, such as ``pathlib.Path``."""
+
+    def __fspath__(self) -> str:
+        """As a string."""
+        ...
+
+
 class SupportsRead(Protocol):
     """An open file."""
 
@@ -58,6 +66,10 @@ class SupportsWrite(Protocol):
     def write(self, text: str, /) -> object:
         """Append to it."""
         ...
+
+
+def _is_path(file: object) -> TypeGuard[str | SupportsPath]:
+    return isinstance(file, str) or hasattr(file, "__fspath__")
 
 
 class Ring:
@@ -133,50 +145,59 @@ class Ring:
         self.hash_algorithm = algorithm
 
     @classmethod
-    def load(cls, file: SupportsRead) -> Ring:
-        """The ring of an open ring file, as ``hashring export`` writes it (JSON)::
+    def load(cls, file: str | SupportsPath | SupportsRead) -> Ring:
+        """The ring of a ring file, as ``hashring export`` writes it::
 
-            with open("ring.json") as file:
-                ring = Ring.load(file)
+            ring = Ring.load("ring.json")
 
-        A ring file in Parquet is read by :func:`hashring.ring_files.read_ring`.
+        :func:`hashring.ring_files.read_ring` also returns where the ring was taken from.
 
         Args:
-            file: anything with a ``read()`` that returns ``str`` or ``bytes``.
+            file: a path, of JSON or Parquet, whatever its name; or an open file of JSON: anything
+                with a ``read()`` that returns ``str`` or ``bytes``.
 
         Raises:
+            NoDataError: no file is at the path, or it cannot be read.
             RingFileError: what is read is cut short, changed, of a newer version, or no ring file.
-            MissingDependencyError: the ring's hash algorithm needs a package that is missing.
-            ConfigError: ``file`` is no open file.
+            MissingDependencyError: the ring's hash algorithm needs a package that is missing, or
+                the file is Parquet, and pyarrow is missing.
+            ConfigError: ``file`` is neither a path nor an open file.
         """
         from hashring.core.ring_json import load_ring  # noqa: PLC0415 - it builds on this module
 
+        if _is_path(file):
+            from hashring.ring_files import read_ring  # noqa: PLC0415 - reads files, if asked to
+
+            return read_ring(file).ring
         if not hasattr(file, "read"):
-            raise ConfigError(
-                "file", file, "give an open file, or read_ring(path) of hashring.ring_files"
-            )
+            raise ConfigError("file", file, "give a path or an open file")
         return load_ring(file.read(), str(getattr(file, "name", "the text"))).ring
 
-    def save(self, file: SupportsWrite) -> None:
-        """Write the ring to an open file, for :meth:`load`::
+    def save(self, file: str | SupportsPath | SupportsWrite) -> None:
+        """Write a ring file, for :meth:`load`::
 
-            with open("ring.json", "x") as file:
-                ring.save(file)
-
-        :func:`hashring.ring_files.write_ring` writes to a path, whole or not at all, also Parquet.
+            ring.save("ring.json")
 
         Args:
-            file: anything with a ``write()`` that takes ``str``.
+            file: a path, to which the file is written whole or not at all: Parquet if it ends in
+                ``.parquet``, else JSON. Or an open file, which gets JSON: anything with a
+                ``write()`` that takes ``str``.
 
         Raises:
-            ConfigError: ``file`` is no open file.
+            OutputExists: the path is there already.
+            OutputRefused: the path cannot be written.
+            MissingDependencyError: Parquet, and pyarrow is missing.
+            ConfigError: ``file`` is neither a path nor an open file.
         """
         from hashring.core.ring_json import dump_ring  # noqa: PLC0415 - it builds on this module
 
+        if _is_path(file):
+            from hashring.ring_files import write_ring  # noqa: PLC0415 - writes files, if asked to
+
+            write_ring(self, file)
+            return
         if not hasattr(file, "write"):
-            raise ConfigError(
-                "file", file, "give an open file, or write_ring(ring, path) of hashring.ring_files"
-            )
+            raise ConfigError("file", file, "give a path or an open file")
         file.write(dump_ring(self))
 
     # --- who owns what ------------------------------------------------------------------------

@@ -120,11 +120,15 @@ class RingHistory:
         Raises:
             ConfigError: a node joined at a point outside the circle.
         """
-        lives, empty = self._lives()
+        lives, empty = self.lives()
         return owner_periods(lives, len(self.changes) + 1, empty)
 
-    def _lives(self) -> tuple[Lives, int]:
-        """The lives of all replicas, and how many versions of the ring had none."""
+    def lives(self) -> tuple[Lives, int]:
+        """The lives of all replicas, and how many versions of the ring had none.
+
+        Raises:
+            ConfigError: a node joined at a point outside the circle.
+        """
         number = {node: index for index, node in enumerate(self.nodes())}
         alive = {node: dict.fromkeys(self.base.points_of(node), 0) for node in self.base.nodes}
         points, nodes, since, until = array("I"), array("i"), array("i"), array("i")

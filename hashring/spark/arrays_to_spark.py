@@ -39,9 +39,17 @@ _PIECE = "__hashring_piece"
 
 
 def frame_of(spark: SparkSession, table: Any) -> DataFrame:
-    """A frame of a table of Arrow, which may have no row: Spark Connect then needs the types."""
+    """A frame of a table of Arrow, which may have no row: Spark Connect then needs the types.
+
+    A large table goes to Spark in pieces.
+    """
     fields = [StructField(field.name, _SPARK_TYPES[field.type]) for field in table.schema]
-    return spark.createDataFrame(table, schema=StructType(fields))
+    step = max(1, MOST_BYTES * table.num_rows // max(table.nbytes, 1))
+    frames = (
+        spark.createDataFrame(table.slice(at, step), schema=StructType(fields))
+        for at in range(0, max(table.num_rows, 1), step)
+    )
+    return reduce(lambda left, right: left.unionAll(right), frames)
 
 
 def one_row(spark: SparkSession, arrays: Mapping[str, Any]) -> DataFrame:

@@ -381,6 +381,11 @@ def _judged(work: DataFrame, asof: AsOf, slices: Slices | None) -> DataFrame:
     node_of, end_of = marks.node, marks.end
     cut = slices.cut(work) if slices else work
     hashed = cut.withColumn("point", key_point(cut, "key", asof.algorithm))
+    period: list[str] = []
+    if asof.moves_rows:  # which is done before the rows come together by key, and stay so
+        plain = hashed.columns
+        hashed = asof.located(hashed, "point", "start")
+        period = [name for name in hashed.columns if name not in plain]
     # By point first: two keys differ in it at once, which two texts do late.
     place, point = "point", F.col("point")
     if slices:
@@ -388,7 +393,7 @@ def _judged(work: DataFrame, asof: AsOf, slices: Slices | None) -> DataFrame:
         hashed = hashed.withColumn(SLICE, F.shiftleft("point", _SLICE_BITS).bitwiseOR(F.col(SLICE)))
     # No more columns than needed: these rows are shuffled and sorted. `mark` has the node.
     narrow = _without_nulls(
-        hashed.select("key", place, "start", "end", marks.of("end", "node").alias("mark"))
+        hashed.select("key", place, "start", "end", marks.of("end", "node").alias("mark"), *period)
     )
     # Sorted by one number first, which Spark does by its digits: the windows' own sort, by all that
     # tells rows apart, then finds them in order, but for a few.
@@ -409,7 +414,7 @@ def _judged(work: DataFrame, asof: AsOf, slices: Slices | None) -> DataFrame:
     trail = F.when(node_of("leader") != node_of("mark"), F.least("mark", "leader"))
     trailing = led.withColumns({"trail": trail, "point": point})
     # Between the windows, since Java compiles no method as long as all of this would make.
-    located = asof.located(trailing, "point", "start")
+    located = trailing if period else asof.located(trailing, "point", "start")
     trailed = located.withColumn("rival", F.max("trail").over(earlier))
     if slices:
         trailed = trailed.where(F.col("start") > BEFORE)

@@ -33,7 +33,7 @@ from hashring.spark.input import (
 from hashring.spark.key_column import TEXTS
 from hashring.spark.row_counts import Counts
 from hashring.spark.spark_failures import SPARK_ERRORS
-from hashring.spark.worker_disks import check_whole, is_on_workers
+from hashring.spark.worker_disks import check_count, check_whole, is_on_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -226,14 +226,15 @@ class Output:
         if self.path is not None:
             df = self._fitted(df, local_path(spark, self.path), partition_by)
         written = None
-        if is_on_workers(spark, self.path):
+        # Where a table's files are is known when it is there.
+        if is_on_workers(spark, self.path or "/"):
             written = Counts(df, rows=F.count(F.lit(1)))
             df = written.frame
         if self.table is not None:
             if spark.catalog.tableExists(self.table):
-                self._into_table(df, self.table)
+                self._into_table(df, self.table, written)
                 return
-            self._make_table(df, self.table, partition_by)
+            self._make_table(df, self.table, partition_by, written)
             return
         assert self.path is not None
         name = self._format()
@@ -332,11 +333,14 @@ class Output:
                 raise OutputExists(str(self.path)) from error
             raise
 
-    def _make_table(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+    def _make_table(
+        self, df: DataFrame, table: str, partition_by: Sequence[str], written: Counts | None
+    ) -> None:
         """Make a table.
 
         Raises:
             OutputExists: another process has made it meanwhile.
+            OutputRefused: workers wrote it to disks of their own.
         """
         spark = df.sparkSession
         writer = self._writer(df, self.format, partition_by)
@@ -345,15 +349,21 @@ class Output:
         if not self._is_of_plain_files(spark, table):
             with cancelled(spark):
                 writer.saveAsTable(table)
+            try:
+                self._check_rows(spark, table, written)
+            except OutputRefused:
+                spark.sql(f"DROP TABLE {table}")
+                raise
             return
         if partition_by and spark.conf.get("spark.sql.catalogImplementation") == "in-memory":
             # Renamed, a table of this catalog looks for its partitions at the old name.
-            self._make_in_place(df, table, partition_by)
+            self._make_in_place(df, table, partition_by, written)
             return
         aside = re.sub(r"(`?)\Z", rf"_{uuid.uuid4().hex[:8]}\1", table, count=1)
         try:
             with cancelled(spark):
                 writer.saveAsTable(aside)
+            self._check_rows(spark, aside, written)
             try:
                 spark.sql(f"ALTER TABLE {aside} RENAME TO {table}")
             except SPARK_ERRORS as error:
@@ -361,7 +371,7 @@ class Output:
                 if spark.catalog.tableExists(table):
                     if self.mode == "error":
                         raise OutputExists(table) from error
-                    self._into_table(made, table)
+                    self._into_table(made, table, written)
                 elif "LOCATION_ALREADY_EXISTS" in str(error):
                     # Left by a table that failed to be made. Where it is empty, this makes one.
                     with cancelled(spark):
@@ -379,7 +389,9 @@ class Output:
             return False
         return self.kept_as(spark) in FILE_FORMATS and "path" not in self.options
 
-    def _make_in_place(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+    def _make_in_place(
+        self, df: DataFrame, table: str, partition_by: Sequence[str], written: Counts | None
+    ) -> None:
         """Make an empty table first: dropped after a failure, it takes its directory along.
 
         Spark leaves the directory of a table that failed to be made, which blocks the next one.
@@ -388,17 +400,41 @@ class Output:
         empty = spark.createDataFrame([], df.schema)
         self._writer(empty, self.format, partition_by).saveAsTable(table)
         try:
-            replace(self, mode="append")._into_table(df, table)
+            replace(self, mode="append")._into_table(df, table, written)
         except BaseException:
             spark.sql(f"DROP TABLE IF EXISTS {table}")
             raise
 
-    def _into_table(self, df: DataFrame, table: str) -> None:
+    def _check_rows(
+        self, spark: SparkSession, made: str, written: Counts | None, had: int = 0
+    ) -> None:
+        """Check that a table has all rows that were written to it.
+
+        Args:
+            made: the table's name while it is written.
+            had: how many rows it had before.
+
+        Raises:
+            OutputRefused: it has not.
+        """
+        if written is not None and is_on_workers(spark, _detail(spark, made, "Location")):
+            assert self.table is not None
+            rows = written.get()["rows"]
+            check_count(
+                # More would be of others who append to it.
+                min(max(spark.table(made).count() - had, 0), rows),
+                rows,
+                self.table,
+                advice="put spark.sql.warehouse.dir where all of them write to, such as s3a://...",
+            )
+
+    def _into_table(self, df: DataFrame, table: str, written: Counts | None) -> None:
         """Append to a table, or replace its rows.
 
         Raises:
             ColumnError: the table has other columns.
-            OutputRefused: it would hold other text than the rows; or another process replaced it.
+            OutputRefused: it would hold other text than the rows; another process replaced it; or
+                workers wrote to disks of their own.
         """
         spark = df.sparkSession
         _check_blanks(df, table)
@@ -414,7 +450,10 @@ class Output:
                 fitted.insertInto(table, overwrite=self.mode == "overwrite")
             return
         if self.mode == "append":
+            local = written is not None and is_on_workers(spark, _detail(spark, table, "Location"))
+            had = spark.table(table).count() if local else 0
             _append(fitted, spark, table)
+            self._check_rows(spark, table, written, had)
             return
         found = spark.catalog.getTable(table)
         place = "".join(f"{quoted(part)}." for part in found.namespace or ())
@@ -427,6 +466,7 @@ class Output:
             _describe(spark, whole, aside, found.description)
             with cancelled(spark):
                 fitted.insertInto(aside)
+            self._check_rows(spark, aside, written)
             try:
                 spark.sql(f"ALTER TABLE {whole} RENAME TO {before}")
                 spark.sql(f"ALTER TABLE {aside} RENAME TO {whole}")
@@ -533,8 +573,14 @@ def _check_blanks(df: DataFrame, table: str) -> None:
 
 def _provider(spark: SparkSession, table: str) -> str | None:
     """The format of a table; ``None`` if the catalog does not name it."""
-    told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where("col_name = 'Provider'").collect()
-    return format_name(told[-1]["data_type"]).lower() if told else None
+    told = _detail(spark, table, "Provider")
+    return format_name(told).lower() if told else None
+
+
+def _detail(spark: SparkSession, table: str, name: str) -> str | None:
+    """What the catalog has of a table under a name; ``None`` if it has nothing."""
+    told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where(F.col("col_name") == name).collect()
+    return told[-1]["data_type"] if told else None
 
 
 @contextmanager

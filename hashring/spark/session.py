@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Final
 
+import pyspark
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -27,6 +28,8 @@ from hashring.spark.java import (
 )
 from hashring.spark.progress_bar import draw_operation, draw_stages
 
+_JAVA_OPTIONS: Final = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
+"""Variables of the environment with options for the Java that is started."""
 _ANSWER: Final = 30.0  # seconds
 
 
@@ -65,8 +68,9 @@ def spark_session(
             that of the environment's ``SPARK_REMOTE``, if it is set.
         conf: settings of Spark; ``spark.log.level`` to see its log.
         progress: show a bar on the terminal for stages that last.
-        log: a file to which what a Java started here prints is appended; by default that is shown
-            only when Spark does not start.
+        log: a file to which what a Java started here prints is appended, such as Spark's own log
+            from its first line; by default that is shown only when Spark does not start, and the
+            log ends with the start.
 
     Raises:
         JavaNotFound: there is no Java, or an old one.
@@ -121,11 +125,24 @@ def spark_session(
         if progress:
             session.registerProgressHandler(draw_operation)  # type: ignore[arg-type]
     elif not was_there:
-        # What goes wrong comes as an exception; the log would tell it again, in a hundred lines.
-        session.sparkContext.setLogLevel(session.conf.get("spark.log.level", "FATAL") or "FATAL")
+        if starts_java and is_ours and log is None and not _has_own_log(session):
+            # Nobody would see it, and in a file without a name it would grow for as long as a
+            # stream runs. What goes wrong comes as an exception.
+            session.sparkContext.setLogLevel("FATAL")
         if progress:
             Thread(target=draw_stages, args=(session.sparkContext,), daemon=True).start()
     return session
+
+
+def _has_own_log(session: SparkSession) -> bool:
+    """Whether the user says what Spark logs, or where: by a setting, or by a file for log4j."""
+    options = [os.environ.get(name) for name in _JAVA_OPTIONS]
+    options.append(session.conf.get("spark.driver.extraJavaOptions", None))
+    return bool(
+        session.conf.get("spark.log.level", None)
+        or any("log4j" in (text or "") for text in options)
+        or list(_conf_directory().glob("log4j2*.*"))
+    )
 
 
 def _is_ours(conf: Mapping[str, str]) -> bool:
@@ -135,8 +152,13 @@ def _is_ours(conf: Mapping[str, str]) -> bool:
     told = ("SPARK_ENV_LOADED", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE")
     if any(name in os.environ for name in told) or conf.get("spark.api.mode") == "connect":
         return False
-    homes = [os.environ.get("SPARK_CONF_DIR"), os.environ.get("SPARK_HOME", "") + "/conf"]
-    return not any(home and (Path(home) / "spark-defaults.conf").exists() for home in homes)
+    return not (_conf_directory() / "spark-defaults.conf").exists()
+
+
+def _conf_directory() -> Path:
+    """Where Spark looks for its files of settings."""
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    return Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf")
 
 
 def _check_master(master: str) -> None:

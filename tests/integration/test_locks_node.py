@@ -199,6 +199,7 @@ def measured(work: Callable[[], object]) -> int:
     return after - before
 
 
+@pytest.mark.one_server
 def test_very_many_keys_asked_for_one_by_one_with_a_limit_of_ten(make: Make, client: Redis) -> None:
     node = make(limit=10, **LONG)
     node.contains("warm-up")
@@ -214,6 +215,7 @@ def test_very_many_keys_asked_for_one_by_one_with_a_limit_of_ten(make: Make, cli
     assert client.dbsize() < 20
 
 
+@pytest.mark.one_server
 def test_very_many_keys_selected_with_a_limit_of_ten(make: Make, client: Redis) -> None:
     node = make(limit=10, **LONG)
     keys = list(many())
@@ -224,6 +226,7 @@ def test_very_many_keys_selected_with_a_limit_of_ten(make: Make, client: Redis) 
     assert client.dbsize() < 20
 
 
+@pytest.mark.one_server
 def test_very_many_keys_asked_for_in_a_task_with_a_limit_of_ten(redis_server: RedisServer) -> None:
     async def run() -> None:
         async with (
@@ -684,6 +687,7 @@ other.stop()
 """
 
 
+@pytest.mark.one_server
 def test_a_forked_child_has_none_of_the_locks_and_lets_go_of_none(
     redis_server: RedisServer,
 ) -> None:
@@ -730,6 +734,7 @@ for turn in range(30):
 """
 
 
+@pytest.mark.one_server
 def test_stop_in_a_signal_handler_never_waits_for_the_question_it_interrupted(
     redis_server: RedisServer, client: Redis
 ) -> None:
@@ -749,6 +754,7 @@ def test_stop_in_a_signal_handler_never_waits_for_the_question_it_interrupted(
     assert client.zcard(RING) == 0
 
 
+@pytest.mark.one_server
 def test_stop_while_others_ask_leaves_no_lock_behind(make: Make, client: Redis) -> None:
     for turn in range(20):
         node = make(name=f"n{turn}", **LONG)
@@ -781,6 +787,7 @@ def test_stop_while_others_ask_leaves_no_lock_behind(make: Make, client: Redis) 
         assert locks(client) == {}
 
 
+@pytest.mark.one_server
 def test_holds_that_end_together_after_stop_all_let_go(make: Make, client: Redis) -> None:
     together = threading.Barrier(17)
 

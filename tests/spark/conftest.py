@@ -26,6 +26,7 @@ def spark(tmp_path_factory):
         .appName("hashring tests")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.ui.explainMode", "simple")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
@@ -85,12 +86,27 @@ def on_workers(monkeypatch, *, lost=0):
         monkeypatch.setattr(f"hashring.spark.{name}.is_on_workers", lambda spark, path: True)
     write = DataFrameWriter.save
 
+    def lose(folder):
+        for part in sorted(folder.rglob("part-*"))[:lost]:
+            part.unlink()
+
+    def into_table(method):
+        def write_table(writer, name, *more, **options):
+            method(writer, name, *more, **options)
+            spark = SparkSession.active()
+            told = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").where("col_name = 'Location'")
+            lose(Path(told.first().data_type.removeprefix("file:")))
+            spark.catalog.refreshTable(name)
+
+        return write_table
+
+    for name in ("saveAsTable", "insertInto"):
+        monkeypatch.setattr(DataFrameWriter, name, into_table(getattr(DataFrameWriter, name)))
+
     def save(writer, path=None, **more):
         write(writer, path, **more)
         if path is not None:
-            parts = sorted(Path(path.removeprefix("file://")).glob("part-*"))
-            for part in parts[:lost]:
-                part.unlink()
+            lose(Path(path.removeprefix("file://")))
 
     monkeypatch.setattr(DataFrameWriter, "save", save)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from hashring.cli.spark import spark_group
+from hashring.spark import owner_at_time
 from tests.spark.java_classes import options
 
 JAVA = options()
@@ -28,6 +29,7 @@ def main(option: str, where: str, folder: str) -> None:
         for setting in (
             "spark.driver.host=127.0.0.1",
             "spark.executor.memory=512m",
+            f"spark.sql.warehouse.dir={at / 'warehouse'}",
             # A busy machine is no lost worker.
             "spark.network.timeout=800s",
             "spark.worker.timeout=800",
@@ -40,19 +42,14 @@ def main(option: str, where: str, folder: str) -> None:
     keys = ["--input", at / "keys.parquet"]
     print(run("assign", *keys, *ring, "--output", at / "owned.parquet", *engine))
     print(run("assign", *keys, *ring, "--output", at / "by.parquet", "--by-owner", *engine))
+    if option == "--master":
+        for mode in ("error", "append", "overwrite"):
+            print(run("assign", *keys, *ring, "--table", "owned", "--mode", mode, *engine))
     print(run("load", *keys, *ring, "--report", at / "load.html", *engine))
-    print(
-        run(
-            "audit",
-            "--input",
-            at / "log.parquet",
-            "--events",
-            at / "events.parquet",
-            "--output",
-            at / "findings.parquet",
-            *engine,
-        )
-    )
+    log = ["--input", at / "log.parquet", "--events", at / "events.parquet"]
+    print(run("audit", *log, "--output", at / "findings.parquet", *engine))
+    owner_at_time.MOST_IN_TABLES = 0  # as if the history were long
+    print(run("audit", *log, "--output", at / "findings-long.parquet", *engine))
 
 
 if __name__ == "__main__":

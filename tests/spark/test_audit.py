@@ -357,9 +357,19 @@ def by_hand(history, log):
     return told
 
 
+def on_executors(monkeypatch):
+    """Any history is too long for tables of the driver, and has many parts and slices of time."""
+    monkeypatch.setattr("hashring.spark.owner_at_time.MOST_IN_TABLES", 0)
+    for name, value in (("PART_LIVES", 7), ("CELL_POINTS", 3), ("SLICE_CHANGES", 4)):
+        monkeypatch.setattr(f"hashring.spark.period_pieces.{name}", value)
+
+
+@pytest.mark.parametrize("is_long", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed):
+def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed, is_long, monkeypatch):
     """The last with most of its keys cut into slices of time."""
+    if is_long:
+        on_executors(monkeypatch)
     rng = random.Random(seed)
     nodes = [f"n{i:02d}" for i in range(8)]
     base = Ring({n: [rng.randrange(2**32)] for n in nodes[:3]}) if seed % 2 else None
@@ -487,8 +497,11 @@ def test_a_log_is_read_and_shuffled_once_and_bad_records_are_counted_as_it_is_re
     assert told == [({**dict.fromkeys(REJECTIONS, 0), "unknown node": 1}, 1)]
 
 
-def test_java_compiles_every_method_of_an_audit(spark):
+@pytest.mark.parametrize("is_long", [False, True])
+def test_java_compiles_every_method_of_an_audit(spark, is_long, monkeypatch):
     """It interprets a method of more than 8000 bytes, many times slower, and Spark writes such."""
+    if is_long:
+        on_executors(monkeypatch)
     day, made = 86_400_000_000, []
     for burst in range(40):
         for i in range(8):
@@ -571,9 +584,47 @@ def test_events_that_begin_in_the_middle_go_with_an_exported_ring(spark):
     assert as_of(found).nodes == ("a",)
 
 
-def test_a_history_that_is_too_long_for_the_tables_is_refused_with_a_remedy(history, monkeypatch):
+@pytest.mark.parametrize(
+    ("bound", "most", "is_long"),
+    [
+        ("owner_at_time.MOST_IN_TABLES", 3, False),
+        ("owner_at_time.MOST_IN_TABLES", 2, True),  # replicas
+        ("period_tables.MOST_IN_TABLES", 6, False),
+        ("period_tables.MOST_IN_TABLES", 5, True),  # periods
+        ("period_tables._MOST_CELLS", 5, True),
+    ],
+)
+def test_workers_make_the_periods_of_a_history_that_is_too_long_for_tables(
+    history, monkeypatch, bound, most, is_long
+):
+    monkeypatch.setattr(f"hashring.spark.{bound}", most)
+    assert as_of(history).moves_rows == is_long
+
+
+def test_many_replicas_at_one_point_are_in_parts_without_points(spark, monkeypatch):
+    on_executors(monkeypatch)
+    joined = [change(i + 1, "join", (f"n{i}",), [2**31], at=1000 + i) for i in range(30)]
+    asof = as_of(ring_history(joined))
+    at = spark.createDataFrame([(2**31, 1000 + i) for i in range(30)], "point long, at long")
+    found = asof.with_period(at, "point", "at").collect()
+    assert {(row.at, asof.nodes[row.owner]) for row in found} == {
+        (1000 + i, max(f"n{j}" for j in range(i + 1))) for i in range(30)
+    }
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_nothing_is_found_for_a_null_and_before_the_history(spark, history, is_long, monkeypatch):
+    if is_long:
+        on_executors(monkeypatch)
+    at = [(None, history.since), (5, None), (5, history.since - 1), (5, history.since)]
+    frame = spark.createDataFrame(at, "point long, at long")
+    found = as_of(history).with_period(frame, "point", "at").collect()
+    assert sorted(row.since is None for row in found) == [False, True, True, True]
+
+
+def test_a_history_that_is_too_long_for_workers_is_refused_with_a_remedy(history, monkeypatch):
     monkeypatch.setattr("hashring.spark.range_table_arrays.MAX_WORDS", 2)
-    with pytest.raises(HistoryError, match=r"^4 changes make 6 periods .* audit shorter"):
+    with pytest.raises(HistoryError, match=r"^4 changes of 3 replicas .* audit shorter"):
         as_of(history)
 
 

@@ -81,8 +81,9 @@ def check(spark, work, option, where, **environment):
     own = spark.read.parquet(str(folder / "by.parquet" / "owner=n1")).collect()
     assert {r.key for r in own} == {r.key for r in owned if r.owner == "n1"}
     assert (folder / "load.html").exists()
-    (finding,) = spark.read.parquet(str(folder / "findings.parquet")).collect()
-    assert (finding.problem, finding.unowned) == ("overrun", 5.0)
+    for name in ("findings", "findings-long"):
+        (finding,) = spark.read.parquet(str(folder / f"{name}.parquet")).collect()
+        assert (finding.problem, finding.unowned) == ("overrun", 5.0)
 
 
 def test_workers_with_memory_of_their_own(spark, work):
@@ -93,6 +94,7 @@ def test_workers_with_memory_of_their_own(spark, work):
     for part in HOME.iterdir():
         (home / part.name).symlink_to(part)
     check(spark, work, "--master", "local-cluster[2,1,1024]", SPARK_HOME=str(home))
+    assert spark.read.parquet(str(folder / "warehouse" / "owned")).count() == 200
     # Both did some of it.
     assert all(list((home / "work").glob(f"app-*/{number}")) for number in range(2))
 

@@ -18,7 +18,7 @@ from hashring.spark.input import Input, exactly, read_frame
 from hashring.spark.jobs import assign_job
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS
-from tests.spark.conftest import interrupted, rows
+from tests.spark.conftest import interrupted, on_workers, rows
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 
@@ -50,6 +50,39 @@ def failing(spark):
 
 def layout(spark, table):
     return [(c.name, c.isPartition, c.isBucket) for c in spark.catalog.listColumns(table)]
+
+
+@pytest.mark.parametrize("parts", [(), ("part",)])
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+def test_a_new_table_is_refused_whose_workers_keep_rows(spark, monkeypatch, parts, format):
+    spark.sql("DROP TABLE IF EXISTS made")
+    df = spark.range(40).selectExpr("id", "id % 2 AS part").repartition(4)
+    try:
+        with monkeypatch.context() as patch:
+            on_workers(patch, lost=1)
+            text = r"output made .*\d+ of 40 rows are there: .* put spark.sql.warehouse.dir where"
+            with pytest.raises(OutputRefused, match=text):
+                Output(None, format, table="made").write(df, parts)
+        assert not spark.catalog.tableExists("made")
+        on_workers(monkeypatch)
+        Output(None, format, table="made").write(df, parts)
+        assert ids(spark.table("made")) == list(range(40))
+    finally:
+        spark.sql("DROP TABLE IF EXISTS made")
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_table_s_rows_are_counted_whose_workers_may_keep_some(spark, table, monkeypatch, mode):
+    df = spark.range(4, 44).selectExpr("id", "0L AS part").repartition(4)
+    with monkeypatch.context() as patch:
+        on_workers(patch, lost=1)
+        with pytest.raises(OutputRefused, match=r"output whole .*\d+ of 40 rows are there"):
+            Output(None, table=table, mode=mode).write(df)
+    if mode == "overwrite":
+        assert ids(spark.table(table)) == [0, 1, 2, 3]
+    on_workers(monkeypatch)
+    Output(None, table=table, mode="overwrite").write(df)
+    assert ids(spark.table(table)) == list(range(4, 44))
 
 
 @pytest.mark.parametrize(("mode", "held"), [("append", [0, 1, 2, 3]), ("overwrite", [2, 3])])

@@ -233,22 +233,62 @@ def test_a_table_is_written_only_where_a_later_session_finds_it(work, tmp_path, 
     assert "output owned_keys exists" in second.stderr
 
 
-@pytest.mark.parametrize("who", ["notebook", "spark-defaults.conf"])
-def test_the_page_and_the_log_of_a_session_that_others_set_up_stay(tmp_path, who):
-    if who == "spark-defaults.conf":
-        (tmp_path / who).write_text(
-            "spark.master local[1]\nspark.ui.port 0\nspark.log.level WARN\n"
-            f"spark.driver.extraJavaOptions {JAVA}\n"
-        )
+def session(folder, *command, who="ours", log=""):
+    """What becomes of the page and the log level of a session, and all that was printed."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.session_process", who],
+        [*command, ROOT / "tests" / "spark" / "session_process.py", who, *filter(None, [log])],
         cwd=ROOT, capture_output=True, text=True, timeout=5 * PATIENCE, check=False,
-        env={**os.environ, "SPARK_CONF_DIR": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1",
-             "TMPDIR": str(tmp_path)},
+        env={**os.environ, "SPARK_CONF_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1",
+             "TMPDIR": str(folder), "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told == {"page": 200, "plans": "FORMATTED", "level": "WARN"}
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("who", "level"), [("notebook", "WARN"), ("spark-defaults.conf", "INFO"), ("submit", "INFO")]
+)
+def test_the_page_and_the_log_of_a_session_that_others_set_up_stay(tmp_path, who, level):
+    command = [sys.executable]
+    if who == "spark-defaults.conf":
+        (tmp_path / who).write_text(
+            "spark.master local[1]\nspark.ui.port 0\n"
+            f"spark.driver.extraJavaOptions {JAVA}\nspark.log.level INFO\n"
+        )
+    if who == "submit":
+        submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+        command = [submit, "--master", "local[1]", "--conf", "spark.ui.port=0"]
+        command += ["--driver-java-options", JAVA]
+    told, errors = session(tmp_path, *command, who=who)
+    assert told == {"page": 200, "plans": "FORMATTED", "level": level}
+    # The terminal of a Java that others started has the log.
+    assert ("INFO DAGScheduler" in errors) == (who == "submit")
+    assert ("in a task" in errors) == (who != "spark-defaults.conf")
+
+
+LOG4J = """
+rootLogger.level = error
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {}
+"""
+
+
+@pytest.mark.parametrize("level", ["ERROR", "FATAL"])
+def test_a_file_for_the_log_of_spark_holds(tmp_path, level):
+    if level == "ERROR":
+        (tmp_path / "log4j2.properties").write_text(LOG4J.format(tmp_path / "own.log"))
+    told, errors = session(tmp_path, sys.executable)
+    assert (told["level"], errors) == (level, "")
+    if level == "ERROR":
+        assert "in a task" in (tmp_path / "own.log").read_text()
+
+
+def test_the_log_of_spark_is_kept_in_the_file_that_was_asked_for(tmp_path):
+    _, errors = session(tmp_path, sys.executable, log=str(tmp_path / "log"))
+    assert errors == ""
+    assert "in a task" in (tmp_path / "log").read_text()
 
 
 def test_spark_submit_runs_a_job(spark, work, tmp_path):

@@ -20,7 +20,7 @@ IN_JAVA = "An error occurred.\n: java.io.IOException: No space left on device. S
 @pytest.mark.parametrize(
     ("told", "text"),
     [
-        (IN_PYTHON, "Spark failed: ValueError: no; --conf spark.log.level=ERROR shows more"),
+        (IN_PYTHON, "Spark failed: ValueError: no; Spark's log has more, with --spark-log FILE"),
         (
             IN_JAVA,
             (
@@ -30,7 +30,7 @@ IN_JAVA = "An error occurred.\n: java.io.IOException: No space left on device. S
         ),
         (
             f"{IN_PYTHON}\nhashring.errors.EventsLost: they are gone",
-            "Spark failed: EventsLost: they are gone; --conf spark.log.level=ERROR shows more",
+            "Spark failed: EventsLost: they are gone; Spark's log has more, with --spark-log FILE",
         ),
     ],
     ids=["in a Python worker", "in Java", "an error of this package"],

@@ -154,7 +154,7 @@ def test_a_missing_dependency_keeps_what_an_import_error_has() -> None:
         ),
         (
             SparkFailed("ValueError: no", "all of it"),
-            "Spark failed: ValueError: no; --conf spark.log.level=ERROR shows more",
+            "Spark failed: ValueError: no; Spark's log has more, with --spark-log FILE",
             {"told": "all of it"},
         ),
         (

@@ -1,12 +1,13 @@
 """The history of a ring is what replaying its changes shows."""
 
+from bisect import bisect_right
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hashring.core.owner_periods import NOBODY, Period
+from hashring.core.owner_periods import NOBODY, Period, periods_between, swept_parts
 from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.core.ring_history import ring_history
@@ -60,6 +61,32 @@ def test_periods_say_of_every_point_and_version_what_the_ring_says(made, with_ba
         for version, ring in enumerate(rings):
             (holding,) = [p for p in own if p.since <= version < p.until]
             assert holding.owner == owner(history, ring, point)
+
+
+@given(changes(), st.integers(1, 5), st.lists(POINTS, max_size=5))
+@settings(max_examples=200, deadline=None)
+def test_periods_of_parts_of_the_points_are_those_of_all_points(made, size, probes):
+    history = ring_history(made)
+    lives, empty = history.lives()
+    versions = len(made) + 1
+    swept = swept_parts(lives, versions, empty, size)
+    starts = [0, *lives.points[size::size]]
+    assert len(swept.owners) == len(starts)
+    parts = []
+    for index, (start, end) in enumerate(pairwise([*starts, TOP])):
+        own = lives.part(index * size, (index + 1) * size)
+        found = list(periods_between(start, end, own, swept.owners[index], versions))
+        assert all(start <= p.start < p.end <= end for p in found)
+        parts += found
+    whole = list(history.periods())
+    for point in {0, TOP - 1, *probes, *lives.points}:
+
+        def at(periods, point=point):
+            return sorted(tuple(p)[2:] for p in periods if p.start <= point < p.end)
+
+        assert at(parts) == at(whole)
+        last = bisect_right(lives.points, point)
+        assert swept.counts[last] == sum(p[0] != NOBODY for p in at(whole))
 
 
 def test_periods_of_a_node_that_comes_and_goes():

@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile, dump_ring, load_ring
-from hashring.errors import ConfigError, RingFileError
+from hashring.errors import ConfigError, NoDataError, OutputExists, RingFileError
 from hashring.ring_files import read_ring, write_ring
 
 RING = Ring({"a": [0, 7], "bé": [5]}, "crc-32c")
@@ -50,8 +51,21 @@ def test_a_ring_is_saved_to_an_open_file(tmp_path):
         RING.save(file)
     with (tmp_path / "ring.json").open(encoding="utf-8") as file:
         assert Ring.load(file) == RING
-    with pytest.raises(ConfigError, match=r"file='ring.json': give an open file, or write_ring"):
-        RING.save("ring.json")
+    with pytest.raises(ConfigError, match=r"file=7: give a path or an open file"):
+        RING.save(7)
+
+
+@pytest.mark.parametrize("name", ["ring.json", "ring.parquet"])
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_ring_is_saved_to_a_path_and_loads_from_it(tmp_path, kind, name):
+    path = kind(tmp_path / name)
+    RING.save(path)
+    assert Ring.load(path) == RING
+    # Whole or not at all, and never over what is there.
+    with pytest.raises(OutputExists):
+        RING.without_nodes(*RING.nodes).save(path)
+    assert Ring.load(path) == RING
+    assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
 def test_a_ring_alone_is_written_to_a_path(tmp_path):
@@ -69,8 +83,10 @@ def test_what_loads_no_ring_is_named(tmp_path):
         RingFileError, match=r"ring file the text is Parquet: read it with hashring"
     ):
         Ring.load(io.BytesIO(b"PAR1..."))
-    with pytest.raises(ConfigError, match=r"file='ring.json': give an open file, or read_ring"):
-        Ring.load("ring.json")
+    with pytest.raises(ConfigError, match=r"file=7: give a path or an open file"):
+        Ring.load(7)
+    with pytest.raises(NoDataError, match=r"no.json: no ring file could be read"):
+        Ring.load("no.json")
 
 
 def changed(**fields):

@@ -1,4 +1,4 @@
--- The table of a fixed lease challenge. Writes nothing. See commands.py.
+-- The table of a lease challenge. Writes nothing. See commands.py.
 --
 -- KEYS  1 {<group>}:challenge:table   hash  tag: microseconds of the last write; table: JSON;
 --                                           server: the run of Redis that it was written on, see

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hashring.node.lock_flows import Hold
 from hashring.node.node_machine import NodeMachine
 from hashring.protocol.locks.calls_under_way import CallsUnderWay, Take
 from hashring.protocol.locks.key_states import Key, KeyState
@@ -170,7 +171,7 @@ def test_a_fault_in_redis_scripts_is_found(
 
 
 def newcomer(seed: int) -> NodeHistory:
-    """A node is cut off, Redis comes back with older data, and a new node is the first to join."""
+    """A node is cut off, Redis comes back with older data, and a new node returns first."""
     rng = Random(seed)
     keys = tuple(b"key-%d" % number for number in range(16))
     away = 4.0 + rng.random()
@@ -318,6 +319,27 @@ def test_a_fault_in_renewals_is_found_and_told_by_a_short_story(
     tells_a_short_story(RingSimulator(), found(rules, histories=histories), rules, most=6)
 
 
+def left_from_the_last_try_on(hold: Hold) -> float:
+    """It never gives up, as its timeout begins anew with each try."""
+    return left(hold) and hold.timeout
+
+
+def left_for_one_try(hold: Hold) -> float:
+    """It gives up at once, whatever its timeout."""
+    return left(hold) if hold.asking.book.busy(hold.key) else 0.0
+
+
+left = Hold._left
+
+
+@pytest.mark.parametrize("bug", [left_from_the_last_try_on, left_for_one_try])
+def test_a_hold_that_waits_for_too_long_or_not_at_all_is_found_and_told_by_a_short_story(
+    monkeypatch: pytest.MonkeyPatch, bug: Callable[[Hold], float]
+) -> None:
+    monkeypatch.setattr(Hold, "_left", bug)
+    tells_a_short_story(RingSimulator(), found("waits"), "waits", most=6)
+
+
 class ForgetsTheHistory(NodeMachine):
     """It does not tell Redis which history it knows: nobody learns that the locks were lost."""
 
@@ -397,7 +419,15 @@ def test_keys_are_held_leases_are_asked_to_finish_and_nodes_are_full() -> None:
         full = full or any(
             event[b"kind"] == b"room" for _, event in world.server.events(b"accounts")
         )
-    for what in ("holds key-", "may work on", "locks_release", "locks_look", "idle user"):
+    for what in (
+        "holds key-",
+        "waits to hold key-",
+        "still held it",
+        "may work on",
+        "locks_release",
+        "locks_look",
+        "idle user",
+    ):
         assert what in said, what
     assert full
 

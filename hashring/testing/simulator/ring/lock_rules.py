@@ -20,6 +20,9 @@ a loss.
 Redis has no more locks of a session, except, until they expire, those taken by a call that arrived
 after it had been given up.
 
+**Waits.** A hold waits for a key that another node has until its timeout is over, and then for one
+call at most. Where its own node has a call about the key under way, it may wait for that first.
+
 **Handoff.** A lease that was asked to finish does not last longer than the handoff time after it.
 
 **Served.** Once faults are over, within :data:`SETTLED` every key that is asked for is held by one
@@ -33,18 +36,23 @@ heartbeat, the renewal, and a look at what nobody serves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
+from hashring.errors import HoldTimeout
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, BeatStatus
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
+from hashring.testing.simulator.ring.lock_user import User
 from hashring.testing.simulator.ring.node_rules import RECOVERY, REST
 from hashring.testing.simulator.ring.process import RingProcess
 from hashring.testing.simulator.ring.world import KEYS, RingRule, RingWorld
 from hashring.testing.simulator.virtual_time import NEVER
 
 GONE: Final = (0, "", 0.0)
+
+SCHEDULING: Final = 0.05
+"""Seconds between the end of a wait, or of a pause, and what is done then."""
 
 SETTLED: Final = RECOVERY + 2 * TTL
 """Seconds from the end of all faults until every key is held at the latest.
@@ -68,18 +76,24 @@ class LockWatch(RingRule):
         """Look at the locks."""
 
 
-def believed(world: RingWorld, process: RingProcess) -> Iterator[tuple[bytes, int, float]]:
-    """Yield key, token and deadline of what a process believes to hold now."""
+def believed(world: RingWorld, process: RingProcess) -> list[tuple[bytes, int, float]]:
+    """Key, token and deadline of what a process believes to hold now."""
     book, user, now = process.machine.book, process.user, process.local()
+    found: list[tuple[bytes, int, float]] = []
     if book is None or user is None or not process.alive:
-        return
+        return found
     if process.may_work():
-        for key, held in book.held.items():
-            if now < held.deadline:
-                yield key, held.token, held.deadline
-    for lease in user.leases:
-        if not lease.lost.is_set() and now < lease.deadline:
-            yield lease.key, lease.token, lease.deadline
+        found += [
+            (key, held.token, held.deadline)
+            for key, held in book.held.items()
+            if now < held.deadline
+        ]
+    found += [
+        (lease.key, lease.token, lease.deadline)
+        for lease in user.leases
+        if not lease.lost.is_set() and now < lease.deadline
+    ]
+    return found
 
 
 class LockHolder(LockWatch):
@@ -90,18 +104,20 @@ class LockHolder(LockWatch):
         assert terms is not None
         locks = world.locks()
         for process in world.processes.values():
+            session = process.machine.session
             for key, token, deadline in believed(world, process):
+                lock = locks.get(key)
+                if lock is not None and lock[0] == token and lock[1] == session:
+                    continue
                 # It was sent no later than one ttl before the deadline, in true time.
                 renewed = process.true(deadline - terms.ttl)
                 if renewed <= max(world.lost_at, world.taken_away.get(key, float("-inf"))):
                     continue
-                lock = locks.get(key)
-                if lock is None or lock[:2] != (token, process.machine.session):
-                    raise self.broken(
-                        world,
-                        f"{process.spec.label} believes to hold {key.decode()} under {token}; "
-                        f"Redis has {lock[:2] if lock else 'no lock'}",
-                    )
+                raise self.broken(
+                    world,
+                    f"{process.spec.label} believes to hold {key.decode()} under {token}; "
+                    f"Redis has {lock[:2] if lock else 'no lock'}",
+                )
 
     def told_yes(self, world: RingWorld, process: RingProcess, keys: Sequence[bytes]) -> None:
         self.look(world)
@@ -154,6 +170,15 @@ class Sole(LockWatch):
         super().executed(world, process, command, reply)
 
     def look(self, world: RingWorld) -> None:
+        seen: set[bytes] = set()
+        for process in world.processes.values():
+            keys = {key for key, _, _ in believed(world, process)}
+            if not seen.isdisjoint(keys):
+                self._look_at_each(world)
+                return
+            seen |= keys
+
+    def _look_at_each(self, world: RingWorld) -> None:
         terms = world.history.locks
         assert terms is not None
         holders: dict[bytes, str] = {}
@@ -259,6 +284,41 @@ class LockLimit(LockWatch):
             held = locks[process.machine.session]
             if held > limit:
                 raise self.broken(world, f"{process.spec.label} has {held} locks, not {limit}")
+
+
+class LockWaits(RingRule):
+    name = "waits"
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        for each in world.processes.values():
+            if each.user is not None and each.alive:
+                self._look_at(world, each, each.user)
+
+    def _look_at(self, world: RingWorld, process: RingProcess, user: User) -> None:
+        for hold, ended, error in user.given_up:
+            if isinstance(error, HoldTimeout) and ended < hold.began + hold.timeout:
+                raise self.broken(
+                    world, f"{process.spec.label} waited {ended - hold.began:g} s: {error}"
+                )
+        user.given_up.clear()
+        if process.paused:
+            return
+        for hold in (holder.hold for holder in user.holders):
+            patience = max(hold.timeout, world.io_timeout)
+            last = max(process.true(hold.began + patience), process.paused_until)
+            if world.now > last + world.io_timeout + SCHEDULING:
+                raise self.broken(
+                    world,
+                    f"{process.spec.label} waits for {hold.key.decode()} since "
+                    f"{process.true(hold.began):.3f}, and its timeout is {hold.timeout:g} s",
+                )
+
+    def finished(self, world: RingWorld) -> None:
+        for process in world.alive:
+            if process.user is not None and process.user.holders:
+                raise self.broken(world, f"{process.spec.label} waits still")
 
 
 class LockHandoff(LockWatch):
