@@ -56,8 +56,18 @@ PARTS: Final = {
         "hashring/store/locks/commands.py",
     ],
     "lua": [
-        f"hashring/store/{name}/*.lua"
-        for name in ("ring", "locks", "group", "lease_challenge", "faithful_challenge", "fencing")
+        "hashring/store/*.lua",
+        *(
+            f"hashring/store/{name}/*.lua"
+            for name in (
+                "ring",
+                "locks",
+                "group",
+                "lease_challenge",
+                "faithful_challenge",
+                "fencing",
+            )
+        ),
     ],
 }
 
@@ -122,7 +132,7 @@ TESTS: Final = [
     ("store/fencing/", ["fencing"]),
     ("store/group/", ["near group store", *_GROUP_ALL]),
     ("store/(lease|faithful)_challenge", ["near group store", "challenge", *_GROUP_ALL]),
-    ("store/ring/|store/locks/.*lua", ["near ring store", "node stores", *_NODE_ALL]),
+    ("store/_server|store/ring/|store/locks/.*lua", ["near ring store", "node stores", *_NODE_ALL]),
     ("lock", ["near locks", *_NODE_ALL]),
     ("faithful_challenge|lease_table", ["near group", "challenge", *_GROUP_ALL]),
     ("/groups/|member|group", ["near group", *_GROUP_ALL]),

@@ -355,7 +355,7 @@ CONTAINS_WAY = {
     "node/key_answers.py": "not held: the snapshot cannot say yes",
     "node/user_calls.py": "runs the flow on the user's thread",
     "node/lock_flows.py": "the flow: ask, take, ask again",
-    "protocol/locks/lock_book.py": "decides, and keeps the key's state",
+    "protocol/locks/lock_book.py": "decides, by its pieces: verdicts, taking",
     "store/locks/commands.py": "the command acquire, and its reply",
     "store/redis_store.py": "one call: store/locks/acquire.lua",
 }
@@ -365,8 +365,12 @@ CONTAINS_BESIDE = (
     "node/ring_node.py",
     "node/shared_lock_book.py",
     "protocol/flow.py",
+    "protocol/locks/verdicts.py",
+    "protocol/locks/calls_under_way.py",
     "protocol/locks/key_states.py",
     "protocol/locks/limit.py",
+    "protocol/locks/ring_place.py",
+    "protocol/locks/taking.py",
     "store/ring/key_names.py",
 )
 CHANGE_WAY = {

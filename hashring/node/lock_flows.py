@@ -15,8 +15,9 @@ from hashring.errors import ConfigError, HoldTimeout, NotHeld, RedisRefused, Sto
 from hashring.node.node_machine import NodeMachine
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol.flow import Flow
+from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.locks.lease import KeyLease
-from hashring.protocol.locks.lock_book import AskedKey, Verdict
+from hashring.protocol.locks.verdicts import Verdict
 from hashring.running.loop_log import LoopLog
 from hashring.store.locks.commands import LOCKS_A_CALL, MAX_LOCKED_KEY_BYTES, check_locked_key
 
@@ -81,8 +82,8 @@ class Asking:
 
     def stir(self) -> None:
         """Wake the loop when the book has something new for it."""
-        if self.book.stirred:
-            self.book.stirred = False
+        if self.book.work.stirred:
+            self.book.work.stirred = False
             self.poke()
 
     # --- taking -------------------------------------------------------------------------------

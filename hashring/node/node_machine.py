@@ -65,7 +65,8 @@ from hashring.node.states import (
     SightEvent,
     SightState,
 )
-from hashring.protocol.locks.lock_book import LockConfig, Surroundings
+from hashring.protocol.locks.lock_config import LockConfig
+from hashring.protocol.locks.ring_place import Surroundings
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.store.locks.commands import parse_lock_news
 from hashring.store.ring.commands import (
@@ -381,8 +382,8 @@ class NodeMachine:
             if now < at.beat:
                 return Wait(min(at.beat, at.subscribe))
             return self.beat_step()
-        if self.book is not None and self.book.outdated:
-            self.book.outdated = False
+        if self.book is not None and self.book.work.outdated:
+            self.book.work.outdated = False
             at.beat = min(at.beat, now)
         due = min(at.beat, at.sweep, at.fetch)
         if now >= due:

@@ -19,7 +19,7 @@ from hashring.node.life import Life, backend_of_threads
 from hashring.node.lock_flows import Asking
 from hashring.node.user_calls import UserCalls
 from hashring.protocol.locks.lease import KeyLease
-from hashring.protocol.locks.lock_book import Verdict
+from hashring.protocol.locks.verdicts import Verdict
 from hashring.running.threads_and_greenlets import GeventBackend
 from hashring.store.command import Command
 from hashring.store.ring.commands import owner, snapshot

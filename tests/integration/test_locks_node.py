@@ -429,7 +429,7 @@ def test_an_error_of_the_block_comes_through_and_the_lease_is_left(
         raise ZeroDivisionError
     book = node._machine.book
     assert book is not None
-    assert not book._leases
+    assert not book._pins.keys
     assert node.contains("k")
 
 

@@ -154,8 +154,7 @@ class Key:
 
     Attributes:
         key, point: the key and its point.
-        state: where it is in its life; changed by
-            :class:`hashring.protocol.locks.lock_book.LockBook`.
+        state: where it is in its life; changed by :class:`KeysByState` alone.
         token: the fencing token of the lock that is held, or let go.
         deadline: when that lock expires unless renewed, in monotonic seconds.
         asked: when somebody last asked for it. ``contains`` writes it without the book's lock.

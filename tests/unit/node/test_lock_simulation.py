@@ -16,10 +16,11 @@ import pytest
 
 from hashring.node.lock_flows import Hold
 from hashring.node.node_machine import NodeMachine
-from hashring.node.shared_lock_book import SharedLockBook
+from hashring.protocol.locks.calls_under_way import CallsUnderWay, Take
 from hashring.protocol.locks.key_states import Key, KeyState
-from hashring.protocol.locks.lock_book import LockBook, Take
+from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.renewal import Batch, Renewal
+from hashring.protocol.locks.taking import Taking
 from hashring.protocol.machine import Run
 from hashring.store.locks.commands import Renewed
 from hashring.store.memory_store import MemoryServer
@@ -208,38 +209,38 @@ def test_a_fault_in_redis_scripts_is_told_by_a_short_story(
     tells_a_short_story(RingSimulator(), found("holder"), "holder", most=5)
 
 
-def no_places_for_calls_under_way(book: LockBook) -> int:
-    return len(book.held)
+def no_places_for_calls_under_way(calls: CallsUnderWay) -> int:
+    return len(calls._keys.held)
 
 
-acquired = SharedLockBook.acquired
+acquired = Taking.acquired
 
 
 def deadline_from_the_answer(
-    book: SharedLockBook, take: Take, answers: Any, sent: float, now: float
+    taking: Taking, take: Take, answers: Any, sent: float, now: float
 ) -> None:
-    acquired(book, take, answers, now, now)
+    acquired(taking, take, answers, now, now)
 
 
-def revoked_without_a_new_deadline(book: LockBook, held: Key, now: float) -> None:
+def revoked_without_a_new_deadline(pins: Pins, held: Key, now: float) -> None:
     if held.lease is not None and held.lease.revoked_at is None:
         held.lease.revoked_at = now
         held.lease.revoked.set()
 
 
 @pytest.mark.parametrize(
-    ("name", "bug", "rules"),
+    ("piece", "name", "bug", "rules"),
     [
-        ("count", property(no_places_for_calls_under_way), "limit"),
-        ("acquired", deadline_from_the_answer, "holder"),
-        ("_revoke", revoked_without_a_new_deadline, "handoff|holder"),
+        (CallsUnderWay, "count", property(no_places_for_calls_under_way), "limit"),
+        (Taking, "acquired", deadline_from_the_answer, "holder"),
+        (Pins, "revoke", revoked_without_a_new_deadline, "handoff|holder"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_a_fault_in_the_book_is_found(
-    monkeypatch: pytest.MonkeyPatch, name: str, bug: Any, rules: str
+    monkeypatch: pytest.MonkeyPatch, piece: type, name: str, bug: Any, rules: str
 ) -> None:
-    monkeypatch.setattr(SharedLockBook, name, bug)
+    monkeypatch.setattr(piece, name, bug)
     found(rules)
 
 

@@ -13,7 +13,8 @@ node that knew the ring was back.
 
 **Tokens.** Each lock that is taken has a greater token than any before it on that key, whatever
 Redis lost; and only taking makes a lock, or putting back one that Redis lost while it was held. One
-that ended on time may be put back only by a call that was sent before, and after a loss.
+that ended on time, or was released, may be put back only by a call that was sent before, and after
+a loss.
 
 **Limit.** No node believes that it holds more keys than its limit, nor keeps places for more; and
 Redis has no more locks of a session, except, until they expire, those taken by a call that arrived
@@ -208,6 +209,8 @@ class LockTokens(LockWatch):
         self._lost: set[tuple[bytes, int, str]] = set()
         self._lost_at = NEVER
         self._newest: dict[bytes, int] = {}
+        # When locks were released.
+        self._released: dict[tuple[bytes, int, str], float] = {}
 
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
@@ -216,6 +219,9 @@ class LockTokens(LockWatch):
         if not script.startswith("locks_"):
             return
         locks, now = world.locks(), world.redis_time()
+        if script == "locks_release":
+            gone = self._standing.keys() - locks.keys()
+            self._released |= {(key, *self._standing[key][:2]): world.now for key in gone}
         for key, (token, session, expires) in locks.items():
             before = self._standing.get(key)
             if before is not None and before[:2] == (token, session) and now < before[2]:
@@ -227,6 +233,9 @@ class LockTokens(LockWatch):
                 continue  # Put back, once for each time that Redis lost it.
             if script == "locks_renew" and self._ended_under_way(world, before, (token, session)):
                 continue  # Redis lost the ring alone, and this was sent while the lock stood.
+            released = self._released.get((key, token, session), NEVER)
+            if script == "locks_renew" and world.sent_at < released <= self._lost_at + 2 * TTL:
+                continue  # Released since, in the wait after a loss.
             if script == "locks_renew" and self._lost_at <= world.taken_away.get(key, NEVER) + TTL:
                 continue  # Taken away by hand, and Redis lost the ring before its holder learnt it.
             if script != "locks_acquire":
