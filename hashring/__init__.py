@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     )
     from hashring.core.groups.group_plan import GroupForesight
     from hashring.core.groups.group_status import GroupStatus
-    from hashring.core.groups.lease_race import LeaseRaceSpans
     from hashring.core.groups.lease_table import LeaseTableRules
     from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
     from hashring.core.groups.state import GroupPhase
@@ -101,7 +100,6 @@ __all__ = [
     "KeyValueError",
     "LearnerAssignor",
     "LeaseLost",
-    "LeaseRaceSpans",
     "LeaseTableRules",
     "LoadAssignor",
     "MemberExists",
@@ -195,7 +193,6 @@ _HOMES: Final = {
     "RingAssignor": "hashring.core.assignors",
     "LeaseTableRules": "hashring.core.groups.lease_table",
     "GroupSituation": "hashring.core.assignors",
-    "LeaseRaceSpans": "hashring.core.groups.lease_race",
     "StaleToken": "hashring.errors",
     "StoreError": "hashring.errors",
     "TargetAssignment": "hashring.core.assignors",

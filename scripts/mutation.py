@@ -38,7 +38,7 @@ from mutants import Edit, compiles, edits
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 GROUPS: Final = "next_state pending_moves partition_column partition_map state view_changes"
-LEASES: Final = "membership lease_race lease_table"
+LEASES: Final = "membership faithful_challenge lease_table"
 PARTS: Final = {
     # A file is of the first part that names it.
     "member": [
@@ -56,8 +56,18 @@ PARTS: Final = {
         "hashring/store/locks/commands.py",
     ],
     "lua": [
-        f"hashring/store/{name}/*.lua"
-        for name in ("ring", "locks", "group", "lease_challenge", "fencing")
+        "hashring/store/*.lua",
+        *(
+            f"hashring/store/{name}/*.lua"
+            for name in (
+                "ring",
+                "locks",
+                "group",
+                "lease_challenge",
+                "faithful_challenge",
+                "fencing",
+            )
+        ),
     ],
 }
 
@@ -78,6 +88,7 @@ _NODE: Final = [
 ]
 _MACHINES: Final = ("node_machine", "own_ranges", "weight", "drain", "states")
 _STORES: Final = ("locks", "store", "own_ranges", "look", "weights", "node_orders", "stay")
+_GROUP_STORES: Final = ("group_store", "challenge_store", "faithful_challenge_store")
 _GROUP_PLAY: Final = "challenge or plan or solace or conflicts or simul or histor or every_way"
 RUNS: Final = {
     # In memory, and without threads.
@@ -85,7 +96,10 @@ RUNS: Final = {
     "near locks": (_QUICK, [f"tests/unit/node/test_{name}.py" for name in ("locks", "renewal")]),
     "near group": (f"not ({_GROUP_PLAY})", ["tests/unit/groups"]),
     "near ring store": ("memory", _contract(*_STORES)),
-    "near group store": ("memory", _contract("group_store", "challenge_store")),
+    "near group store": (
+        "memory",
+        _contract(*_GROUP_STORES),
+    ),
     # More of it, and on a server.
     "node": (_QUICK, _NODE),
     "node stores": (
@@ -101,9 +115,12 @@ RUNS: Final = {
     "group": (f"{_QUICK} and not challenge", ["tests/unit/groups"]),
     "challenge": (
         _QUICK,
-        [f"tests/unit/groups/test_{name}.py" for name in ("challenge", "faithful")],
+        [f"tests/unit/groups/test_{name}.py" for name in ("challenge", "faithful_challenge")],
     ),
-    "group stores": (_CONTRACT, _contract("group_store", "challenge_store")),
+    "group stores": (
+        _CONTRACT,
+        _contract(*_GROUP_STORES),
+    ),
     "group runners": (_CONTRACT, _contract("group", "group_challenge", "group_runners")),
     "group histories": (_PLAYED, ["tests/unit/groups"]),
     "fencing": (_CONTRACT, ["tests/integration/test_fencing.py", "tests/unit/store"]),
@@ -114,10 +131,10 @@ _GROUP_ALL: Final = ["group", "group stores", "group histories", "group runners"
 TESTS: Final = [
     ("store/fencing/", ["fencing"]),
     ("store/group/", ["near group store", *_GROUP_ALL]),
-    ("store/lease", ["near group store", "challenge", *_GROUP_ALL]),
-    ("store/ring/|store/locks/.*lua", ["near ring store", "node stores", *_NODE_ALL]),
+    ("store/(lease|faithful)_challenge", ["near group store", "challenge", *_GROUP_ALL]),
+    ("store/_server|store/ring/|store/locks/.*lua", ["near ring store", "node stores", *_NODE_ALL]),
     ("lock", ["near locks", *_NODE_ALL]),
-    ("lease_race|lease_table", ["near group", "challenge", *_GROUP_ALL]),
+    ("faithful_challenge|lease_table", ["near group", "challenge", *_GROUP_ALL]),
     ("/groups/|member|group", ["near group", *_GROUP_ALL]),
     ("protocol/(flow|machine|silent)", ["near machines", *_NODE_ALL, *_GROUP_ALL]),
     ("", ["near machines", *_NODE_ALL]),

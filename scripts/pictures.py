@@ -1,8 +1,8 @@
 """Draw the pictures of the documentation into docs/_pictures: .venv/bin/python scripts/pictures.py.
 
-Rings, points and layers are the program's own: a ring is a :class:`hashring.Ring`, and the layers
-are those that pyproject.toml enforces. Each picture takes the colour of the text around it, so that
-it follows dark and light.
+Rings, points, layers and states are the program's own: a ring is a :class:`hashring.Ring`, the
+layers are those that pyproject.toml enforces, and states are those of the tables that code goes by.
+Each picture takes the colour of the text around it, so that it follows dark and light.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from pkgutil import resolve_name
+
+from state_diagrams import diagram
 
 from hashring import RING_SIZE, Ring
 from hashring.testing import ring_of
@@ -350,19 +353,24 @@ def rooms() -> str:
 # compare. Beside a way stand values, tables, and what only hands a call on.
 CONTAINS_WAY = {
     "node/key_answers.py": "not held: the snapshot cannot say yes",
-    "node/ring_node.py": "runs the flow on the user's thread",
+    "node/user_calls.py": "runs the flow on the user's thread",
     "node/lock_flows.py": "the flow: ask, take, ask again",
-    "protocol/locks/lock_book.py": "decides, and keeps the key's state",
+    "protocol/locks/lock_book.py": "decides, by its pieces: verdicts, taking",
     "store/locks/commands.py": "the command acquire, and its reply",
     "store/redis_store.py": "one call: store/locks/acquire.lua",
 }
 CONTAINS_BESIDE = (
     "core/hashing.py",
     "core/state_table.py",
+    "node/ring_node.py",
     "node/shared_lock_book.py",
     "protocol/flow.py",
+    "protocol/locks/verdicts.py",
+    "protocol/locks/calls_under_way.py",
     "protocol/locks/key_states.py",
     "protocol/locks/limit.py",
+    "protocol/locks/ring_place.py",
+    "protocol/locks/taking.py",
     "store/ring/key_names.py",
 )
 CHANGE_WAY = {
@@ -371,7 +379,7 @@ CHANGE_WAY = {
     "node/node_machine.py": "who is the message for?",
     "node/own_ranges_machine.py": "is it newer than what is known?",
     "core/own_ranges.py": "the new ranges, from the message's text",
-    "node/ring_node.py": "publishes; calls on_change beside it",
+    "node/life.py": "publishes; calls on_change beside it",
     "node/base_node.py": "the machine's new view",
     "node/key_answers.py": "one assignment: the next answer uses it",
 }
@@ -379,6 +387,7 @@ CHANGE_BESIDE = (
     "core/ranges.py",
     "core/ring_change.py",
     "core/select_keys.py",
+    "core/state_table.py",
     "core/value_checks.py",
     "node/node_log.py",
     "node/node_runner.py",
@@ -445,6 +454,21 @@ def handoff_way() -> str:
     return way(HANDOFF_WAY)
 
 
+# --- states ---------------------------------------------------------------------------------------
+
+STATE_TABLES = (
+    "hashring.node.states.NODE_LIFE",
+    "hashring.node.states.SIGHT",
+    "hashring.node.states.CLAIM",
+    "hashring.protocol.silent_subscription.SUBSCRIPTION_LIFE",
+    "hashring.protocol.locks.key_states.KEY_LIFE",
+    "hashring.protocol.base_member_machine.MEMBER_LIFE",
+    "hashring.protocol.group_decider.DECIDER_LIFE",
+    "hashring.core.groups.state.PHASES",
+    "hashring.protocol.lease_table_machine.TABLE_SIGHT",
+)
+
+
 PICTURES = {
     each.__name__: each
     for each in (
@@ -467,6 +491,8 @@ def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     for name, draw in PICTURES.items():
         (FOLDER / f"{name}.svg").write_text(draw())
+    for table in STATE_TABLES:
+        (FOLDER / f"{table}.svg").write_text(diagram(resolve_name(table)))
     return 0
 
 

@@ -7,6 +7,7 @@ on the newest of them, and the tests of the rooms in ``ON_OLDEST_TOO`` once more
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -80,17 +81,26 @@ def oldest_and_newest() -> tuple[str, ...]:
 
 
 ON_OLDEST_TOO = tuple(ROOT / "tests" / room for room in ("cli", "web", "integration"))
-"""Rooms whose tests run on both, unless a test says what else it runs on (``one_server``)."""
+"""Rooms whose tests run on both, unless a test says what else it runs on (``one_server``).
+
+Of tests that run in each kind of process, the oldest has one kind; see ``tests/hosted.py``.
+"""
 
 
 LONGEST = [
     ROOT / "tests" / file
     for file in (
+        "unit/groups/test_group_simulation.py",
+        "unit/node/test_lock_simulation.py",
+        "integration/test_signals.py",
+        "integration/test_group_programs.py",
         "integration/test_group_flights.py",
         "unit/node/test_own_ranges_simulation.py",
         "docs/test_project.py",
-        "cli/test_demo.py",
         "web/test_browser.py",
+        "unit/node/test_simulation.py",
+        "cli/test_demo.py",
+        "web/test_serve.py",
         "spark/test_engines.py",
         "spark/test_processes.py",
     )
@@ -104,6 +114,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # These, and then the files of the most tests: for --dist loadfile --no-loadscope-reorder.
         tests = Counter(item.path for item in items)
         items.sort(key=lambda item: (item.path not in LONGEST, -tests[item.path]))
+
+
+def pytest_collection_finish() -> None:
+    # Thousands of tests stay until the end: the garbage collector need not look at them again.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

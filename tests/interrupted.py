@@ -37,6 +37,7 @@ from typing import Any  # isort: skip
 from redis import Redis  # isort: skip
 
 from hashring import NodeStateError, RingNode  # isort: skip
+from hashring.node.life import Life  # isort: skip
 
 # Where nothing is done, only computed: an interruption there is one of the line that asked.
 PURE = (f"{PACKAGE}/core/", f"{PACKAGE}/store/ring/commands.py")
@@ -136,8 +137,9 @@ def lines_of(function: Any, most: int | None = None) -> set[str]:
 EARLY = {
     *lines_of(RingNode.start),
     *lines_of(RingNode.gevent_start),
-    *lines_of(RingNode.poll, 1),
-    *lines_of(RingNode._start, 1),
+    *lines_of(RingNode.poll),
+    *lines_of(Life.start, 1),
+    *lines_of(Life.poll, 1),
 }
 
 

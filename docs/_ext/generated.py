@@ -5,6 +5,7 @@
 - ``.. peaks::`` is a table of how uneven random rings are.
 - ``.. simulated-rings::`` is a table of rings that were drawn and measured.
 - ``.. picture:: FILE`` puts an SVG file into the page.
+- ``.. states:: hashring.node.states.NODE_LIFE`` is the diagram of a table of states, and the table.
 - Help texts of commands are escaped for reStructuredText.
 - ``alerts.yml`` beside the pages has the alert rules with the address of each runbook.
 """
@@ -15,6 +16,7 @@ import html
 import importlib
 import inspect
 import json
+import pkgutil
 import re
 from pathlib import Path
 from typing import Any, ClassVar
@@ -43,7 +45,9 @@ def _operation(path: str, method: str, about: dict[str, Any], schemas: dict[str,
     title = f"{method.upper()} {path}"
     text = f"\n{title}\n{'-' * len(title)}\n\n{about['summary']}\n\n"
     for parameter in about.get("parameters", []):
-        need = "" if parameter.get("required") else " (optional)"
+        default = parameter["schema"].get("default")
+        without = "optional" if default is None else f"``{default}`` unless given"
+        need = "" if parameter.get("required") else f" ({without})"
         text += f"- ``{parameter['name']}``{need}: {parameter.get('description', '')}\n"
     body = about.get("requestBody", {}).get("content", {}).get("application/json")
     if body:
@@ -146,13 +150,31 @@ class Picture(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Called by Sphinx."""
-        name, path = self.env.relfn2path(self.arguments[0])
-        self.env.note_dependency(name)
-        text = Path(path).read_text()
-        text = text[text.index("<svg") :]
-        alt = html.escape(self.options["alt"], quote=True)
-        text = text.replace("<svg ", f'<svg role="img" aria-label="{alt}" ', 1)
-        return [nodes.raw("", f'<div class="picture">{text}</div>', format="html")]
+        return [_picture(self, self.arguments[0], self.options["alt"])]
+
+
+def _picture(directive: SphinxDirective, file: str, alt: str) -> nodes.Node:
+    name, path = directive.env.relfn2path(file)
+    directive.env.note_dependency(name)
+    text = Path(path).read_text()
+    text = text[text.index("<svg") :]
+    label = html.escape(alt, quote=True)
+    text = text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+    return nodes.raw("", f'<div class="picture">{text}</div>', format="html")
+
+
+class States(SphinxDirective):
+    """A diagram of a table of states, as scripts/pictures.py drew it, and the table itself."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Called by Sphinx."""
+        table = pkgutil.resolve_name(self.arguments[0])
+        *names, last = [state.value for state in table.meanings]
+        alt = f"States {', '.join(names)} and {last}, with an arrow for each event of the table"
+        drawn = _picture(self, f"/_pictures/{self.arguments[0]}.svg", alt)
+        return [drawn, *self.parse_text_to_nodes(table.as_text())]
 
 
 def escape(app: Sphinx, context: Any, lines: list[str]) -> None:
@@ -178,6 +200,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("http-api", HttpApi)
     app.add_directive("settings", Settings)
     app.add_directive("picture", Picture)
+    app.add_directive("states", States)
     app.add_directive("peaks", Peaks)
     app.add_directive("simulated-rings", SimulatedRings)
     app.setup_extension("sphinx_click")

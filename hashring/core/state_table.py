@@ -1,10 +1,13 @@
-"""States as data: a table of (state, event) -> state that code goes by and docs are drawn from."""
+"""States as data: a table of (state, event) -> state that code goes by.
+
+The texts of modules, the tables on pages and the diagrams are all made from it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 S = TypeVar("S", bound=Enum)
 E = TypeVar("E", bound=Enum)
@@ -62,3 +65,11 @@ class StateTable(Generic[S, E]):
             for row in rows
         ]
         return "\n".join([rule, lines[0], rule, *lines[1:], rule])
+
+
+def with_tables(text: str, **tables: StateTable[Any, Any]) -> str:
+    """A module's text with its tables, each where the text has its name in braces."""
+    if text:  # ``python -OO`` takes it away
+        for name, table in tables.items():
+            text = text.replace(f"{{{name}}}", table.as_text())
+    return text

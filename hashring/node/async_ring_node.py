@@ -15,11 +15,12 @@ from hashring.errors import EmptyRingError, NodeStateError, RedisUnavailable
 from hashring.node.async_node_runner import AsyncRunner
 from hashring.node.base_node import Node
 from hashring.node.key_answers import Shown, listed, monotonic
-from hashring.node.lock_flows import Asking
+from hashring.node.lock_flows import Asking, Hold, TryAgain
 from hashring.node.states import AT_WORK
-from hashring.protocol.flow import Pause, UserFlow, run_flow_async
+from hashring.protocol.flow import Flow, run_flow_async
+from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.locks.lease import KeyLease
-from hashring.protocol.locks.lock_book import AskedKey, Verdict
+from hashring.protocol.locks.verdicts import Verdict
 from hashring.running.callback_turns import TaskTurns
 from hashring.store.async_memory_store import async_store
 from hashring.store.command import Command
@@ -82,7 +83,7 @@ class AsyncRingNode(Node):
         run = self._run = AsyncRunner(
             self._machine,
             store,
-            publish=lambda: self._show_in(lease),
+            show=lambda: self._show_in(lease),
             take=self._take,
             ranges=self._view.ranges,
             on_change=self._settings.on_change,
@@ -125,7 +126,7 @@ class AsyncRingNode(Node):
             run.stop(stay=stay)
             await asyncio.wait([run.task])
         else:
-            run.tell(partial(run.stop, stay=stay))
+            run.stop(stay=stay)
             # If that event loop does not run, the node leaves when it does.
             while not run.over and run.home.is_running():
                 await asyncio.sleep(_LOOK)
@@ -209,7 +210,7 @@ class AsyncRingNode(Node):
         """
         asking = self._locks()
         self._refuse_elsewhere()
-        lease = await self._run_flow(asking, asking.pin(key, timeout, asyncio.Event))
+        lease = await self._held(asking.hold(key, timeout, asyncio.Event))
         try:
             yield lease
         finally:
@@ -278,26 +279,32 @@ class AsyncRingNode(Node):
         # What moved away meanwhile is let go.
         asking.ask_again(wanted)
 
-    async def _run_flow(self, asking: Asking, flow: UserFlow[T]) -> T:
-        run = self._run
-
-        async def do(step: Command[Any] | Pause) -> Any:
-            if isinstance(step, Pause):
-                if self._run is not None:
-                    await asyncio.sleep(step.seconds)
-                return self._run is None
-            if run is None:
-                raise RedisUnavailable(f"node {self.name!r} has no connection: it does not run")
-            return await run.store.run(step)
-
+    async def _run_flow(self, asking: Asking, flow: Flow[T]) -> T:
         try:
-            return await run_flow_async(do, flow)
+            return await run_flow_async(partial(self._ask_redis, self._run), flow)
         finally:
             if asking.book.left:
                 await self._release_late(asking)
 
-    def _setup(self, name: str) -> None:
-        super()._setup(name)
+    async def _held(self, hold: Hold) -> KeyLease[asyncio.Event]:
+        """The lease of a hold, tried until it is there or there is no use."""
+        run = self._run
+        ask = partial(self._ask_redis, run)
+        try:
+            while isinstance(lease := await run_flow_async(ask, hold.attempt()), TryAgain):
+                if run is None or (await asyncio.wait([run.task], timeout=lease.seconds))[0]:
+                    raise hold.refusal()
+            return lease
+        finally:
+            if hold.asking.book.left:
+                await self._release_late(hold.asking)
+
+    async def _ask_redis(self, run: AsyncRunner | None, command: Command[T]) -> T:
+        if run is None:
+            raise RedisUnavailable(f"node {self.name!r} has no connection: it does not run")
+        return await run.store.run(command)
+
+    def _equip(self) -> None:
         self._turns = TaskTurns()
 
     @property

@@ -26,7 +26,6 @@ from hashring.node.states import RENEWING, STARTABLE, NodeState
 from hashring.node.status import NodeStatus, status_of
 from hashring.protocol.locks.lease import KeyLease
 from hashring.running.not_copied import NotCopied
-from hashring.running.one_at_a_time import one_at_a_time
 from hashring.store.client_kind import is_async
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryStore
@@ -43,8 +42,8 @@ def _one_of(setting: str, value: Any, alias: str, aliased: Any) -> Any:
 class Node(NotCopied, KeyAnswers):
     """A node that something else runs: :class:`hashring.RingNode`, :class:`hashring.AsyncRingNode`.
 
-    It is made of checked settings, a machine with the protocol, and, with locks or a limit,
-    of a book of them and the flows that ask it.
+    It has checked settings, answers about keys, a machine with the protocol, and, with locks or a
+    limit, a book of them and the flows that ask it. Subclasses add what runs the machine.
     """
 
     _asynchronous = False
@@ -101,11 +100,13 @@ class Node(NotCopied, KeyAnswers):
             follow=follow,
         )
         self._redis = redis
-        # A start that decides whether it is the only one, and calls by hand: one at a time drives
-        # the machine.
-        self._driving = one_at_a_time()
+        self._equip()
         self._setup(settings.name or own_name(settings.keys.ring, self))
         remember(self)
+
+    def _equip(self) -> None:
+        """Make what runs the node, once."""
+        raise NotImplementedError
 
     def _setup(self, name: str) -> None:
         """A machine of its own, of that name, which has not started."""
@@ -300,7 +301,6 @@ class Node(NotCopied, KeyAnswers):
 
     def _abandon(self) -> None:
         """In a forked child: the node is the parent's, if it is anywhere."""
-        self._driving = one_at_a_time()
         if self._machine.state in STARTABLE:
             self._setup(
                 self.name if self._settings.name else own_name(self._settings.keys.ring, self)

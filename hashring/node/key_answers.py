@@ -55,6 +55,9 @@ def listed(items: Iterable[T], key: Callable[[T], str | bytes] | None) -> Sequen
 class KeyAnswers:
     """What a node answers without I/O, and without a lock of its own.
 
+    Nodes inherit it, though their other parts are objects of their own: handing each question on to
+    such a part would be one more call, and subclasses may define ``contains``.
+
     Each run of the node shows its views in a list of its own (:meth:`_show`). ``stop()`` puts
     an empty one in its place: what the run learns after that is written where nobody looks.
     """

@@ -14,9 +14,10 @@ from hashring.core.value_checks import is_number
 from hashring.errors import ConfigError, HoldTimeout, NotHeld, RedisRefused, StoreError
 from hashring.node.node_machine import NodeMachine
 from hashring.node.shared_lock_book import SharedLockBook
-from hashring.protocol.flow import Flow, Pause, UserFlow
+from hashring.protocol.flow import Flow
+from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.locks.lease import KeyLease
-from hashring.protocol.locks.lock_book import AskedKey, Verdict
+from hashring.protocol.locks.verdicts import Verdict
 from hashring.running.loop_log import LoopLog
 from hashring.store.locks.commands import LOCKS_A_CALL, MAX_LOCKED_KEY_BYTES, check_locked_key
 
@@ -81,8 +82,8 @@ class Asking:
 
     def stir(self) -> None:
         """Wake the loop when the book has something new for it."""
-        if self.book.stirred:
-            self.book.stirred = False
+        if self.book.work.stirred:
+            self.book.work.stirred = False
             self.poke()
 
     # --- taking -------------------------------------------------------------------------------
@@ -156,84 +157,21 @@ class Asking:
 
     # --- holding ------------------------------------------------------------------------------
 
-    def pin(
-        self, key: str | bytes, timeout: float, event: Callable[[], Any]
-    ) -> UserFlow[KeyLease[Any]]:
-        """Pin a key, once it may be worked on.
+    def hold(self, key: str | bytes, timeout: float, event: Callable[[], Any]) -> Hold:
+        """Begin to hold a key; what to try until it is held.
 
         Args:
-            timeout: seconds to wait while another node holds its lock, or while it is found out
-                what came of an earlier call about it.
+            timeout: seconds to go on trying while another node holds its lock, or while it is found
+                out what came of an earlier call about it.
             event: makes the lease's events.
 
         Raises:
-            NotHeld, HoldTimeout, ConfigError, KeyTypeError, KeyValueError, NodeForked: as ``hold``.
+            ConfigError, KeyTypeError, KeyValueError, NodeForked: as ``hold`` of a node.
         """
         if not is_number(timeout) or not timeout >= 0:
             raise ConfigError("timeout", timeout, "give a number of seconds, 0 not to wait")
         self.window()
-        data = check_locked_key(key_bytes(key))
-        began = self.clock()
-        while True:
-            lease = self.book.pin_again(data, self.clock())
-            if lease is None:
-                verdict, asked = self.ask(data)
-                ours = verdict is Verdict.YES
-                if verdict is Verdict.TAKE:
-                    ours = yield from self.take_one(asked)
-                lease = self.book.pin(data, self.clock, event) if ours else None
-            if lease is not None:
-                return lease
-            # No call to Redis: the loop is told when the lock is freed, and knows its ttl.
-            left = self._pin_again_in(data, began, timeout)
-            if left <= 0 or (yield Pause(min(PIN_POLL, left))):
-                raise self._not_held(data, waited=timeout)
-
-    def _pin_again_in(self, data: bytes, began: float, timeout: float) -> float:
-        """For how many seconds to go on trying to hold a key; 0 to give up."""
-        if self.book.busy(data):
-            # Being taken or let go by this node itself, which takes a call to Redis.
-            timeout = max(timeout, self.machine.config.io_timeout)
-        elif (
-            self.book.holder(data) is None
-            and not self.book.in_doubt(data)
-            and not self.book.held_off_for(self.clock())
-        ):
-            return 0.0
-        return began + timeout - self.clock()
-
-    def _not_held(self, data: bytes, *, waited: float) -> NotHeld:
-        """Why a key cannot be held now."""
-        book, (bounds, until, ring) = self.book, self.window()
-        shown = data.decode("utf-8", "replace")
-        if self.clock() >= until:
-            state = self.machine.state.value
-            return NotHeld(shown, None, f"this node is {state}, and owns nothing")
-        holder = book.holder(data)
-        if holder is not None:
-            if waited:
-                return HoldTimeout(shown, holder, f"{holder} still held it after {waited:g} s")
-            return NotHeld(shown, holder, f"{holder} holds it")
-        if not self.machine.config.follow:
-            # Of others it is not known what they own.
-            if not bisect_right(bounds, self.machine.config.algorithm.point_of_bytes(data)) & 1:
-                return NotHeld(shown, None, "another node owns it")
-        elif not ring.node_count:
-            # Everybody's ttl was over, and somebody else was the first to come back and say so.
-            return NotHeld(shown, None, "this node is not on the ring just now: try again")
-        elif (owner := ring.owner(data)) != self.machine.name:
-            return NotHeld(shown, owner, f"{owner} owns it")
-        if left := book.held_off_for(self.clock()):
-            return NotHeld(
-                shown,
-                None,
-                "Redis lost the locks of the ring, and somebody may still work on it: "
-                + (f"try again in {left:.1f} s" if left < float("inf") else "try again"),
-            )
-        if book.limit.reached(book.count):
-            limit = book.limit.most
-            return NotHeld(shown, None, f"this node is at its limit of {limit} keys")
-        return NotHeld(shown, None, "Redis did not answer, or it is just being let go: try again")
+        return Hold(self, check_locked_key(key_bytes(key)), timeout, event, self.clock())
 
     # --- letting go ---------------------------------------------------------------------------
 
@@ -252,3 +190,110 @@ class Asking:
                     )
                 return
             step.done(reply, sent, self.clock())
+
+
+@dataclass(frozen=True)
+class TryAgain:
+    """A key cannot be held yet, and may be soon.
+
+    Attributes:
+        seconds: how long to wait before the next try, unless the node stops meanwhile.
+    """
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A hold of one key that begins, try by try; waiting in between is up to who runs it.
+
+    ::
+
+        while isinstance(lease := run_flow(run, hold.attempt()), TryAgain):
+            if stopped.wait(lease.seconds):
+                raise hold.refusal()
+
+    Attributes:
+        asking: asks the node's book.
+        key: the key.
+        timeout, event: see :meth:`Asking.hold`.
+        began: when, in monotonic seconds.
+    """
+
+    asking: Asking
+    key: bytes
+    timeout: float
+    event: Callable[[], Any]
+    began: float
+
+    def attempt(self) -> Flow[KeyLease[Any] | TryAgain]:
+        """Try once: the lease, or for how long to wait before the next try.
+
+        Raises:
+            NotHeld, HoldTimeout, NodeForked: there is no use in another try.
+        """
+        asking, book = self.asking, self.asking.book
+        lease = book.pin_again(self.key, asking.clock())
+        if lease is None:
+            verdict, asked = asking.ask(self.key)
+            ours = verdict is Verdict.YES
+            if verdict is Verdict.TAKE:
+                ours = yield from asking.take_one(asked)
+            lease = book.pin(self.key, asking.clock, self.event) if ours else None
+        if lease is not None:
+            return lease
+        left = self._left()
+        if left <= 0:
+            raise self.refusal()
+        # No call to Redis: the loop is told when the lock is freed, and knows its ttl.
+        return TryAgain(min(PIN_POLL, left))
+
+    def _left(self) -> float:
+        """For how many seconds to go on trying; 0 to give up."""
+        book, timeout = self.asking.book, self.timeout
+        if book.busy(self.key):
+            # Being taken or let go by this node itself, which takes a call to Redis.
+            timeout = max(timeout, self.asking.machine.config.io_timeout)
+        elif (
+            book.holder(self.key) is None
+            and not book.in_doubt(self.key)
+            and not book.held_off_for(self.asking.clock())
+        ):
+            return 0.0
+        return self.began + timeout - self.asking.clock()
+
+    def refusal(self) -> NotHeld:
+        """Why the key cannot be held now."""
+        asking, machine = self.asking, self.asking.machine
+        book, (bounds, until, ring) = asking.book, asking.window()
+        shown = self.key.decode("utf-8", "replace")
+        if asking.clock() >= until:
+            state = machine.state.value
+            return NotHeld(shown, None, f"this node is {state}, and owns nothing")
+        holder = book.holder(self.key)
+        if holder is not None:
+            if self.timeout:
+                return HoldTimeout(
+                    shown, holder, f"{holder} still held it after {self.timeout:g} s"
+                )
+            return NotHeld(shown, holder, f"{holder} holds it")
+        if not machine.config.follow:
+            # Of others it is not known what they own.
+            if not bisect_right(bounds, machine.config.algorithm.point_of_bytes(self.key)) & 1:
+                return NotHeld(shown, None, "another node owns it")
+        elif not ring.node_count:
+            # Everybody's ttl was over, and somebody else was the first to come back and say so.
+            return NotHeld(shown, None, "this node is not on the ring just now: try again")
+        elif (owner := ring.owner(self.key)) != machine.name:
+            return NotHeld(shown, owner, f"{owner} owns it")
+        if left := book.held_off_for(asking.clock()):
+            return NotHeld(
+                shown,
+                None,
+                "Redis lost the locks of the ring, or may have, and somebody may still work on it: "
+                + (f"try again in {left:.1f} s" if left < float("inf") else "try again"),
+            )
+        if book.limit.reached(book.count):
+            limit = book.limit.most
+            return NotHeld(shown, None, f"this node is at its limit of {limit} keys")
+        return NotHeld(shown, None, "Redis did not answer, or it is just being let go: try again")

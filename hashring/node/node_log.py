@@ -17,6 +17,7 @@ class NodeLog:
         self._machine = machine
         self._state = machine.state
         self._losses = machine.counters.losses
+        self._history = machine.history
 
     def failure(self, failing: bool, error: HashringError) -> None:
         """A failure; ``failing`` says whether it is not the first of a row."""
@@ -39,6 +40,14 @@ class NodeLog:
                 machine.name,
                 _waiting(machine),
             )
+        elif self._history not in ("", machine.history):
+            logger.warning(
+                "hashring %s: Redis restarted, or another server took over, and may have lost the "
+                "newest locks%s",
+                machine.name,
+                _waiting(machine),
+            )
+        self._history = machine.history
         if machine.state is self._state:
             return
         self._state = machine.state

@@ -65,7 +65,8 @@ from hashring.node.states import (
     SightEvent,
     SightState,
 )
-from hashring.protocol.locks.lock_book import LockConfig, Surroundings
+from hashring.protocol.locks.lock_config import LockConfig
+from hashring.protocol.locks.ring_place import Surroundings
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.store.locks.commands import parse_lock_news
 from hashring.store.ring.commands import (
@@ -381,8 +382,8 @@ class NodeMachine:
             if now < at.beat:
                 return Wait(min(at.beat, at.subscribe))
             return self.beat_step()
-        if self.book is not None and self.book.outdated:
-            self.book.outdated = False
+        if self.book is not None and self.book.work.outdated:
+            self.book.work.outdated = False
             at.beat = min(at.beat, now)
         due = min(at.beat, at.sweep, at.fetch)
         if now >= due:
@@ -731,6 +732,7 @@ class NodeMachine:
             # Others may lock although this one does not. It does not know for how long, but a lock
             # lasts the ttl unless somebody chose otherwise.
             lock_ttl=config.locks.ttl if config.locks else config.ttl,
+            locking=config.locks is not None and config.locks.locking,
         )
         self._may_be_on_ring = True
         self._heard = []
@@ -936,7 +938,9 @@ class NodeMachine:
         if reply.ordered is not None and reply.ordered.id == self._own[1]:
             # A failover brought back what its own weight has lifted: it says so again.
             self._own_said = None
-        if self.history not in ("", reply.history):
+        # Redis restarted, or another server took over, if it has all changes of the ring.
+        kept = self.stamp is not None and self.stamp.tag in (reply.before, reply.stamp.tag)
+        if self.history not in ("", reply.history) and not kept:
             self.counters.losses += 1
         self.history = reply.history
         at = self._at

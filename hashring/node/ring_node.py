@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 import atexit
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from types import TracebackType
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from hashring.core.ring import Ring
-from hashring.errors import EmptyRingError, NodeStateError, StoreError
-from hashring.monkey_patching import threads_are_greenlets
+from hashring.errors import EmptyRingError
 from hashring.node.base_node import Node
+from hashring.node.by_hand import ByHand
 from hashring.node.forks import remembered
 from hashring.node.key_answers import listed, monotonic
+from hashring.node.life import Life, backend_of_threads
 from hashring.node.lock_flows import Asking
-from hashring.node.node_runner import Runner
-from hashring.node.on_change_calls import OnChangeCalls
-from hashring.node.states import AT_WORK, ENDED, STARTABLE, NodeState
-from hashring.protocol.flow import Pause, UserFlow, run_flow
+from hashring.node.user_calls import UserCalls
 from hashring.protocol.locks.lease import KeyLease
-from hashring.protocol.locks.lock_book import Verdict
-from hashring.protocol.machine import Run
-from hashring.running.loop_log import LoopLog
-from hashring.running.threads_and_greenlets import (
-    Backend,
-    GeventBackend,
-    ThreadBackend,
-    is_logging,
-    where_it_may_wait,
-)
+from hashring.protocol.locks.verdicts import Verdict
+from hashring.running.threads_and_greenlets import GeventBackend
 from hashring.store.command import Command
-from hashring.store.interface import Store
-from hashring.store.memory_store import MemoryStore
-from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import owner, snapshot, sweep
+from hashring.store.ring.commands import owner, snapshot
 from hashring.store.ring.node_orders import OrderStatus, check_order
 from hashring.store.ring.printed_tables import ring_tables
-
-logger = LoopLog("hashring")
 
 T = TypeVar("T")
 N = TypeVar("N", bound="RingNode")
@@ -107,9 +90,10 @@ class RingNode(Node):
     ring they may for as long as the message travels, or for one heartbeat when it is lost.
     """
 
-    _store: Store | None = None
-    _runner: Runner | None = None
-    _stops = 0
+    def _equip(self) -> None:
+        self._calls = UserCalls(self._redis, self._settings.io_timeout)
+        self._by_hand = ByHand(self._calls)
+        self._life = Life(self._calls, self._by_hand, self._settings.on_change)
 
     # --- running ------------------------------------------------------------------------------
 
@@ -124,7 +108,7 @@ class RingNode(Node):
             NodeStateError: the node runs already, or was stopped meanwhile.
             NodeForked: it has a name of its own, and runs in the parent process.
         """
-        self._start(_backend_of_threads)
+        self._life.start(self, backend_of_threads)
 
     def gevent_start(self) -> None:
         """Like :meth:`start`, from a greenlet.
@@ -139,29 +123,7 @@ class RingNode(Node):
             RedisUnavailable, RedisRefused, NodeStateError, NodeForked: see :meth:`start`.
             MissingDependencyError: gevent is not installed.
         """
-        self._start(GeventBackend)
-
-    def _start(self, make_backend: Callable[[], Backend]) -> None:
-        stops = self._stops
-        backend = make_backend()
-        try:
-            runner = self._launch(backend, stops, strict=True)
-            backend.spawn(runner.run, runner.label)
-            runner.settled.wait()
-            state, error = self._machine.state, self._machine.error
-            if self._stopping or state not in AT_WORK:
-                runner.ended.wait()
-                raise error or NodeStateError(f"node {self.name!r} was stopped while it started")
-        except BaseException:
-            # Not joined; or Ctrl-C, or what a signal handler raised: nobody will call stop().
-            if (started := self._launched(backend)) is not None:
-                self._own_nothing()
-                started.stop()
-                patience = 2 * self._machine.config.io_timeout
-                ended = started.cancel() or started.ended.wait(patience)
-                if ended and self._forget_runner(started):
-                    self._stop_by_hand()
-            raise
+        self._life.start(self, GeventBackend)
 
     def stop(self, *, stay: bool = False) -> None:
         """Leave the ring, and own nothing from now on.
@@ -187,24 +149,7 @@ class RingNode(Node):
         self._check_stay(stay)
         if self._parent is not None:
             return
-        self._stops += 1
-        self._own_nothing()
-        runner = self._runner
-        if runner is None:
-            where_it_may_wait(partial(self._stop_by_hand, stay=stay))
-            return
-        if sys.is_finalizing():
-            # What ran the loop is gone, and with it who could say that the node has left.
-            return
-        runner.stop(stay=stay)
-        waits = runner.may_wait() and not self._is_interrupted(runner)
-        if waits:
-            runner.wait()
-        if runner.gone():
-            where_it_may_wait(partial(self._stop_by_hand, stay=stay, gone=runner))
-        elif waits and self._forget_runner(runner) and self._machine.state not in ENDED:
-            # Its greenlet was killed before it had left.
-            self._stop_by_hand(stay=stay)
+        self._life.stop(self, stay=stay)
 
     gevent_stop = stop
 
@@ -218,18 +163,7 @@ class RingNode(Node):
             NodeStateError: the node runs already.
             NodeForked: it has a name of its own, and runs in the parent process.
         """
-        stops, backend = self._stops, _backend_of_threads()
-        try:
-            self._launch(backend, stops, strict=False).run()
-        except BaseException:
-            # Ctrl-C in the loop: leave the ring as stop() would, then let it through.
-            runner = self._launched(backend)
-            if runner is not None and self._forget_runner(runner):
-                self._stop_by_hand()
-                runner.publish()
-            raise
-        if (runner := self._launched(backend)) is not None:
-            self._forget_runner(runner)
+        self._life.poll(self)
 
     def __enter__(self: N) -> N:
         self.start()
@@ -262,7 +196,7 @@ class RingNode(Node):
         """
         if self._asking is None:
             return self._select_owned(items, key)
-        return self._run_flow(self._asking, self._asking.select(listed(items, key), key))
+        return self._calls.run_flow(self._asking, self._asking.select(listed(items, key), key))
 
     @contextmanager
     def hold(self, key: str | bytes, *, timeout: float = 0.0) -> Iterator[KeyLease]:
@@ -291,72 +225,39 @@ class RingNode(Node):
             KeyTypeError, KeyValueError: the key has no point, or is too long to be locked.
             NodeForked: the node was started in a parent process.
         """
-        runner = self._runner
+        runner = self._calls.runner
         asking = self._locks()
         event = runner.backend.event if runner else threading.Event
-        lease = self._run_flow(asking, asking.pin(key, timeout, event))
+        lease = self._calls.held(asking.hold(key, timeout, event))
         try:
             yield lease
         finally:
             if self._unpin(asking, lease):
-                self._release_late(asking, runner)
+                self._calls.release_late(asking, runner)
 
     def _ask_book(self, data: bytes) -> bool:
         asking = cast(Asking, self._asking)
         verdict, asked = asking.ask(data)
         if verdict is not Verdict.TAKE:
             return verdict is Verdict.YES
-        return self._run_flow(asking, asking.take_one(asked))
-
-    def _run_flow(self, asking: Asking, flow: UserFlow[T]) -> T:
-        runner = self._runner
-
-        def do(step: Command[Any] | Pause) -> Any:
-            if isinstance(step, Pause):
-                return runner is None or runner.ended.wait(step.seconds)
-            return self._ask_redis(step)
-
-        try:
-            return run_flow(do, flow)
-        finally:
-            if asking.book.left:
-                self._release_late(asking, runner)
+        return self._calls.run_flow(asking, asking.take_one(asked))
 
     @property
     def _loops(self) -> bool:
-        return self._runner is not None
+        return self._calls.runner is not None
 
     def _poke(self) -> None:
-        runner = self._runner
+        runner = self._calls.runner
         if runner is not None:
             runner.wake()
 
     def _beat_soon(self) -> None:
-        runner = self._runner
+        runner = self._calls.runner
         if runner is not None:
             runner.tell(self._machine.beat_at_once)
 
-    def _release_late(self, asking: Asking, runner: Runner | None) -> None:
-        """Let go of what is left after the node has stopped, or while it does.
-
-        Args:
-            runner: what ran the node when the caller asked.
-        """
-        if sys.is_finalizing():
-            # There is nothing left to connect with: what is left ends after its ttl.
-            return
-        # On connections of its own: stop() closes the node's others meanwhile.
-        store = self._make_store()
-        run: Callable[[Command[Any]], Any] = store.run
-        if runner is not None:
-            run = partial(runner.backend.call_for_user, run)
-        try:
-            run_flow(run, asking.let_go())
-        finally:
-            store.close()
-
     def _ask_owner(self, point: int) -> str:
-        found = self._ask_redis(owner(self._settings.keys, point))
+        found = self._calls.run(owner(self._settings.keys, point))
         if found is None:
             raise EmptyRingError
         return found
@@ -364,31 +265,7 @@ class RingNode(Node):
     def _ask_ring(self) -> Ring:
         config = self._machine.config
         command = snapshot(config.keys, scoring=config.scoring)
-        return self._ask_redis(command).ring(config.algorithm)
-
-    def _ask_redis(self, command: Command[T]) -> T:
-        runner = self._runner
-        run: Callable[[Command[T]], T] = self._get_store().run
-        if runner is None:
-            return self._run_by_hand(command)
-        return self._as_caller(
-            runner.backend.current(), partial(runner.backend.call_for_user, run, command)
-        )
-
-    def _run_by_hand(self, command: Command[T]) -> T:
-        return self._as_caller(threading.get_ident(), partial(self._get_store().run, command))
-
-    def _as_caller(self, caller: object, run: Callable[[], T]) -> T:
-        call = object()
-        self._calling[call] = caller
-        try:
-            try:
-                return run()
-            finally:
-                self._calling.pop(call, None)
-        finally:
-            # Once more: a signal handler may have raised before the line above.
-            self._calling.pop(call, None)
+        return self._calls.run(command).ring(config.algorithm)
 
     # --- orders -------------------------------------------------------------------------------
 
@@ -422,8 +299,8 @@ class RingNode(Node):
         self._obey(self._undrain_order())
 
     def _obey(self, order: Command[OrderStatus]) -> None:
-        if check_order(self._ask_redis(order), self.name, self._settings.ring_name):
-            self._ask(self._machine.beat_step)
+        if check_order(self._calls.run(order), self.name, self._settings.ring_name):
+            self._by_hand.ask(self, self._machine.beat_step)
 
     # --- by hand ------------------------------------------------------------------------------
 
@@ -439,33 +316,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        if not self._by_hand(self._beat_by_hand):
-            # A node that has lost its name would get points back that nobody serves.
-            if self._machine.state is not NodeState.SUPERSEDED:
-                self._ask(self._machine.beat_step)
-            self._raise_error()
-
-    def _beat_by_hand(self) -> None:
-        # One that is leaving could not, as Redis did not answer remove().
-        if self._machine.state in (*STARTABLE, NodeState.LEAVING):
-            self._adopt_in_child()
-            self._begin_lease()
-            self._machine.start(monotonic(), strict=False)
-        machine, began = self._machine, monotonic()
-        while machine.state is not NodeState.SUPERSEDED:
-            self._ask(machine.beat_step)
-            # A step may only look where to join, or where more points are to be.
-            renewed = machine.last_beat is not None and machine.last_beat >= began
-            if renewed or machine.state not in AT_WORK:
-                break
-        book = machine.book
-        while book is not None and (step := book.step(monotonic())):
-            self._run_now(step)
-        self._raise_error()
-
-    def _raise_error(self) -> None:
-        if self._machine.error is not None:
-            raise self._machine.error
+        self._by_hand.heartbeat(self)
 
     def update(self) -> None:
         """Read the ring now. A running node needs no such call.
@@ -478,7 +329,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        self._ask(self._machine.look_step)
+        self._by_hand.ask(self, self._machine.look_step)
 
     def cleanup(self) -> None:
         """Take expired nodes off the ring now. Every heartbeat does so by itself.
@@ -488,12 +339,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        config = self._machine.config
-        self._ask(
-            lambda: Run(
-                sweep(config.keys, scoring=config.scoring, by=self.name), _ignore, _ignore_error
-            )
-        )
+        self._by_hand.cleanup(self)
 
     def remove(self) -> None:
         """Take this node off the ring now. A running node comes back: use :meth:`stop`.
@@ -504,20 +350,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        self._refuse_if_forked()
-        if not self._by_hand(self._remove_by_hand) and self._machine.replicas:
-            self._ask(lambda: self._machine.leave_step("removed"))
-
-    def _remove_by_hand(self) -> None:
-        self._own_nothing()
-        self._machine.stop()
-        self._publish(self._lease)
-        book = self._machine.book
-        while book is not None and (step := book.leave(monotonic())) is not None:
-            self._run_now(step)
-        if self._machine.replicas:
-            # The node has ended, and what is on its way of it comes to nothing.
-            self._run_now(self._machine.leave_step("stop"))
+        self._by_hand.remove(self)
 
     def debug_print(self) -> None:
         """Print the ring's replicas and nodes, expired ones marked.
@@ -528,212 +361,13 @@ class RingNode(Node):
         config = self._machine.config
         command = snapshot(config.keys, scoring=config.scoring)
         ring = config.keys.ring.decode("utf-8", "replace")
-        print("\n".join(ring_tables(ring, self._ask_redis(command), config.scoring)))
+        print("\n".join(ring_tables(ring, self._calls.run(command), config.scoring)))
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _setup(self, name: str) -> None:
-        super()._setup(name)
-        on_change = self._settings.on_change
-        self._calls = None if on_change is None else OnChangeCalls(on_change)
-        # Who is in a call to Redis on the node's connections: of each call its thread, or greenlet.
-        self._calling: dict[object, object] = {}
-
-    def _is_interrupted(self, runner: Runner) -> bool:
-        """Whether the caller, a signal handler then, interrupted what the loop may wait for."""
-        return (
-            (self._asking is not None and self._asking.book.entered)
-            or runner.backend.current() in list(self._calling.values())
-            or is_logging(logger.logger)
-        )
-
-    def _launch(self, backend: Backend, stops: int, *, strict: bool) -> Runner:
-        """A runner that is ready to run; the node is its.
-
-        Args:
-            stops: how often stop() had been called when the start began. A signal handler may
-                have called it since, when there was no runner to tell.
-        """
-        if (last := self._runner) is not None and last.gone():
-            backend.call(partial(self._stop_by_hand, gone=last))
-        runner = self._driving.run(partial(self._new_runner, backend))
-        self._machine.start(monotonic(), strict=strict)
-        if self._stops != stops:
-            self._own_nothing()
-            runner.stop()
-        return runner
-
-    def _new_runner(self, backend: Backend) -> Runner:
-        if self._runner is not None and not self._runner.ended.wait(0):
-            raise NodeStateError(
-                f"node {self.name!r} runs already: call stop() before starting it again"
-            )
-        self._adopt_in_child()
-        label = f"hashring {self.name}"
-        runner = Runner(self._machine, self._get_store(), backend, monotonic, label)
-        runner.publish = self._publisher(runner, self._begin_lease())
-        self._runner = runner
-        return runner
-
-    def _launched(self, backend: Backend) -> Runner | None:
-        """The node's runner, if it is the one that runs on this backend."""
-        runner = self._runner
-        return runner if runner is not None and runner.backend is backend else None
-
-    def _publisher(self, runner: Runner, lease: list[Any]) -> Callable[[], None]:
-        if self._calls is None:
-            return lambda: self._publish(lease)
-        calls = self._calls.of_run(runner.backend, runner.label, self._view.ranges)
-
-        def publish() -> None:
-            self._publish(lease)
-            calls.note(self._view.ranges, ended=self._machine.state not in AT_WORK)
-
-        return publish
-
-    def _get_store(self) -> Store:
-        if self._store is None:
-            self._store = self._make_store()
-        return self._store
-
-    def _make_store(self) -> Store:
-        if isinstance(self._redis, MemoryStore):
-            return self._redis
-        return RedisStore(self._redis, self._machine.config.io_timeout)
-
-    def _forget_runner(self, runner: Runner) -> bool:
-        """The runner has ended: the node has none, unless another thread has started it again."""
-
-        def forget() -> bool:
-            if self._runner is not runner:
-                return False
-            self._runner = None
-            if self._store is not None:
-                self._store.close()
-            return True
-
-        return self._driving.run(forget)
-
-    def _stop_by_hand(self, *, stay: bool = False, gone: Runner | None = None) -> None:
-        """Leave the ring when no loop runs: after heartbeats by hand, or not at all.
-
-        Args:
-            gone: what ran the node, and will never go on.
-        """
-        failures: list[StoreError] = []
-
-        def leave() -> None:
-            if gone is None or self._forget_runner(gone):
-                self._by_hand(lambda: self._leave_by_hand(failures, stay=stay))
-
-        # In one: another thread must not start the node before it has left.
-        self._driving.run(leave)
-        if gone is not None:
-            gone.bury()
-        # Later: a signal handler may have interrupted a log handler, and wait for its turn.
-        for error in failures:
-            logger.warning("hashring %s: %s; it expires by itself", self.name, error)
-
-    def _leave_by_hand(self, failures: list[StoreError], *, stay: bool) -> None:
-        self._own_nothing()
-        if self._machine.state in (NodeState.STOPPED, NodeState.NEW):
-            self._close_store()
-            return
-        self._machine.stop(stay=stay)
-        while isinstance(step := self._machine.next(monotonic()), Run):
-            try:
-                self._run_now(step)
-            except StoreError as error:
-                failures.append(error)
-        self._publish(self._lease)
-        self._close_store()
-
-    def _close_store(self) -> None:
-        """Close the connections of a node without a loop; the next call makes new ones."""
-        # Whoever has a lock of the client's may never let go of it: a call that a signal handler
-        # has interrupted, or a thread that the end of the interpreter has ended.
-        interrupted = threading.get_ident() in list(self._calling.values())
-        if self._store is not None and not interrupted and not sys.is_finalizing():
-            self._store.close()
-
-    def _ask(self, make: Callable[[], Run]) -> None:
-        """Run a step now: in the loop when one runs, since only it may touch the machine."""
-        self._refuse_if_forked()
-        if self._by_hand(lambda: self._run_now(make())):
-            return
-        runner = self._runner
-        if runner is None:
-            raise NodeStateError(f"node {self.name!r} has stopped")
-        request = runner.ask(make)
-        while not request.latch.wait(1.0):
-            if runner.ended.wait(0.001) or sys.is_finalizing():
-                raise NodeStateError(f"node {self.name!r} has stopped")
-            if runner.gone():
-                raise NodeStateError(
-                    f"node {self.name!r} runs no more: the thread of its greenlets has ended, or "
-                    "their hub was destroyed. Call stop(), or start it again"
-                )
-        if request.error is not None:
-            raise request.error
-
-    def _by_hand(self, do: Callable[[], None]) -> bool:
-        """Do it in the caller's thread, when no loop runs; false when one does."""
-        if self._runner is not None:
-            return False
-
-        def unless_it_runs() -> bool:
-            # A start may have come first.
-            if self._loops:
-                return False
-            do()
-            return True
-
-        return self._driving.run(unless_it_runs)
-
-    def _run_now(self, step: Run) -> None:
-        """Run a step in the caller's thread, when no loop runs."""
-        lease, sent = self._lease, monotonic()
-        try:
-            reply = self._run_by_hand(step.command)
-        except StoreError as error:
-            step.failed(error, monotonic())
-            raise
-        step.done(reply, sent, monotonic())
-        self._publish(lease)
-
-    def _part(self) -> Runner | None:
-        """Own nothing from now on, and begin to leave the ring; what runs the node, if anything."""
-        runner = self._runner
-        if runner is not None:
-            self._stops += 1
-            self._own_nothing()
-            runner.stop()
-        return runner
-
     def _abandon(self) -> None:
         super()._abandon()
-        # Connections and loop are the parent's; closing them here would close them there.
-        if self._runner is not None:
-            self._runner.abandon()
-        self._runner = None
-        self._store = None
-        if self._calls is not None:
-            self._calls.abandon()
-
-
-def _backend_of_threads() -> Backend:
-    """What a loop runs on in a program of threads, which gevent may have patched."""
-    # Other threads may put into the inboxes of greenlets, and wait for their latches; into the
-    # queues that gevent has put in the place of the standard library's they may not.
-    return GeventBackend() if threads_are_greenlets() else ThreadBackend()
-
-
-def _ignore(reply: Any, sent: float, now: float) -> None:
-    pass
-
-
-def _ignore_error(error: StoreError, now: float) -> None:
-    pass
+        self._life.abandon()
 
 
 def _leave_at_exit() -> None:
@@ -741,19 +375,14 @@ def _leave_at_exit() -> None:
     leaving = [
         (node, runner)
         for node in remembered()
-        if isinstance(node, RingNode) and (runner := node._part()) is not None
+        if isinstance(node, RingNode) and (runner := node._life.part(node)) is not None
     ]
     deadline = monotonic() + _PATIENCE_AT_EXIT
-    gone = []
-    for node, runner in leaving:
-        if runner.gone():
-            gone.append((node, runner))
-        elif runner.may_wait() and runner.ended.wait(max(0.0, deadline - monotonic())):
-            node._forget_runner(runner)
+    gone = [(node, runner) for node, runner in leaving if node._life.end(runner, deadline)]
     for number, (node, runner) in enumerate(gone):
         # Where Redis does not answer, the first finds out for all.
         if number == 0 or monotonic() < deadline:
-            node._stop_by_hand(gone=runner)
+            node._life.bury(node, runner)
 
 
 atexit.register(_leave_at_exit)

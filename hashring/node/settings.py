@@ -21,7 +21,7 @@ from hashring.core.value_checks import (
 )
 from hashring.errors import ConfigError
 from hashring.node.node_machine import NodeConfig
-from hashring.protocol.locks.lock_book import LockConfig
+from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.machine import io_timeout
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import RingKeys, ring_keys
@@ -148,6 +148,11 @@ class NodeSettings:
             name=None if name is None else check_node_name(name),
         )
 
+    @property
+    def io_timeout(self) -> float:
+        """Seconds that Redis may take to answer."""
+        return io_timeout(self.ttl)
+
     def node(self, name: str) -> NodeConfig:
         """What the protocol of a node of this name needs to know, in this process.
 
@@ -169,7 +174,7 @@ class NodeSettings:
             weight=self.weight,
             ttl=self.ttl,
             heartbeat_interval=self.heartbeat_interval,
-            io_timeout=io_timeout(self.ttl),
+            io_timeout=self.io_timeout,
             scoring=Scoring.last_heartbeat(self.ttl) if self.wire else Scoring.expiry(self.ttl),
             algorithm=self.algorithm,
             placement=self.placement,

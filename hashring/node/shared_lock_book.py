@@ -7,9 +7,9 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from hashring.monkey_patching import native_lock
-from hashring.protocol.locks.lock_book import LockBook, LockConfig
+from hashring.protocol.locks.lock_book import LockBook
+from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.machine import Run
-from hashring.store.command import Command
 from hashring.store.ring.key_names import RingKeys
 
 P = ParamSpec("P")
@@ -40,13 +40,13 @@ class SharedLockBook(LockBook):
     ``limit``, and the rest of what a status shows.
     """
 
-    def __init__(self, keys: RingKeys, config: LockConfig, retry: float) -> None:
+    def __init__(self, names: RingKeys, config: LockConfig, retry: float) -> None:
         # Reentrant: a signal handler may run anywhere. Threads of the operating system's may ask as
         # well as greenlets, which have nothing to wait for inside.
         self._guard = native_lock()
         # Whether a call did not come to its end: a signal handler may raise anywhere, too.
         self._torn = False
-        super().__init__(keys, config, retry)
+        super().__init__(names, config, retry)
 
     ask = _alone(LockBook.ask)
     ask_many = _alone(LockBook.ask_many)
@@ -66,8 +66,6 @@ class SharedLockBook(LockBook):
     listening = _alone(LockBook.listening)
     news = _alone(LockBook.news)
     due = _alone(LockBook.due)
-    step = _alone(LockBook.step)
-    leave = _alone(LockBook.leave)
     forget_releases = _alone(LockBook.forget_releases)
 
     @property
@@ -76,15 +74,23 @@ class SharedLockBook(LockBook):
         guard: Any = self._guard
         return bool(guard._is_owned())
 
-    def _run(
-        self,
-        command: Command[Any],
-        done: Callable[[Any, float, float], None],
-        failed: Callable[[float], None],
-    ) -> Run:
-        step = super()._run(command, done, failed)
+    def step(self, now: float) -> Run | None:
+        """What the loop has to run now, if anything."""
+        return self._told_alone(self._step(now))
+
+    def leave(self, now: float) -> Run | None:
+        """The node leaves: let go of everything that nobody works on, a call at a time."""
+        return self._told_alone(self._leave(now))
+
+    _step = _alone(LockBook.step)
+    _leave = _alone(LockBook.leave)
+
+    def _told_alone(self, step: Run | None) -> Run | None:
+        """A call of the loop's, whose answer lets in one caller at a time, too."""
+        if step is None:
+            return None
         return Run(
-            command,
+            step.command,
             lambda reply, sent, now: self._then(partial(step.done, reply, sent, now)),
             lambda error, now: self._then(partial(step.failed, error, now)),
         )

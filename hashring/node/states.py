@@ -3,88 +3,18 @@
 A node's state (:data:`NODE_LIFE`). Only a ``live`` node owns its ranges; in all others it owns
 nothing. In ``drained`` it may still work on keys that it has locked, for the time of a handoff:
 
-==============  ===============================================  ============================
-state           meaning                                          event -> next state
-==============  ===============================================  ============================
-``new``         before start()                                   start() -> joining
-\\                                                                stop() -> stopped
-``joining``     subscribes, chooses points, joins                start() -> joining
-\\                                                                renewed -> live
-\\                                                                renewed, to drain -> drained
-\\                                                                first call failed -> failed
-\\                                                                name taken -> joining
-\\                                                                name yielded -> superseded
-\\                                                                stop() -> leaving
-``live``        a heartbeat was answered, and the ring is known  start() -> joining
-\\                                                                renewed, to drain -> drained
-\\                                                                ttl over -> fenced
-\\                                                                name taken -> joining
-\\                                                                stop() -> leaving
-``drained``     off the ring by order: renews, hands keys over   start() -> joining
-\\                                                                renewed -> live
-\\                                                                ttl over -> fenced
-\\                                                                name taken -> joining
-\\                                                                stop() -> leaving
-``fenced``      not renewed within the ttl; keeps trying         start() -> joining
-\\                                                                renewed -> live
-\\                                                                renewed, to drain -> drained
-\\                                                                name taken -> joining
-\\                                                                stop() -> leaving
-``leaving``     asked to stop                                    start() -> joining
-\\                                                                stop() -> leaving
-\\                                                                left or tried to -> stopped
-``stopped``     has left; or expires, as Redis did not answer    start() -> joining
-``superseded``  another process has its name                     start() -> joining
-``failed``      start() did not succeed                          start() -> joining
-==============  ===============================================  ============================
+{NODE_LIFE}
 
 Its copy of the ring (:data:`SIGHT`). In ``behind``, ``deaf`` and ``uncertain`` the ring may differ
 from it, and the node reads the ring soon:
 
-=============  ==================================================  ============================
-state          meaning                                             event -> next state
-=============  ==================================================  ============================
-``unknown``    no ring was read since start()                      ring read -> current
-``current``    no change is missing                                ring read -> current
-\\                                                                  message missing -> behind
-\\                                                                  change unannounced -> deaf
-\\                                                                  entries differ -> uncertain
-``behind``     messages are missing, and may still come            ring read -> current
-\\                                                                  message missing -> behind
-\\                                                                  change unannounced -> deaf
-\\                                                                  changes came -> current
-\\                                                                  entries differ -> uncertain
-``deaf``       a change came without its message; subscribes anew  ring read -> current
-\\                                                                  newer message -> behind
-\\                                                                  message missing -> deaf
-\\                                                                  entries differ -> deaf
-``uncertain``  may differ although no message is missing           ring read -> current
-\\                                                                  message missing -> uncertain
-\\                                                                  change unannounced -> deaf
-\\                                                                  entries differ -> uncertain
-=============  ==================================================  ============================
+{SIGHT}
 
 Its claim to its name and its points (:data:`CLAIM`). Each ``start()`` begins one: in ``returning``
 when it may have stopped to come back and knows only its own ranges, in ``looking`` when the points
 depend on what is on the ring, else in ``claiming``:
 
-==============  ======================================================  =========================
-state           meaning                                                 event -> next state
-==============  ======================================================  =========================
-``returning``   joins as it was, if it stopped to come back             joined -> held
-\\                                                                       nothing left -> looking
-\\                                                                       name taken -> contesting
-``looking``     reads the ring: which points it may have                points chosen -> claiming
-\\                                                                       name taken -> contesting
-``claiming``    joins with its points                                   joined -> held
-\\                                                                       ring changed -> looking
-\\                                                                       name taken -> contesting
-``contesting``  reads which of two processes with its name began first  points chosen -> claiming
-\\                                                                       name taken -> contesting
-\\                                                                       began later -> yielded
-``held``        has joined                                              name taken -> contesting
-``yielded``     leaves its name to the other process                    the end
-==============  ======================================================  =========================
+{CLAIM}
 """
 
 from __future__ import annotations
@@ -92,7 +22,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from hashring.core.state_table import StateTable
+from hashring.core.state_table import StateTable, with_tables
 
 
 class NodeState(str, Enum):
@@ -301,3 +231,5 @@ CLAIM: Final = StateTable(
         _C.HELD: {_K.TAKEN: _C.CONTESTING},
     },
 )
+
+__doc__ = with_tables(__doc__, NODE_LIFE=NODE_LIFE, SIGHT=SIGHT, CLAIM=CLAIM)

@@ -41,8 +41,8 @@ class NodeStatus:
             65,536).
         unserved: of those, the ones that no node holds while every node is full; without locks,
             all of them.
-        held_off: seconds for which no node of the ring takes a lock, because Redis lost the locks;
-            0 as a rule.
+        held_off: seconds for which no node of the ring takes a lock, because Redis lost the locks,
+            or may have; 0 as a rule.
         garbage: members of the ring that are no replicas, when it was last fetched.
         heartbeats, failures, fetches, gaps, subscriptions, bad_messages, fences: counts since
             the node was made.

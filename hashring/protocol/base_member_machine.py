@@ -1,37 +1,11 @@
 """The life of a member that holds partitions, whatever protocol it follows; without I/O.
 
 Subclasses say how to enter, renew and depart, as flows (:mod:`.flow`): for partition groups
-:mod:`.group_member_machine`, for the lease challenge :mod:`.lease_table_machine` and
-:mod:`.lease_race_machine`. Two threads share a machine: the loop that drives it, and the
-application with what it reports. They keep a lock around each call.
+:mod:`.group_member_machine`, for the lease challenge :mod:`.lease_table_machine`, for the faithful
+challenge :mod:`.faithful_challenge_machine`. Two threads share a machine: the loop that drives it,
+and the application with what it reports. They keep a lock around each call.
 
-================  =============================================  =========================
-state             meaning                                        event -> next state
-================  =============================================  =========================
-``outside``       not started                                    start -> entering
-``entering``      asks to be let in                              entered -> joined
-\\                                                                name taken -> waiting
-\\                                                                refused -> failed
-\\                                                                stop -> departing
-``waiting``       waits for another session to give up its name  try again -> entering
-\\                                                                stop -> failed
-``joined``        has an entry in Redis; waits to be counted in  admitted -> member
-\\                                                                refused -> withdrawing
-\\                                                                stop -> leaving
-\\                                                                hand over -> handing over
-``member``        renews its lease; holds what it is granted     lease ended -> fenced
-\\                                                                hand over -> handing over
-\\                                                                stop -> leaving
-``fenced``        did not renew in time; holds nothing           renewed -> member
-\\                                                                hand over -> handing over
-\\                                                                stop -> leaving
-``handing over``  renews; leaves once others took over           stop -> leaving
-``leaving``       lets the application end its work              let go -> departing
-``departing``     takes its entry out of Redis                   gone -> left
-``left``          no member any more                             start -> entering
-``withdrawing``   takes back an entry that was refused           gone -> failed
-``failed``        could not enter                                start -> entering
-================  =============================================  =========================
+{MEMBER_LIFE}
 
 In ``leaving`` everything held has been revoked; a member of a group renews its lease meanwhile.
 What a member holds ends by its own clock in every state
@@ -48,7 +22,7 @@ from typing import Any, ClassVar, Final
 
 from hashring.core.groups.membership import Membership, PartitionChange
 from hashring.core.groups.state import MemberView
-from hashring.core.state_table import StateTable
+from hashring.core.state_table import StateTable, with_tables
 from hashring.errors import StoreError
 from hashring.protocol.flow import Flow, FlowRun
 from hashring.protocol.machine import Finished, Step, Subscribe, Wait, io_timeout
@@ -140,6 +114,8 @@ MEMBER_LIFE: Final = StateTable(
     },
 )
 
+__doc__ = with_tables(__doc__, MEMBER_LIFE=MEMBER_LIFE)
+
 ENDED: Final = (Stage.OUTSIDE, Stage.LEFT, Stage.FAILED)
 """The stages in which there is nothing to do."""
 
@@ -200,7 +176,6 @@ class BaseMemberMachine(ABC):
         self._woken = False
         self._subscribe_at = 0.0
         self._leave_at = math.inf
-        self._patient = True
 
     # --- the protocol -------------------------------------------------------------------------
 
@@ -250,7 +225,6 @@ class BaseMemberMachine(ABC):
         self.hears = self._woken = False
         self._began = self._last_tick = self._subscribe_at = now
         self._leave_at = math.inf
-        self._patient = True
         self._turn(Turn.START)
 
     def stop(self, now: float, *, handover: bool = False, patient: bool = True) -> None:
@@ -270,7 +244,7 @@ class BaseMemberMachine(ABC):
             self._leave(now)
         if not patient and self.stage is Stage.LEAVING:
             self._give_up_flow()
-            self._patient = False
+            self._let_go()
 
     def tick(self, now: float) -> None:
         """The application makes progress."""
@@ -329,7 +303,7 @@ class BaseMemberMachine(ABC):
                 self._woken = False
                 self._begin(self.renew(), self._renewed, self._not_renewed, now)
         if self.stage is Stage.LEAVING and self._flow is None:
-            if not self._patient or not self.membership.holding.partitions:
+            if not self.membership.holding.partitions:
                 self._let_go()
             elif self.renews_to_the_end and (self._woken or now >= self._due):
                 self._woken = False

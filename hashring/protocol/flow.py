@@ -6,21 +6,20 @@ I/O and waits for nothing else. Those who run it are :func:`run_flow` for sync s
 :func:`run_flow_async` for asyncio ones, and :class:`FlowRun` inside a machine, and so in the
 simulator.
 
-A user's flow may wait, too: it yields a :class:`Pause`, and is sent whether to give up.
+A flow that must wait between two tries is one try, and its result is for how long to wait. Whoever
+runs it waits, and runs the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from hashring.errors import StoreError, WriteConflict
 from hashring.protocol.machine import Run
 from hashring.store.command import Command
 
-S = TypeVar("S")
 T = TypeVar("T")
 
 Flow = Generator[Command[Any], Any, T]
@@ -48,53 +47,43 @@ def committed(what: str, attempt: Callable[[], Flow[T | None]], tries: int = TRI
     raise WriteConflict(what, tries)
 
 
-@dataclass(frozen=True)
-class Pause:
-    """Wait for some seconds; the reply is whether the flow is to give up."""
-
-    seconds: float
-
-
-UserFlow = Generator[Command[Any] | Pause, Any, T]
-
-
-def run_flow(run: Callable[[S], Any], flow: Generator[S, Any, T]) -> T:
-    """The result of a flow whose steps ``run`` runs.
+def run_flow(run: Callable[[Command[Any]], Any], flow: Flow[T]) -> T:
+    """The result of a flow whose commands ``run`` runs.
 
     Raises:
         StoreError: a command failed, and the flow did not handle it.
     """
     with closing(flow):
         try:
-            step = next(flow)
+            command = next(flow)
             while True:
                 try:
-                    reply = run(step)
+                    reply = run(command)
                 except BaseException as error:  # noqa: BLE001 - raised in the flow
-                    step = flow.throw(error)
+                    command = flow.throw(error)
                 else:
-                    step = flow.send(reply)
+                    command = flow.send(reply)
         except StopIteration as end:
             result: T = end.value
             return result
 
 
-async def run_flow_async(run: Callable[[S], Awaitable[Any]], flow: Generator[S, Any, T]) -> T:
-    """The result of a flow whose steps ``run`` runs on an event loop.
+async def run_flow_async(run: Callable[[Command[Any]], Awaitable[Any]], flow: Flow[T]) -> T:
+    """The result of a flow whose commands ``run`` runs on an event loop.
 
     Raises:
         StoreError: a command failed, and the flow did not handle it.
     """
     with closing(flow):
         try:
-            step = next(flow)
+            command = next(flow)
             while True:
                 try:
-                    reply = await run(step)
+                    reply = await run(command)
                 except BaseException as error:  # noqa: BLE001 - raised in the flow
-                    step = flow.throw(error)
+                    command = flow.throw(error)
                 else:
-                    step = flow.send(reply)
+                    command = flow.send(reply)
         except StopIteration as end:
             result: T = end.value
             return result

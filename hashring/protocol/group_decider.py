@@ -2,17 +2,7 @@
 
 What a decider does:
 
-=================  =============================================  ====================
-state              meaning                                        event -> next state
-=================  =============================================  ====================
-``idle``           nothing is asked of it                         asked -> deciding
-\\                                                                 end -> last decision
-``deciding``       reads the group, runs the assignor, commits    asked -> deciding
-\\                                                                 done -> idle
-\\                                                                 end -> last decision
-``last decision``  ends what it does; for a member that has left  done -> ended
-``ended``          its member has left                            the end
-=================  =============================================  ====================
+{DECIDER_LIFE}
 """
 
 from __future__ import annotations
@@ -27,7 +17,7 @@ from hashring.core.assignors import Assignor, assignor_named
 from hashring.core.groups import next_state
 from hashring.core.groups.state import Facts, GroupPhase, GroupState, Terms
 from hashring.core.groups.view_changes import ViewChange
-from hashring.core.state_table import StateTable
+from hashring.core.state_table import StateTable, with_tables
 from hashring.errors import (
     AssignorError,
     ConfigError,
@@ -146,6 +136,8 @@ DECIDER_LIFE: Final = StateTable(
         DeciderStage.LAST: {DeciderTurn.DONE: DeciderStage.ENDED},
     },
 )
+
+__doc__ = with_tables(__doc__, DECIDER_LIFE=DECIDER_LIFE)
 
 
 class Decider:

@@ -1,13 +1,23 @@
-"""What a member of a lease challenge asks of Redis in the fixed mode; without I/O."""
+"""What a member of a lease challenge asks of Redis; without I/O.
+
+What it has seen of the table, by which it knows that Redis has lost it:
+
+{TABLE_SIGHT}
+
+After ``start()`` that is what it was at the last stop: Redis may lose the table in between, while
+others still hold partitions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Final
 
 from hashring.core.groups import lease_table
 from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules, PartitionLease
 from hashring.core.groups.state import GroupPhase, MemberView
+from hashring.core.state_table import StateTable, with_tables
 from hashring.errors import GroupMismatch, WriteConflict
 from hashring.protocol.base_member_machine import BaseMemberMachine
 from hashring.protocol.flow import Flow, committed
@@ -22,8 +32,42 @@ _ONE_FOR_ALL: Final = "give all members the same"
 _ONE_TTL: Final = f"{_ONE_FOR_ALL}; to change it, stop all of them first"
 
 
-class FixedMachine(BaseMemberMachine):
-    """The fixed mode: see :mod:`hashring.core.groups.lease_table`.
+class TableSight(str, Enum):
+    """What a member has seen of the table."""
+
+    NONE = "none"
+    SEEN = "seen"
+    INSIDE = "inside"
+
+
+class TableEvent(str, Enum):
+    """What changes what a member has seen of the table."""
+
+    ENTERS = "enters"
+    FOUND = "table read"
+    WRITTEN = "renewed"
+
+
+_S, _E = TableSight, TableEvent
+
+TABLE_SIGHT: Final = StateTable(
+    {
+        _S.NONE: "has never read a table",
+        _S.SEEN: "there was a table",
+        _S.INSIDE: "there was one with this member in it",
+    },
+    {
+        _S.NONE: {_E.ENTERS: _S.NONE, _E.FOUND: _S.SEEN, _E.WRITTEN: _S.INSIDE},
+        _S.SEEN: {_E.ENTERS: _S.SEEN, _E.FOUND: _S.SEEN, _E.WRITTEN: _S.INSIDE},
+        _S.INSIDE: {_E.ENTERS: _S.SEEN, _E.FOUND: _S.INSIDE, _E.WRITTEN: _S.INSIDE},
+    },
+)
+
+__doc__ = with_tables(__doc__, TABLE_SIGHT=TABLE_SIGHT)
+
+
+class LeaseTableMachine(BaseMemberMachine):
+    """A member of a lease challenge: see :mod:`hashring.core.groups.lease_table`.
 
     Args:
         group, keys: the challenge's name, and its keys.
@@ -32,6 +76,9 @@ class FixedMachine(BaseMemberMachine):
         rules: the time spans; ``ttl`` is the same for all members.
         new_suffix: tells this process from others of its name; a different text each time.
         chance: a number ``0 <= x < 1``, another one each time.
+
+    Attributes:
+        sight: what it has seen of the table.
     """
 
     def __init__(
@@ -61,21 +108,19 @@ class FixedMachine(BaseMemberMachine):
         self._chance = chance
         self._what = f"lease challenge {group!r}"
         self._me = ""
-        self._was_there = self._saw_table = False
+        self.sight = TableSight.NONE
 
     def enter(self) -> Flow[None]:
         """Renew for the first time."""
         # Two processes of one name are two members: each holds its own leases.
         self._me = f"{self.member}#{self._new_suffix()}"
-        # Whether it saw a table stands: Redis may lose it between a stop and a start, while others
-        # still hold partitions.
-        self._was_there = False
+        self._see(TableEvent.ENTERS)
         yield from self.renew()
 
     def renew(self) -> Flow[float]:
         """Renew, let go, take and ask, in one step of the table."""
         now, asked_at, after = yield from committed(self._what, self._renewal)
-        self._was_there = self._saw_table = True
+        self._see(TableEvent.WRITTEN)
         held = after.held(self._me, now)
         revoked = {p: x.expires for p, x in held.items() if x.wanted_by is not None}
         view = MemberView(
@@ -83,6 +128,9 @@ class FixedMachine(BaseMemberMachine):
         )
         self.heard(view, asked_at, now)
         return self.interval
+
+    def _see(self, event: TableEvent) -> None:
+        self.sight = TABLE_SIGHT.after(self.sight, event)
 
     def _renewal(self) -> Flow[tuple[float, float, LeaseTable] | None]:
         """Redis time of the reading, before it was sent, and the table as it was written."""
@@ -94,11 +142,12 @@ class FixedMachine(BaseMemberMachine):
         # A newcomer knows of a loss, too, if there was a table when it looked before. A restarted
         # Redis, or another server in its place, may lack the last writes: then members say what
         # they hold, as if the table was lost.
-        lost = reading.elsewhere or (reading.table is None and self._saw_table)
+        lost = reading.elsewhere or (reading.table is None and self.sight is not TableSight.NONE)
         if reading.elsewhere:
             table = LeaseTable(self.partitions, token=table.token, ttl=table.ttl)
-        self._saw_table |= reading.table is not None
-        if lost or (self._was_there and self._me not in table.members):
+        if reading.table is not None:
+            self._see(TableEvent.FOUND)
+        if lost or (self.sight is TableSight.INSIDE and self._me not in table.members):
             table = lease_table.recover(table, self._me, reading.now, self._rules, claims)
         released = [
             p

@@ -1,4 +1,7 @@
-"""The loop that drives a machine over a sync store, in a thread or in a greenlet."""
+"""The loop that drives a machine over a sync store, in a thread or in a greenlet.
+
+Also what drives one where no loop runs, in the thread of whoever calls: :func:`run_out`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
 from hashring.protocol.silent_subscription import Silence, Silent
 from hashring.running.loop_log import LoopLog
 from hashring.running.threads_and_greenlets import Inbox
+from hashring.store.command import Command
 from hashring.store.interface import Message, Store, Subscribed, Subscription, Unsubscribed
 from hashring.store.redis_answers import told_failure
 
@@ -46,6 +50,46 @@ class Ground(Protocol):
 
 def _nothing(now: float) -> None:
     """What wakes a loop, and says nothing."""
+
+
+def run_step(step: Run, run: Callable[[Command[Any]], Any], clock: Callable[[], float]) -> None:
+    """Run a command in the caller's thread, and tell the machine how it went.
+
+    Raises:
+        StoreError: it was not done; the machine knows.
+    """
+    sent = clock()
+    try:
+        reply = run(step.command)
+    except StoreError as error:
+        step.failed(error, clock())
+        raise
+    step.done(reply, sent, clock())
+
+
+def run_out(
+    next_step: Callable[[float], object],
+    run: Callable[[Run], None],
+    clock: Callable[[], float],
+    failed: Callable[[StoreError], None] | None = None,
+) -> None:
+    """Drive a machine in the caller's thread for as long as it has commands, and then no more.
+
+    Args:
+        next_step: says what to do now.
+        run: runs a step, such as by :func:`run_step`.
+        failed: called with what could not be done; then it goes on.
+
+    Raises:
+        StoreError: something could not be done, and ``failed`` was not given.
+    """
+    while isinstance(step := next_step(clock()), Run):
+        try:
+            run(step)
+        except StoreError as error:
+            if failed is None:
+                raise
+            failed(error)
 
 
 class Loop:

@@ -1,6 +1,7 @@
 """The Lua scripts: ``<protocol>/<action>.lua``, each behind what its protocol's scripts share.
 
-What they share stands in the protocol's folder, in files whose names begin with ``_``.
+What they share stands in the protocol's folder, or in this one if several protocols share it, in
+files whose names begin with ``_``.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ _RING: Final = tuple(
     f"ring/_{part}.lua"
     for part in ("head", "entries", "point_index", "neighbours", "orders", "sweep")
 )
-_SERVER: Final = ("group/_server.lua",)
+_SERVER: Final = ("_server.lua",)
 _SHARED: Final = {
     "ring": _RING,
     "group": (*_SERVER, "group/_head.lua"),
-    "locks": ("locks/_head.lua",),
+    "locks": (*_SERVER, "locks/_head.lua"),
 }
 _SHARED_BY_ONE: Final = {
+    ("ring", "beat"): (*_SERVER, *_RING),
     # What people do to a lock is written into the ring's history.
     ("locks", "take_away"): _RING,
     ("lease_challenge", "read"): _SERVER,

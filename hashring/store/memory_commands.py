@@ -108,11 +108,14 @@ class Keyspace:
         value: T | None = self._values.get(key)
         return value
 
-    def ends(self, prefix: bytes) -> dict[bytes, float]:
-        """The keys that end by themselves and begin like this, and when they do."""
-        return {
-            key: end for key, end in self._ends.items() if end > self.now and key.startswith(prefix)
-        }
+    def ending(self, prefix: bytes) -> list[tuple[bytes, Any, float]]:
+        """The keys that end by themselves and begin like this, what is in them, and their ends."""
+        now, values = self.now, self._values
+        return [
+            (key, values[key], end)
+            for key, end in self._ends.items()
+            if end > now and key.startswith(prefix)
+        ]
 
     def delete(self, *keys: bytes) -> int:
         """Delete keys; how many there were."""

@@ -52,6 +52,7 @@ return function(server, chunk, keys, arguments)
 end
 """
 
+_LENIENT: Final = json.JSONDecoder(strict=False)
 _NULL: Final = object()
 """What Lua has for the null of JSON: like no other value, and true."""
 _ESCAPED: Final = re.compile(rb'[\x00-\x1f"\\/\x7f]')
@@ -142,7 +143,7 @@ class LuaRunner:
     # --- cjson ------------------------------------------------------------------------------------
 
     def _decode(self, text: bytes) -> Any:
-        return self._from_json(json.loads(text.decode("utf-8", "surrogateescape"), strict=False))
+        return self._from_json(_LENIENT.decode(text.decode("utf-8", "surrogateescape")))
 
     def _from_json(self, value: Any) -> Any:
         if isinstance(value, str):

@@ -174,9 +174,9 @@ class MemoryServer:
         found = {}
         with memory_lock:
             self._data.now = self._clock()
-            for name, expires in self._data.ends(ring.locks).items():
-                lock = _token_and_session(self._data.get(name))
-                found[name.removeprefix(ring.locks)] = *lock, expires
+            for name, value, expires in self._data.ending(ring.locks):
+                token, session = _token_and_session(value)
+                found[name.removeprefix(ring.locks)] = token, session, expires
         return found
 
     def _read(self, key: bytes, kind: type[T]) -> T | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ from flask import Blueprint, Response, abort, request
 
 from hashring.core.hashing import key_bytes
 from hashring.web import api_answers
+from hashring.web import api_queries as queries
 from hashring.web import api_types as api
 from hashring.web.actions import ACTIONS, Actions, plan_path
 from hashring.web.change_plans import group_after, ring_after
@@ -18,25 +19,18 @@ from hashring.web.costly_requests import Turns
 from hashring.web.group_actions import PlannedGroupAction
 from hashring.web.key_lookup import looked_up
 from hashring.web.login_routes import Login
-from hashring.web.openapi import document
-from hashring.web.plan_parameters import group_change, ring_change
-from hashring.web.request_parameters import (
-    MOST_NODES,
-    address_of,
-    group_of,
-    number_of,
-    ring_of,
-    text_of,
-)
+from hashring.web.openapi import GET_OPERATIONS, document
+from hashring.web.query_parameters import read_query
+from hashring.web.request_parameters import address_of, group_of, ring_of
 from hashring.web.ring_actions import PlannedRingAction
-from hashring.web.ring_view import RingView
 from hashring.web.server_sent_events import Streams, changes_after, live_changes
 from hashring.web.service import Service
 from hashring.web.users import current_client
-from hashring.web.watch_list import MOST
-from hashring.web.watchers import EVENTS, GroupWatcher, RingWatcher
+from hashring.web.watchers import GroupWatcher, RingWatcher
 
 T = TypeVar("T")
+Q = TypeVar("Q", bound=queries.NodeQuery)
+M = TypeVar("M", bound=queries.MemberQuery)
 
 
 class ApiRoutes:
@@ -69,58 +63,59 @@ class ApiRoutes:
         self._description = msgspec.json.encode(document(base_path))
         self.blueprint = Blueprint("api", __name__)
         add = self.blueprint.add_url_rule
-        for rule, view in (
-            ("/openapi.json", self._openapi),
-            ("/api/status", self._status),
-            ("/api/rings", self._rings),
-            ("/api/ring", self._ring),
-            ("/api/nodes", self._nodes),
-            ("/api/owner", self._owner),
-            ("/api/changes", self._changes),
-            ("/api/changes/live", self._live),
-            ("/api/plan", self._plan),
-            ("/api/groups", self._groups),
-            ("/api/group", self._group),
-            ("/api/group/plan", self._group_plan),
-        ):
-            add(rule, view_func=view, methods=["GET"])
-        for name in ACTIONS:
-            action = actions.named(name)
-            if isinstance(action, PlannedRingAction):
-                add(plan_path(name), f"plan-{name}", partial(self._ring_order, action))
-            elif isinstance(action, PlannedGroupAction):
-                add(plan_path(name), f"plan-{name}", partial(self._group_order, action))
+        for path, view in self._views().items():
+            add(path, path[1:], partial(_answer, view, GET_OPERATIONS[path].query), methods=["GET"])
+        add("/openapi.json", view_func=self._openapi, methods=["GET"])
         add("/api/owners", view_func=self._owners, methods=["POST"])
         add("/api/act/<what>", view_func=self._act, methods=["POST"])
+
+    def _views(self) -> dict[str, Callable[[Any], Response]]:
+        """What answers each path, given the query that :data:`GET_OPERATIONS` has for it."""
+        views: dict[str, Callable[[Any], Response]] = {
+            "/api/status": self._status,
+            "/api/rings": self._rings,
+            "/api/ring": self._ring,
+            "/api/nodes": self._nodes,
+            "/api/owner": self._owner,
+            "/api/changes": self._changes,
+            "/api/changes/live": self._live,
+            "/api/plan": self._plan,
+            "/api/groups": self._groups,
+            "/api/group": self._group,
+            "/api/group/plan": self._group_plan,
+        }
+        for name in ACTIONS:
+            action = self._actions.named(name)
+            if isinstance(action, PlannedRingAction):
+                views[plan_path(name)] = partial(self._ring_order, action)
+            elif isinstance(action, PlannedGroupAction):
+                views[plan_path(name)] = partial(self._group_order, action)
+        return views
 
     def _openapi(self) -> Response:
         return Response(self._description, mimetype="application/json")
 
-    def _status(self) -> Response:
+    def _status(self, asked: queries.NoQuery) -> Response:
         return _json(api_answers.overview(self._service))
 
     # --- rings --------------------------------------------------------------------------------
 
-    def _rings(self) -> Response:
+    def _rings(self, asked: queries.PageQuery) -> Response:
         rings, _ = self._service.listed()
-        page, following = _page(rings)
+        page, following = _page(rings, asked)
         return _json(
             api.Rings(rings=[api_answers.ring_in_list(ring) for ring in page], next=following)
         )
 
-    def _asked(self) -> tuple[RingWatcher, RingView]:
-        return ring_of(self._service, text_of(request.args, "ring"))
-
-    def _ring(self) -> Response:
-        watcher, view = self._asked()
+    def _ring(self, asked: queries.RingQuery) -> Response:
+        watcher, view = ring_of(self._service, asked.ring)
         return _json(api_answers.ring(watcher, view))
 
-    def _nodes(self) -> Response:
-        watcher, view = self._asked()
-        after = request.args.get("after", "").encode()
-        count = number_of(request, "count", MOST_NODES, 1, MOST_NODES)
+    def _nodes(self, asked: queries.NodesQuery) -> Response:
+        watcher, view = ring_of(self._service, asked.ring)
+        after = asked.after.encode()
         rest = [node for node in view.nodes if node.name.encode() > after]
-        page = rest[:count]
+        page = rest[: asked.count]
         return _json(
             api.Nodes(
                 ring=view.name,
@@ -130,9 +125,9 @@ class ApiRoutes:
             )
         )
 
-    def _owner(self) -> Response:
-        watcher, view = self._asked()
-        found = looked_up(self._service, watcher, view, text_of(request.args, "key"))
+    def _owner(self, asked: queries.OwnerQuery) -> Response:
+        watcher, view = ring_of(self._service, asked.ring)
+        found = looked_up(self._service, watcher, view, asked.key)
         return _json(api_answers.owner(watcher, view, found))
 
     def _owners(self) -> Response:
@@ -153,15 +148,14 @@ class ApiRoutes:
             )
         )
 
-    def _plan(self) -> Response:
-        watcher, view = self._asked()
-        change = ring_change()
+    def _plan(self, asked: queries.RingPlanQuery) -> Response:
+        watcher, view = ring_of(self._service, asked.ring)
         with self._turns.turn():
-            after = ring_after(view, change)
+            after = ring_after(view, asked)
             return _json(api_answers.plan(watcher, view, after))
 
-    def _ring_order(self, action: PlannedRingAction[Any]) -> Response:
-        order = action.order(request.args)
+    def _ring_order(self, action: PlannedRingAction[Any, Q], asked: Q) -> Response:
+        order = action.order(asked)
         with self._turns.turn():
             after, exact = order.ring_after()
             found = api_answers.plan(order.watcher, order.view, after, exact=exact, note=order.note)
@@ -169,10 +163,9 @@ class ApiRoutes:
 
     # --- changes ------------------------------------------------------------------------------
 
-    def _changes(self) -> Response:
-        watcher, view = self._asked()
-        count = number_of(request, "count", 100, 1, EVENTS)
-        events = changes_after(view.events, request.args.get("after", ""))[-count:]
+    def _changes(self, asked: queries.ChangesQuery) -> Response:
+        watcher, view = ring_of(self._service, asked.ring)
+        events = changes_after(view.events, asked.after)[-asked.count :]
         return _json(
             api.Changes(
                 ring=view.name,
@@ -181,35 +174,34 @@ class ApiRoutes:
             )
         )
 
-    def _live(self) -> Response:
-        watcher, view = self._asked()
-        since = request.headers.get("Last-Event-ID") or request.args.get("after")
+    def _live(self, asked: queries.LiveChangesQuery) -> Response:
+        watcher, view = ring_of(self._service, asked.ring)
+        since = request.headers.get("Last-Event-ID") or asked.after
         if since is None:
             since = view.events[-1].id if view.events else "0-0"
         return self._streams.response(live_changes(watcher, since), current_client())
 
     # --- groups -------------------------------------------------------------------------------
 
-    def _groups(self) -> Response:
+    def _groups(self, asked: queries.PageQuery) -> Response:
         _, groups = self._service.listed()
-        page, following = _page(groups)
+        page, following = _page(groups, asked)
         found = [api_answers.group_in_list(group) for group in page]
         return _json(api.Groups(groups=found, next=following))
 
-    def _group(self) -> Response:
-        watcher, view = group_of(self._service, text_of(request.args, "group"))
+    def _group(self, asked: queries.GroupQuery) -> Response:
+        watcher, view = group_of(self._service, asked.group)
         with self._turns.turn_if_long(view.status.partitions):
             return _json(api_answers.group(watcher, view))
 
-    def _group_plan(self) -> Response:
-        watcher, view = group_of(self._service, text_of(request.args, "group"))
-        change = group_change()
+    def _group_plan(self, asked: queries.GroupPlanQuery) -> Response:
+        watcher, view = group_of(self._service, asked.group)
         with self._turns.turn():
-            found = group_after(view, change)
+            found = group_after(view, asked)
             return _json(api_answers.group_plan(watcher, found))
 
-    def _group_order(self, action: PlannedGroupAction[Any]) -> Response:
-        order = action.order(request.args)
+    def _group_order(self, action: PlannedGroupAction[Any, M], asked: M) -> Response:
+        order = action.order(asked)
         with self._turns.turn():
             return _json(api_answers.group_plan(order.watcher, order.plan(), order.note))
 
@@ -223,6 +215,10 @@ class ApiRoutes:
         return _json(api.Done(done=deed.text, event=deed.event or None))
 
 
+def _answer(view: Callable[[Any], Response], query: type[Any]) -> Response:
+    return view(read_query(query, request.args))
+
+
 def _json(answer: Any) -> Response:
     return Response(msgspec.json.encode(answer), mimetype="application/json")
 
@@ -230,12 +226,11 @@ def _json(answer: Any) -> Response:
 W = TypeVar("W", RingWatcher, GroupWatcher)
 
 
-def _page(watchers: list[W]) -> tuple[list[W], str | None]:
+def _page(watchers: list[W], asked: queries.PageQuery) -> tuple[list[W], str | None]:
     """Those after the name that was asked for, and the name to ask for next."""
-    count = number_of(request, "count", MOST, 1, MOST)
-    after = request.args.get("after", "")
-    rest = [watcher for watcher in watchers if watcher.name > after]
-    return rest[:count], rest[count - 1].name if len(rest) > count else None
+    rest = [watcher for watcher in watchers if watcher.name > asked.after]
+    following = rest[asked.count - 1].name if len(rest) > asked.count else None
+    return rest[: asked.count], following
 
 
 def _body(kind: type[T], known: Mapping[str, str] | None = None) -> T:

@@ -12,7 +12,10 @@ from hashring.core.order_checks import LONGEST, LONGEST_NAME
 Count = Annotated[int, Meta(ge=0)]
 Point = Annotated[int, Meta(ge=0, lt=RING_SIZE)]
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
-Name = Annotated[str, Meta(min_length=1, max_length=512)]
+LONGEST_QUERIED_NAME = 512
+"""Characters that the name of a ring, a group, a node or a member may have in a request."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_QUERIED_NAME)]
 Text = Annotated[str, Meta(min_length=1)]
 Shares = dict[str, float]
 

@@ -7,19 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from werkzeug.datastructures import MultiDict
-
 from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.order_checks import checked_by
 from hashring.core.ring_plan import RingPlan
 from hashring.errors import RedisUnavailable
 from hashring.web import api_types as api
+from hashring.web.query_parameters import Given
 from hashring.web.service import Service
 
 A = TypeVar("A", bound=api.ActionAsked)
-
-Given = MultiDict[str, str]
-"""What a request gives: its query, or a form."""
 
 NO_DRAIN: Final = "No order to drain it stands, so nothing moves."
 """Why lifting an order would move nothing."""

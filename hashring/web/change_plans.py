@@ -18,9 +18,8 @@ from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import RingPlan, planned_counts, planned_ring, ring_plan
 from hashring.drawing.ring_picture import ring_colors, ring_picture
+from hashring.web.api_queries import MOST_PARTITIONS, PlannedGroupChange, PlannedRingChange
 from hashring.web.group_view import GroupView
-from hashring.web.plan_parameters import PlannedGroupChange, PlannedRingChange
-from hashring.web.request_parameters import MOST_PARTITIONS
 from hashring.web.ring_view import RingView
 
 MOST_PLACED: Final = 500_000
@@ -43,7 +42,7 @@ def ring_after(view: RingView, change: PlannedRingChange) -> Ring:
         view.ring,
         join=change.join,
         leave=change.leave,
-        weights=change.weights,
+        weights=change.weight,
         n_replicas=n_replicas,
         shapes=shapes,
     )
@@ -52,7 +51,7 @@ def ring_after(view: RingView, change: PlannedRingChange) -> Ring:
         view.ring,
         join=change.join,
         leave=change.leave,
-        weights=change.weights,
+        weights=change.weight,
         n_replicas=n_replicas,
         placement=change.placement,
         shapes=shapes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from hashring.core.groups import member_orders, next_state
 from hashring.core.groups.group_plan import GroupForesight
@@ -15,12 +15,12 @@ from hashring.protocol.flow import run_flow
 from hashring.protocol.group_changes import change
 from hashring.store.group.commands import group_keys
 from hashring.web import api_types as api
+from hashring.web.api_queries import MemberQuery, MemberWeightQuery
 from hashring.web.base_action import (
     NO_DRAIN,
     A,
     Action,
     Deed,
-    Given,
     Question,
     weight_in_form,
     weight_in_words,
@@ -28,10 +28,14 @@ from hashring.web.base_action import (
 from hashring.web.change_plans import group_ordered
 from hashring.web.group_view import GroupView
 from hashring.web.page_templates import day, shown
-from hashring.web.request_parameters import group_of, text_of, weight_of
+from hashring.web.query_parameters import Given, read_query
+from hashring.web.request_parameters import group_of, text_of
 from hashring.web.watchers import GroupWatcher
 
 _PLANNING: Final = "plan"  # who gives the orders that are only planned
+
+
+Q = TypeVar("Q", bound=MemberQuery)
 
 
 class GroupAction(Action[A]):
@@ -99,11 +103,19 @@ class GroupOrder:
         return group_ordered(self.view, self.state)
 
 
-class PlannedGroupAction(GroupAction[A]):
-    """An order about a member, whose plan can be shown."""
+class PlannedGroupAction(GroupAction[A], Generic[A, Q]):
+    """An order about a member, whose plan can be shown.
+
+    Attributes:
+        planned: what must be given to plan it.
+        plan_about: what the plan shows, for the API's description.
+    """
+
+    planned: type[Q]
+    plan_about: str
 
     @abstractmethod
-    def order(self, given: Given) -> GroupOrder:
+    def order(self, asked: Q) -> GroupOrder:
         """The order, not given yet.
 
         Raises:
@@ -120,17 +132,20 @@ class PlannedGroupAction(GroupAction[A]):
         return Question(title, text, {"group": group, "member": member}, back, back)
 
 
-class DrainMember(PlannedGroupAction[api.GroupDrainAsked]):
+class DrainMember(PlannedGroupAction[api.GroupDrainAsked, MemberQuery]):
     """Let a member hand over what it has, and give it nothing new."""
 
     asked = api.GroupDrainAsked
+    planned = MemberQuery
     about = "Order a member to hand over what it has, and give it nothing new."
+    plan_about = "What would move if a member were drained."
     words = "drain {member} of the group {group}"
 
     def question(self, given: Given) -> Question:
         """Ask, with what would move, and whether no other member is left."""
-        group, member = text_of(given, "group"), text_of(given, "member")
-        order = self.order(given)
+        wanted = read_query(MemberQuery, given)
+        group, member = wanted.group, wanted.member
+        order = self.order(wanted)
         found = self._about_member(
             given,
             f"Drain {shown(member)} of the group {shown(group)}?",
@@ -139,9 +154,9 @@ class DrainMember(PlannedGroupAction[api.GroupDrainAsked]):
         )
         return replace(found, plan=order.plan, lasting=True, force=order.note)
 
-    def order(self, given: Given) -> GroupOrder:
+    def order(self, asked: MemberQuery) -> GroupOrder:
         """To drain a member."""
-        group, member = text_of(given, "group"), text_of(given, "member")
+        group, member = asked.group, asked.member
         found = self._ordered(
             group,
             lambda state, now: member_orders.drain(state, member, now, _PLANNING, force=True),
@@ -166,23 +181,26 @@ class DrainMember(PlannedGroupAction[api.GroupDrainAsked]):
         return Deed(text, str(state.generation))
 
 
-class UndrainMember(PlannedGroupAction[api.GroupUndrainAsked]):
+class UndrainMember(PlannedGroupAction[api.GroupUndrainAsked, MemberQuery]):
     """Let a drained member have partitions again."""
 
     asked = api.GroupUndrainAsked
+    planned = MemberQuery
     about = "Let a drained member have partitions again."
+    plan_about = "What would move if a drained member were to have partitions again."
     words = "let {member} have partitions of the group {group} again"
 
     def question(self, given: Given) -> Question:
         """Ask, with what would move."""
-        group, member = text_of(given, "group"), text_of(given, "member")
-        order = self.order(given)
+        wanted = read_query(MemberQuery, given)
+        group, member = wanted.group, wanted.member
+        order = self.order(wanted)
         asked = f"Let {shown(member)} have partitions of the group {shown(group)} again?"
         return replace(self._about_member(given, asked, ""), plan=order.plan, unforeseen=order.note)
 
-    def order(self, given: Given) -> GroupOrder:
+    def order(self, asked: MemberQuery) -> GroupOrder:
         """To drain a member no more."""
-        group, member = text_of(given, "group"), text_of(given, "member")
+        group, member = asked.group, asked.member
         found = self._ordered(
             group, lambda state, now: member_orders.undrain(state, member, now, _PLANNING)
         )
@@ -200,29 +218,30 @@ class UndrainMember(PlannedGroupAction[api.GroupUndrainAsked]):
         return Deed(f"{shown(member)} is to have partitions again.", str(state.generation))
 
 
-class WeighMember(PlannedGroupAction[api.GroupWeightAsked]):
+class WeighMember(PlannedGroupAction[api.GroupWeightAsked, MemberWeightQuery]):
     """Give a member another weight."""
 
     asked = api.GroupWeightAsked
+    planned = MemberWeightQuery
     about = "Give a member another weight."
+    plan_about = "What would move if a member had another weight."
     words = "give {member} of the group {group} another weight"
 
     def question(self, given: Given) -> Question:
         """Ask for a weight; with one, show what would move."""
-        group, member, text = text_of(given, "group"), text_of(given, "member"), given.get("weight")
-        order = self.order(given)
-        asked = f"Give {shown(member)} of the group {shown(group)} "
-        if text is None:
+        wanted = read_query(MemberWeightQuery, given)
+        order = self.order(wanted)
+        asked = f"Give {shown(wanted.member)} of the group {shown(wanted.group)} "
+        if "weight" not in given:
             found = self._about_member(given, asked + "another weight?", "")
             return replace(found, weight="", ready=False)
-        weight = weight_of(text)
+        weight = wanted.weight
         found = self._about_member(given, f"{asked}{weight_in_words(weight)}?", "")
         return replace(found, plan=order.plan, weight=weight_in_form(weight))
 
-    def order(self, given: Given) -> GroupOrder:
+    def order(self, asked: MemberWeightQuery) -> GroupOrder:
         """To give a member another weight; its own, if none is given."""
-        group, member = text_of(given, "group"), text_of(given, "member")
-        weight = weight_of(given.get("weight", ""))
+        group, member, weight = asked.group, asked.member, asked.weight
         return self._ordered(
             group, lambda state, now: member_orders.weigh(state, member, weight, now, _PLANNING)
         )

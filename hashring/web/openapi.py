@@ -1,25 +1,25 @@
-"""The description of the API as OpenAPI 3.1: its types are those of the answers themselves."""
+"""The API's operations, and their description as OpenAPI 3.1.
+
+The types of answers and bodies are those of :mod:`.api_types`, the parameters those of
+:mod:`.api_queries`: what reads a request also describes it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from hashring._version import __version__
-from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE
+from hashring.web import api_queries as queries
 from hashring.web import api_types as api
 from hashring.web.actions import ACTIONS, plan_path
 from hashring.web.base_action import Action
-from hashring.web.request_parameters import (
-    MOST_JOINING,
-    MOST_LEAVING,
-    MOST_NODES,
-    MOST_PARTITIONS,
-    MOST_REPLICAS,
-)
-from hashring.web.watch_list import MOST
-from hashring.web.watchers import EVENTS
+from hashring.web.group_actions import PlannedGroupAction
+from hashring.web.query_parameters import described
+from hashring.web.ring_actions import PlannedRingAction
 
 _TYPES: Final = (
     api.Alive,
@@ -53,7 +53,6 @@ _ERRORS: Final = {
     503: "Redis does not respond, or refuses; or the service is at its limits.",
 }
 _TEXT: Final = {"type": "string"}
-_NAME: Final = {"type": "string", "minLength": 1, "maxLength": 512}
 
 
 def _schema(of: type[api.Answer]) -> dict[str, Any]:
@@ -70,50 +69,113 @@ def _responses(answer: type[api.Answer], *errors: int) -> dict[str, Any]:
     }
 
 
-def _query(
-    name: str, about: str, schema: dict[str, Any] = _TEXT, *, required: bool = False
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "in": "query",
-        "required": required,
-        "description": about,
-        "schema": schema,
-    }
+@dataclass(frozen=True)
+class GetOperation:
+    """An operation that only reads: a GET.
+
+    Attributes:
+        about: what it answers.
+        answer: the answer's type.
+        query: what may be asked.
+        errors: the statuses of refusals.
+        stream: what it sends, if that is a stream of server-sent events.
+        unwell: what a 503 says, whose answer is of the same type.
+    """
+
+    about: str
+    answer: type[api.Answer]
+    query: type[Any] = queries.NoQuery
+    errors: tuple[int, ...] = ()
+    stream: str = ""
+    unwell: str = ""
 
 
-def _whole(least: int, most: int) -> dict[str, Any]:
-    return {"type": "integer", "minimum": least, "maximum": most}
+_READ: Final = (400, 404, 503)
 
 
-def _many(most: int) -> dict[str, Any]:
-    return {"type": "array", "items": _NAME, "maxItems": most}
+def _planned() -> Iterator[tuple[str, GetOperation]]:
+    """The plans of actions: those of rings, and those of groups."""
+    for name, kind in ACTIONS.items():
+        if issubclass(kind, PlannedRingAction):
+            yield (
+                plan_path(name),
+                GetOperation(kind.plan_about, api.PlanAnswer, kind.planned, _READ),
+            )
+    for name, kind in ACTIONS.items():
+        if issubclass(kind, PlannedGroupAction):
+            errors = (*_READ, 422)
+            yield (
+                plan_path(name),
+                GetOperation(kind.plan_about, api.GroupPlan, kind.planned, errors),
+            )
 
 
-_RING: Final = _query("ring", "The ring's name.", _NAME, required=True)
-_GROUP: Final = _query("group", "The group's name.", _NAME, required=True)
-_NODE: Final = _query("node", "The node's name.", _NAME, required=True)
-_MEMBER: Final = _query("member", "The member's name.", _NAME, required=True)
-_WEIGHT: Final = _query(
-    "weight",
-    "The new weight; its own unless given.",
-    {"type": "number", "exclusiveMinimum": 0},
-)
-_AFTER: Final = _query("after", "The last name of the page before.")
-_PLANNED: Final = (
-    _query("join", "A name that joins; may come more than once.", _many(MOST_JOINING)),
-    _query("leave", "A name that leaves; may come more than once.", _many(MOST_LEAVING)),
-)
+GET_OPERATIONS: Final[Mapping[str, GetOperation]] = {
+    "/api/status": GetOperation("The verdict on all rings and groups.", api.Overview),
+    "/api/rings": GetOperation("All rings, by name.", api.Rings, queries.PageQuery, (400,)),
+    "/api/ring": GetOperation("A ring.", api.RingAnswer, queries.RingQuery, _READ),
+    "/api/nodes": GetOperation(
+        "The nodes of a ring, by name.", api.Nodes, queries.NodesQuery, _READ
+    ),
+    "/api/owner": GetOperation(
+        "Who owns a key, who would next, and who holds its lock.",
+        api.Owner,
+        queries.OwnerQuery,
+        _READ,
+    ),
+    "/api/changes": GetOperation(
+        "The end of a ring's history, oldest first.", api.Changes, queries.ChangesQuery, _READ
+    ),
+    "/api/changes/live": GetOperation(
+        "A ring's history as it happens.",
+        api.Changes,
+        queries.LiveChangesQuery,
+        _READ,
+        stream="Server-sent events without an end; the data of each is a ChangeAnswer.",
+    ),
+    "/api/plan": GetOperation(
+        "What would move if nodes joined and left. Random placement leaves the points of a "
+        "joining node to chance: this is one possible outcome.",
+        api.PlanAnswer,
+        queries.RingPlanQuery,
+        (*_READ, 409, 422),
+    ),
+    "/api/groups": GetOperation(
+        "All partition groups, by name.", api.Groups, queries.PageQuery, (400,)
+    ),
+    "/api/group": GetOperation("A partition group.", api.Group, queries.GroupQuery, _READ),
+    "/api/group/plan": GetOperation(
+        "What would move if members joined and left; without either, what is moving.",
+        api.GroupPlan,
+        queries.GroupPlanQuery,
+        (*_READ, 422),
+    ),
+    **dict(_planned()),
+}
+"""What can be read from the API, by path."""
+
+_HEALTH: Final = {
+    "/healthz": GetOperation("Whether the service lives.", api.Alive),
+    "/readyz": GetOperation(
+        "Whether Redis responds and the service works.",
+        api.Ready,
+        unwell="One does not; which, why, and since when.",
+    ),
+}
 
 
-def _get(
-    about: str, answer: type[api.Answer], *parameters: dict[str, Any], errors: tuple[int, ...] = ()
-) -> dict[str, Any]:
+def _get(reading: GetOperation) -> dict[str, Any]:
+    responses = _responses(reading.answer, *reading.errors)
+    if reading.stream:
+        stream = {"text/event-stream": {"schema": _TEXT}}
+        responses["200"] = {"description": reading.stream, "content": stream}
+    if reading.unwell:
+        responses["503"] = {"description": reading.unwell, "content": _schema(reading.answer)}
     return {
         "get": {
-            "summary": about,
-            "parameters": list(parameters),
-            "responses": _responses(answer, *errors),
+            "summary": reading.about,
+            "parameters": described(reading.query),
+            "responses": responses,
         }
     }
 
@@ -139,144 +201,12 @@ def _act(name: str, kind: type[Action[Any]]) -> dict[str, Any]:
     return found
 
 
-_READ: Final = (400, 404, 503)
-
-
 def _paths() -> dict[str, Any]:
-    live = _get(
-        "A ring's history as it happens.",
-        api.Changes,
-        _RING,
-        _query("after", "The id of a change: those after it."),
-        errors=_READ,
-    )
-    live["get"]["responses"]["200"] = {
-        "description": "Server-sent events without an end; the data of each is a ChangeAnswer.",
-        "content": {"text/event-stream": {"schema": _TEXT}},
-    }
-    ready = _get("Whether Redis responds and the service works.", api.Ready)
-    ready["get"]["responses"]["503"] = {
-        "description": "One does not; which, why, and since when.",
-        "content": _schema(api.Ready),
-    }
-    page = (_AFTER, _query("count", "The most to return.", _whole(1, MOST)))
     return {
-        "/api/status": _get("The verdict on all rings and groups.", api.Overview),
-        "/api/rings": _get("All rings, by name.", api.Rings, *page, errors=(400,)),
-        "/api/ring": _get("A ring.", api.RingAnswer, _RING, errors=_READ),
-        "/api/nodes": _get(
-            "The nodes of a ring, by name.",
-            api.Nodes,
-            _RING,
-            _AFTER,
-            _query("count", "The most to return.", _whole(1, MOST_NODES)),
-            errors=_READ,
-        ),
-        "/api/owner": _get(
-            "Who owns a key, who would next, and who holds its lock.",
-            api.Owner,
-            _RING,
-            _query(
-                "key",
-                "The key; at most 16,384 bytes of UTF-8.",
-                {**_TEXT, "minLength": 1},
-                required=True,
-            ),
-            errors=_READ,
-        ),
+        **{path: _get(reading) for path, reading in GET_OPERATIONS.items()},
         "/api/owners": _post("Who owns each of many keys.", api.OwnersAsked, api.OwnersAnswer),
-        "/api/changes": _get(
-            "The end of a ring's history, oldest first.",
-            api.Changes,
-            _RING,
-            _query("after", "The id of a change: those after it."),
-            _query("count", "How many of the last ones to return.", _whole(1, EVENTS)),
-            errors=_READ,
-        ),
-        "/api/changes/live": live,
-        "/api/plan": _get(
-            "What would move if nodes joined and left. Random placement leaves the points of a "
-            "joining node to chance: this is one possible outcome.",
-            api.PlanAnswer,
-            _RING,
-            *_PLANNED,
-            _query(
-                "weight",
-                "A node that joins or stays, and its new weight: worker-3=2; may come more than "
-                "once.",
-                _many(MOST_LEAVING),
-            ),
-            _query(
-                "replicas",
-                "Points of a node of weight 1 that joins; as most nodes of the ring have, unless "
-                "given.",
-                _whole(1, MOST_REPLICAS),
-            ),
-            _query(
-                "placement",
-                "Where nodes that join put their points.",
-                {"enum": ["random", "balanced"]},
-            ),
-            errors=(*_READ, 409, 422),
-        ),
-        "/api/plan/drain": _get(
-            "What would move if a node were drained. What nobody would own moves to null.",
-            api.PlanAnswer,
-            _RING,
-            _NODE,
-            errors=_READ,
-        ),
-        "/api/plan/undrain": _get(
-            "What would move if a drained node were to own keys again.",
-            api.PlanAnswer,
-            _RING,
-            _NODE,
-            errors=_READ,
-        ),
-        "/api/plan/weight": _get(
-            "What would move if a node had another weight.",
-            api.PlanAnswer,
-            _RING,
-            _NODE,
-            _WEIGHT,
-            errors=_READ,
-        ),
-        "/api/groups": _get("All partition groups, by name.", api.Groups, *page, errors=(400,)),
-        "/api/group": _get("A partition group.", api.Group, _GROUP, errors=_READ),
-        "/api/group/plan": _get(
-            "What would move if members joined and left; without either, what is moving.",
-            api.GroupPlan,
-            _GROUP,
-            *_PLANNED,
-            _query("partitions", "Another number of partitions.", _whole(1, MOST_PARTITIONS)),
-            _query("access", "Another access type.", {"enum": [EXCLUSIVE, NON_EXCLUSIVE]}),
-            errors=(*_READ, 422),
-        ),
-        "/api/group/plan/drain": _get(
-            "What would move if a member were drained.",
-            api.GroupPlan,
-            _GROUP,
-            _MEMBER,
-            errors=(*_READ, 422),
-        ),
-        "/api/group/plan/undrain": _get(
-            "What would move if a drained member were to have partitions again.",
-            api.GroupPlan,
-            _GROUP,
-            _MEMBER,
-            errors=(*_READ, 422),
-        ),
-        "/api/group/plan/weight": _get(
-            "What would move if a member had another weight.",
-            api.GroupPlan,
-            _GROUP,
-            _MEMBER,
-            _WEIGHT,
-            errors=(*_READ, 422),
-        ),
         **{f"/api/act/{name}": _act(name, kind) for name, kind in ACTIONS.items()},
-        "/healthz": _get("Whether the service lives.", api.Alive),
-        "/readyz": ready,
+        **{path: _get(reading) for path, reading in _HEALTH.items()},
     }
 
 

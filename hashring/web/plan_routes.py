@@ -9,17 +9,13 @@ from werkzeug.exceptions import HTTPException
 
 from hashring.core.groups.group_plan import GroupForesight
 from hashring.errors import HashringError
+from hashring.web.api_queries import PlannedGroupChange, PlannedRingChange
 from hashring.web.change_plans import PicturedPlan, group_after, pictured_plan, ring_after
 from hashring.web.costly_requests import Turns
 from hashring.web.group_view import GroupView
 from hashring.web.login_routes import Login
 from hashring.web.page_templates import Templates
-from hashring.web.plan_parameters import (
-    PlannedGroupChange,
-    PlannedRingChange,
-    group_change,
-    ring_change,
-)
+from hashring.web.query_parameters import read_query
 from hashring.web.request_parameters import group_of, ring_of, status_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
@@ -52,7 +48,7 @@ class PlanRoutes:
         wrong: HashringError | HTTPException | None = None
         change = PlannedRingChange()
         try:
-            change = ring_change(lines=True)
+            change = read_query(PlannedRingChange, request.args, lines=True)
             if not change.empty:
                 with self._turns.turn():
                     plan = pictured_plan(view, ring_after(view, change))
@@ -66,7 +62,7 @@ class PlanRoutes:
         wrong: HashringError | HTTPException | None = None
         change = PlannedGroupChange()
         try:
-            change = group_change(lines=True)
+            change = read_query(PlannedGroupChange, request.args, lines=True)
             if not change.empty:
                 with self._turns.turn():
                     found = group_after(view, change)

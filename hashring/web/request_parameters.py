@@ -8,7 +8,6 @@ from urllib.parse import unquote_to_bytes
 from flask import Request, abort
 from werkzeug.datastructures import MultiDict
 
-from hashring.core.placement import MAX_POINTS
 from hashring.errors import (
     ConfigError,
     EmptyRingError,
@@ -28,16 +27,6 @@ from hashring.web.watchers import GroupWatcher, RingWatcher
 
 MAX_BODY: Final = 1 << 20
 """Bytes that a request's body may have."""
-MOST_JOINING: Final = 100
-"""How many nodes or members may join in one plan."""
-MOST_LEAVING: Final = 1000
-"""How many may leave in one plan."""
-MOST_NODES: Final = 1000
-"""How many nodes one answer lists."""
-MOST_REPLICAS: Final = MAX_POINTS
-"""How many points a node of a plan may have: as many as one may start with."""
-MOST_PARTITIONS: Final = 100_000
-"""Partitions that a group may have to be planned for."""
 
 _STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
     (StoreError, 503),
@@ -72,38 +61,6 @@ def text_of(given: MultiDict[str, str], name: str) -> str:
     if not value:
         abort(400, f"say which {name}: {name}=…")
     return value
-
-
-def number_of(request: Request, name: str, default: int, least: int, most: int) -> int:
-    """A whole number in the query."""
-    text = request.args.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 9 and least <= int(text) <= most):
-        abort(400, f"{name}={shown(text)!r}: give a whole number from {least} to {most}")
-    return int(text)
-
-
-def list_of(request: Request, name: str, most: int) -> list[str]:
-    """A part of the query that may come more than once."""
-    values = request.args.getlist(name)
-    if len(values) > most:
-        abort(422, f"{name}: at most {most} in one request, and these are {len(values)}")
-    return values
-
-
-def weight_of(text: str) -> float | None:
-    """A weight in a form or an address; ``None`` when it is empty.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    if not text:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError("weight", shown(text), "give a number above 0") from None
 
 
 def address_of(request: Request) -> str:

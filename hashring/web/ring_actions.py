@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from hashring.core.hashing import key_bytes
 from hashring.core.ring import Ring
@@ -30,18 +30,19 @@ from hashring.store.ring.ring_after_orders import (
 )
 from hashring.store.ring.ring_events import newest
 from hashring.web import api_types as api
+from hashring.web.api_queries import NodeQuery, NodeWeightQuery
 from hashring.web.base_action import (
     NO_DRAIN,
     A,
     Action,
     Deed,
-    Given,
     Question,
     weight_in_form,
     weight_in_words,
 )
 from hashring.web.page_templates import day, shown
-from hashring.web.request_parameters import ring_of, text_of, weight_of
+from hashring.web.query_parameters import Given, read_query
+from hashring.web.request_parameters import ring_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.watchers import RingWatcher
 
@@ -50,6 +51,9 @@ _LAST: Final = "No other node is left: every key of the ring would be unserved."
 _NOT_ON_RING: Final = "It is not on the ring, so nothing moves until it joins."
 _NOT_RUNNING: Final = "It does not run, so nothing moves until it joins."
 _NOT_OBEYED: Final = "It has not obeyed the order to drain yet, so nothing moves."
+
+
+Q = TypeVar("Q", bound=NodeQuery)
 
 
 class RingAction(Action[A]):
@@ -200,11 +204,19 @@ class RingOrder:
         return self.after() if self.after else (self.view.ring, None)
 
 
-class PlannedRingAction(RingAction[A]):
-    """An order about a node, whose plan can be shown."""
+class PlannedRingAction(RingAction[A], Generic[A, Q]):
+    """An order about a node, whose plan can be shown.
+
+    Attributes:
+        planned: what must be given to plan it.
+        plan_about: what the plan shows, for the API's description.
+    """
+
+    planned: type[Q]
+    plan_about: str
 
     @abstractmethod
-    def order(self, given: Given) -> RingOrder:
+    def order(self, asked: Q) -> RingOrder:
         """The order, not given yet.
 
         Raises:
@@ -230,17 +242,20 @@ class PlannedRingAction(RingAction[A]):
         return check_order(status, node, watcher.name, names)
 
 
-class DrainNode(PlannedRingAction[api.DrainAsked]):
+class DrainNode(PlannedRingAction[api.DrainAsked, NodeQuery]):
     """Let a node run on and own nothing."""
 
     asked = api.DrainAsked
+    planned = NodeQuery
     about = "Order a node to run on and own nothing."
+    plan_about = "What would move if a node were drained. What nobody would own moves to null."
     words = "drain {node} of the ring {ring}"
 
     def question(self, given: Given) -> Question:
         """Ask, with what would move, and whether no other node is left."""
-        ring, node = text_of(given, "ring"), text_of(given, "node")
-        order = self.order(given)
+        wanted = read_query(NodeQuery, given)
+        ring, node = wanted.ring, wanted.node
+        order = self.order(wanted)
         found = self._about_node(
             given,
             f"Drain {shown(node)} of the ring {shown(ring)}?",
@@ -251,9 +266,9 @@ class DrainNode(PlannedRingAction[api.DrainAsked]):
             return replace(_foreseen(found, order), lasting=True)
         return replace(found, plan=order.plan, lasting=True, force=order.note)
 
-    def order(self, given: Given) -> RingOrder:
+    def order(self, asked: NodeQuery) -> RingOrder:
         """To drain a node."""
-        ring, node = text_of(given, "ring"), text_of(given, "node")
+        ring, node = asked.ring, asked.node
         watcher, view, seen = self._looked(ring, node)
         after = drained_ring(seen, view.ring, node)
         if after.node_count and node not in view.ring:
@@ -278,17 +293,20 @@ class DrainNode(PlannedRingAction[api.DrainAsked]):
         return Deed(text, self._event(watcher, "drain", by))
 
 
-class UndrainNode(PlannedRingAction[api.UndrainAsked]):
+class UndrainNode(PlannedRingAction[api.UndrainAsked, NodeQuery]):
     """Let a drained node own keys again."""
 
     asked = api.UndrainAsked
+    planned = NodeQuery
     about = "Let a drained node own keys again."
+    plan_about = "What would move if a drained node were to own keys again."
     words = "let {node} own keys of the ring {ring} again"
 
     def question(self, given: Given) -> Question:
         """Ask, with what would move."""
-        ring, node = text_of(given, "ring"), text_of(given, "node")
-        order = self.order(given)
+        wanted = read_query(NodeQuery, given)
+        ring, node = wanted.ring, wanted.node
+        order = self.order(wanted)
         found = self._about_node(
             given,
             f"Let {shown(node)} own keys of the ring {shown(ring)} again?",
@@ -296,9 +314,9 @@ class UndrainNode(PlannedRingAction[api.UndrainAsked]):
         )
         return _foreseen(found, order)
 
-    def order(self, given: Given) -> RingOrder:
+    def order(self, asked: NodeQuery) -> RingOrder:
         """To drain a node no more."""
-        ring, node = text_of(given, "ring"), text_of(given, "node")
+        ring, node = asked.ring, asked.node
         watcher, view, seen = self._looked(ring, node)
         if node not in seen.drained:
             note = NO_DRAIN
@@ -317,30 +335,31 @@ class UndrainNode(PlannedRingAction[api.UndrainAsked]):
         return Deed(text, self._event(watcher, "undrain", by))
 
 
-class WeighNode(PlannedRingAction[api.WeightAsked]):
+class WeighNode(PlannedRingAction[api.WeightAsked, NodeWeightQuery]):
     """Give a node another weight."""
 
     asked = api.WeightAsked
+    planned = NodeWeightQuery
     about = "Give a node another weight."
+    plan_about = "What would move if a node had another weight."
     words = "give {node} of the ring {ring} another weight"
 
     def question(self, given: Given) -> Question:
         """Ask for a weight; with one, show what would move."""
-        ring, node, text = text_of(given, "ring"), text_of(given, "node"), given.get("weight")
-        order = self.order(given)
-        asked = f"Give {shown(node)} of the ring {shown(ring)} "
-        if text is None:
+        wanted = read_query(NodeWeightQuery, given)
+        order = self.order(wanted)
+        asked = f"Give {shown(wanted.node)} of the ring {shown(wanted.ring)} "
+        if "weight" not in given:
             found = self._about_node(given, f"{asked}another weight?", "")
             return replace(found, weight="", ready=False)
         comes = "It adds points to its own, or gives some of them up, with its next heartbeat."
-        weight = weight_of(text)
+        weight = wanted.weight
         found = self._about_node(given, f"{asked}{weight_in_words(weight)}?", comes)
         return replace(_foreseen(found, order), weight=weight_in_form(weight))
 
-    def order(self, given: Given) -> RingOrder:
+    def order(self, asked: NodeWeightQuery) -> RingOrder:
         """To give a node another weight; its own, if none is given."""
-        ring, node = text_of(given, "ring"), text_of(given, "node")
-        weight = weight_of(given.get("weight", ""))
+        ring, node, weight = asked.ring, asked.node, asked.weight
         if weight is not None:
             checked_weight(weight)
         watcher, view, seen = self._looked(ring, node)

@@ -33,7 +33,7 @@ from hashring.core.assignors import (
     RingAssignor,
 )
 from hashring.core.groups import next_state
-from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.faithful_challenge import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.state import Facts, GroupState, MemberFacts, Terms
 from hashring.testing.simulator import ChallengeSimulator, Event, GroupSimulator
@@ -249,11 +249,11 @@ def pauses() -> None:
     )
 
 
-def lease_challenge(hours: float) -> None:
-    """Both modes with one loaded member."""
+def challenges(hours: float) -> None:
+    """The faithful challenge and the lease challenge, with one loaded member."""
     rows = []
     for late in (0.0, 0.15, 0.5, 1.0, 2.0):
-        for name, terms in (("faithful", LeaseRaceSpans()), ("fixed", LeaseTableRules())):
+        for name, terms in (("faithful", LeaseRaceSpans()), ("lease", LeaseTableRules())):
             specs = [ChallengerSpec("loaded", late), *map(ChallengerSpec, "bcd")]
             events = [Event(0.0, "start", spec.label) for spec in specs]
             history = ChallengeHistory(1, tuple(specs), tuple(events), terms, 16)
@@ -265,7 +265,7 @@ def lease_challenge(hours: float) -> None:
             found = world.measured
             rows.append(
                 (
-                    f"{late:g} s mean, {name}",
+                    f"{late:g} s mean, {name} challenge",
                     f"{found.moves / hours:.0f}",
                     f"{found.unowned / hours:.0f}",
                     f"{found.doubled / hours:.0f}",
@@ -273,7 +273,7 @@ def lease_challenge(hours: float) -> None:
                 )
             )
     table(
-        f"Lease challenge, 16 partitions, 4 members, one of them late by 0 to twice the mean, "
+        f"Challenges: 16 partitions, 4 members, one of them late by 0 to twice the mean, "
         f"{hours:g} hours; partition-seconds an hour",
         ("", "moves/h", "no owner", "two owners", "counts at the end"),
         rows,
@@ -289,7 +289,7 @@ def main() -> None:
     speed(3 if quick else 15)
     churn()
     pauses()
-    lease_challenge(2 if quick else 20)
+    challenges(2 if quick else 20)
 
 
 if __name__ == "__main__":

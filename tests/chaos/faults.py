@@ -66,8 +66,9 @@ class Fault:
         recovery: the same for the time until all is well.
         peers: whether it can be done to nodes of redis-hashring, which take no orders.
         slow: seconds by which every message and call is late meanwhile.
-        loses: whether Redis goes back to an earlier state, locks included. A lock whose release is
-            lost stands until it expires.
+        loses: whether another server takes over, perhaps with an earlier state, locks included.
+            Nobody takes a lock for as long as one lasts. A lock whose release is lost stands until
+            it expires.
         empties: whether Redis loses everything. Nodes put back the locks that they hold; nobody
             takes another one for as long as a lock lasts.
     """
@@ -91,7 +92,7 @@ class Fault:
         window = timing.window + self.slow
         held_off = timing.ttl if (self.empties or self.loses) and fleet.variant.lock else 0.0
         return Bounds(
-            double=window if self.loses or not fleet.variant.lock else 0.0,
+            double=0.0 if fleet.variant.lock else window,
             none=max(window, self.away(fleet) if self.away else 0.0) + held_off,
             recovery=max(window, self.recovery(timing) if self.recovery else 0.0) + held_off,
         )
@@ -437,7 +438,9 @@ FAULTS = {
         Fault("pubsub-killed", "CLIENT KILL TYPE pubsub, eight times", pubsub_killed),
         Fault("messages-lost", "every pub/sub message is lost", messages_lost),
         Fault("messages-late", f"every pub/sub message is {LATE:g} s late", messages_late),
-        Fault("failover", "failover by Sentinel", failover, _outage, topology="sentinel"),
+        Fault(
+            "failover", "failover by Sentinel", failover, _outage, loses=True, topology="sentinel"
+        ),
         Fault(
             "failover-lost",
             "failover by Sentinel, unreplicated writes lost",

@@ -38,8 +38,8 @@ from hashring.errors import (
     ReplicaFormatError,
     RingFileError,
 )
+from hashring.store.faithful_challenge import commands as faithful_commands
 from hashring.store.group import commands as group_commands
-from hashring.store.lease_challenge import commands as challenge_commands
 from hashring.store.locks import commands as lock_commands
 from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.store.ring import commands
@@ -285,7 +285,7 @@ def _terms(data: bytes) -> object:
 
 
 def _grab(data: bytes) -> object:
-    found = challenge_commands.told_partition(data, 100)
+    found = faithful_commands.told_partition(data, 100)
     if found is not None and not 0 <= found < 100:
         raise AssertionError(f"{data!r} is partition {found}")
     return found

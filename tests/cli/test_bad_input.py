@@ -103,6 +103,7 @@ def test_a_server_that_asks_for_a_certificate(
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 class TestEveryCommand:
+    @pytest.mark.one_server
     def test_an_unreachable_host(self, command: tuple[str, ...], run: Run) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))  # and does not listen
@@ -126,6 +127,7 @@ class TestEveryCommand:
         line = said(run(*command, url=tcp.url, status=3))
         assert line.endswith("give the password in the URL: redis://user:password@host")
 
+    @pytest.mark.one_server
     @pytest.mark.parametrize(
         ("url", "why"),
         [
@@ -149,6 +151,7 @@ class TestEveryCommand:
         assert why in line
         assert line.endswith("give redis://user:password@host:port/db, rediss://… or unix:///path")
 
+    @pytest.mark.one_server
     @pytest.mark.parametrize(
         ("ring", "why"),
         [
@@ -160,10 +163,12 @@ class TestEveryCommand:
     def test_a_bad_ring_name(self, command: tuple[str, ...], run: Run, ring: str, why: str) -> None:
         assert why in said(run(*command, "--ring", ring, status=2))
 
+    @pytest.mark.one_server
     def test_an_unknown_option(self, command: tuple[str, ...], run: Run) -> None:
         assert "No such option" in run(*command, "--colour", "blue", status=2).err
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("command", OTHER_COMMANDS, ids=" ".join)
 class TestEveryOtherCommand:
     def test_an_unreachable_host(self, command: tuple[str, ...], run: Run, tmp_path: Path) -> None:
@@ -293,6 +298,7 @@ def test_an_empty_key(run: Run) -> None:
     )
 
 
+@pytest.mark.one_server
 def test_an_argument_that_is_not_utf_8(redis_server: RedisServer) -> None:
     command = [sys.executable, "-c", "from hashring.cli import main; main()"]
     url = f"--url={redis_server.url}"
@@ -363,6 +369,7 @@ def test_no_server_program_to_be_had(tmp_path: Path) -> None:
     assert err.startswith("hashring: no redis-server found: looked for HASHRING_REDIS_SERVER=")
 
 
+@pytest.mark.one_server
 def test_a_missing_extra_is_named(tmp_path: Path, redis_server: RedisServer) -> None:
     # Found before the real one, and not importable.
     (tmp_path / "hide.py").write_text(
@@ -384,6 +391,7 @@ def test_a_missing_extra_is_named(tmp_path: Path, redis_server: RedisServer) -> 
     )
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("command", [("watch",), ("events", "-f"), ("demo",)])
 def test_ctrl_c_ends_quietly_with_130(
     client: Redis, redis_server: RedisServer, command: tuple[str, ...]

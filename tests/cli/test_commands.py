@@ -109,6 +109,7 @@ def test_print_draws_the_ring_into_a_file(client: Redis, run: Run, tmp_path: Pat
     assert "gone:2: expired, owns nothing" in titles
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("command", [("print", "--svg"), ("plot",)], ids=lambda words: words[0])
 def test_a_picture_that_does_not_fit_leaves_the_one_before(
     client: Redis, redis_server: RedisServer, tmp_path: Path, command: tuple[str, ...]
@@ -604,6 +605,7 @@ def test_options_stand_before_the_command_or_after_it_and_the_nearer_wins(
             )
 
 
+@pytest.mark.one_server
 def test_the_environment_names_ring_and_redis(client: Redis, redis_server: RedisServer) -> None:
     put(client, "only", 5)
     client.rename("ring", "accounts")
@@ -613,6 +615,7 @@ def test_the_environment_names_ring_and_redis(client: Redis, redis_server: Redis
     assert done == (0, "k\tonly\n", "")
 
 
+@pytest.mark.one_server
 def test_without_a_url_commands_share_the_machines_own_server(client: Redis) -> None:
     with ending(spawn("example.py")) as example:
         line_with(example, "100 keys", "stderr")
@@ -630,6 +633,7 @@ def test_without_a_url_commands_share_the_machines_own_server(client: Redis) -> 
 UNBUFFERED = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 
 
+@pytest.mark.one_server
 @UNBUFFERED
 def test_an_answer_that_a_full_disk_cuts_short_is_an_error(
     client: Redis, redis_server: RedisServer, tmp_path: Path, unbuffered: str
@@ -650,6 +654,7 @@ def test_an_answer_that_a_full_disk_cuts_short_is_an_error(
         assert finished(process) == (2, "", "hashring: standard output: File too large\n")
 
 
+@pytest.mark.one_server
 @UNBUFFERED
 def test_a_reader_that_goes_away_is_no_error(
     client: Redis, redis_server: RedisServer, unbuffered: str
@@ -666,6 +671,7 @@ def test_a_reader_that_goes_away_is_no_error(
     process.stderr.close()
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize(
     ("command", "status"),
     [
@@ -713,6 +719,7 @@ def _says_to(errors: str, *command: str, url: str) -> tuple[int, str]:
     return finished(process)[:2]
 
 
+@pytest.mark.one_server
 @FULL_OR_UNREAD
 @UNBUFFERED
 def test_an_error_that_cannot_be_told_keeps_its_status(
@@ -732,6 +739,7 @@ def test_an_error_that_cannot_be_told_keeps_its_status(
         assert _says_to(errors, *command, url=redis_server.url) == (status, "")
 
 
+@pytest.mark.one_server
 @FULL_OR_UNREAD
 def test_a_notice_that_cannot_be_told_keeps_nobody_from_acting(
     client: Redis, redis_server: RedisServer, errors: str
@@ -744,6 +752,7 @@ def test_a_notice_that_cannot_be_told_keeps_nobody_from_acting(
     assert not client.exists("ring")
 
 
+@pytest.mark.one_server
 def test_help_that_nobody_reads_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)
@@ -752,6 +761,7 @@ def test_help_that_nobody_reads_is_no_error() -> None:
     assert finished(process) == (141, "", "")
 
 
+@pytest.mark.one_server
 def test_in_a_pipe_into_head_nothing_is_said(client: Redis, redis_server: RedisServer) -> None:
     put(client, "only", *range(0, 2**32, 2**18))
     done = subprocess.run(

@@ -112,11 +112,15 @@ def test_it_does_not_play_on_a_ring_whose_nodes_are_away(client: Redis, run: Run
 
 
 @pytest.mark.parametrize(
-    ("number", "status"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
-    ids=("ctrl-c", "term", "hangup"),
+    ("moment", "number", "status"),
+    [
+        ("birch joins", signal.SIGINT, 130),
+        ("birch is killed", signal.SIGINT, 130),
+        ("cedar is paused", signal.SIGINT, 130),
+        ("birch is killed", signal.SIGTERM, 143),
+        ("cedar is paused", signal.SIGHUP, 129),
+    ],
 )
-@pytest.mark.parametrize("moment", ["birch joins", "birch is killed", "cedar is paused"])
 def test_told_to_end_it_takes_its_processes_along(
     client: Redis,
     redis_server: RedisServer,

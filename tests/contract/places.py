@@ -102,6 +102,14 @@ class Place:
     def set_epoch(self, value: bytes) -> None:
         raise NotImplementedError
 
+    def another_server(self) -> None:
+        """Have the data where another server than the one that is noted in them serves them."""
+        raise NotImplementedError
+
+    def forget_server(self) -> None:
+        """Delete what is noted of whose data these are."""
+        raise NotImplementedError
+
     def wipe(self) -> None:
         raise NotImplementedError
 
@@ -214,6 +222,12 @@ class RealPlace(Place):
     def set_epoch(self, value: bytes) -> None:
         self.client.set(self.keys.epoch, value)
 
+    def another_server(self) -> None:
+        self.client.set(self.keys.lock_server, b"0" * 40)
+
+    def forget_server(self) -> None:
+        self.client.delete(self.keys.lock_server)
+
     def wipe(self) -> None:
         self.client.flushall()
 
@@ -284,6 +298,12 @@ class MemoryPlace(Place):
 
     def set_epoch(self, value: bytes) -> None:
         self.server.set_epoch(self.keys.ring, value)
+
+    def another_server(self) -> None:
+        self.server.restore(self.server.copy())
+
+    def forget_server(self) -> None:
+        self.server.delete(self.keys.ring, "lock_server")
 
     def wipe(self) -> None:
         self.server.wipe()

@@ -414,8 +414,8 @@ def test_a_node_whose_greenlet_was_killed_leaves_when_it_is_stopped(
     node = RingNode(client, "callbacks", lock=True)
     node.gevent_start()
     assert node.contains("key")
-    assert node._runner is not None
-    node._runner.backend.abandon()  # kills what it has spawned
+    assert node._calls.runner is not None
+    node._calls.runner.backend.abandon()  # kills what it has spawned
     node.stop()
     assert client.keys("*callbacks*:lock:*") == []
     assert client.zcard("callbacks") == 0

@@ -13,12 +13,12 @@ import pytest
 from hashring import (
     AsyncPartitionGroup,
     AsyncRingNode,
-    LeaseRaceSpans,
     PartitionGroup,
     RingNode,
     async_lease_challenge,
     lease_challenge,
 )
+from hashring.groups.faithful_challenge import async_faithful_challenge, faithful_challenge
 from hashring.testing import MemoryStore
 
 KINDS: dict[str, Callable[[Any], Any]] = {
@@ -27,9 +27,9 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "PartitionGroup": lambda store: PartitionGroup(store, "accounts", 4),
     "AsyncPartitionGroup": lambda store: AsyncPartitionGroup(store, "accounts", 4),
     "lease_challenge": lambda store: lease_challenge(store, "accounts", 4),
-    "async_lease_challenge": lambda store: async_lease_challenge(
-        store, "accounts", 4, mode="faithful", spans=LeaseRaceSpans()
-    ),
+    "async_lease_challenge": lambda store: async_lease_challenge(store, "accounts", 4),
+    "faithful_challenge": lambda store: faithful_challenge(store, "accounts", 4),
+    "async_faithful_challenge": lambda store: async_faithful_challenge(store, "accounts", 4),
 }
 WAYS: dict[str, Callable[[Any], Any]] = {
     "copy": copy.copy,

@@ -23,6 +23,7 @@ from hashring.core.ring_change import Stamp
 from hashring.errors import StoreError
 from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer
+from hashring.store.faithful_challenge import commands as faithful_commands
 from hashring.store.group import commands as group_commands
 from hashring.store.lease_challenge import commands as challenge_commands
 from hashring.store.locks import commands as lock_commands
@@ -48,6 +49,7 @@ from tests.contract.places import TTL, MemoryPlace, Place, RealPlace, replicas
 KEYS = ring_keys("accounts")
 GROUP = group_commands.group_keys("orders")
 CHALLENGE = challenge_commands.challenge_keys("orders")
+FAITHFUL = faithful_commands.faithful_keys("orders")
 SCORING = Scoring.expiry(TTL)
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 TERMS = Terms(4, ttl=TTL, rebalance_delay=0.0)
@@ -210,12 +212,12 @@ def _others() -> list[Command[Any]]:
         fenced,
         written,
         challenge_commands.read_table(keys),
-        challenge_commands.look(keys),
-        challenge_commands.signal(keys, 1, clear=True),
-        challenge_commands.race(keys, 1, "n"),
-        challenge_commands.begin(keys, 1, "n"),
-        challenge_commands.open_again(keys, 1, "n"),
-        challenge_commands.end(keys, 1, "n"),
+        faithful_commands.look(FAITHFUL),
+        faithful_commands.signal(FAITHFUL, 1, clear=True),
+        faithful_commands.race(FAITHFUL, 1, "n"),
+        faithful_commands.begin(FAITHFUL, 1, "n"),
+        faithful_commands.open_again(FAITHFUL, 1, "n"),
+        faithful_commands.end(FAITHFUL, 1, "n"),
     ]
 
 
@@ -235,6 +237,30 @@ for i = 1, #ARGV, 2 do
   redis.call('RESTORE', KEYS[(i + 1) / 2], ARGV[i], ARGV[i + 1])
 end
 """
+
+
+class Saved:
+    """All keys of a server, to be put back as often as wanted."""
+
+    def __init__(self, client: Redis) -> None:
+        self._again = client.register_script(AGAIN)
+        self._names = client.keys()
+        self._values: list[int | bytes] = []
+        for name in self._names:
+            self._values.append(10**6 if client.pttl(name) > 0 else 0)
+            self._values.append(client.dump(name))
+
+    def put_back(self) -> None:
+        """Everything as it was."""
+        self._again(keys=self._names, args=self._values)
+
+    def put_back_one(self, client: Redis, name: bytes) -> None:
+        """One key as it was, where it is the only one that somebody changed."""
+        if name not in self._names:
+            client.delete(name)
+            return
+        at = 2 * self._names.index(name)
+        client.restore(name, *self._values[at : at + 2], replace=True)
 
 
 class Scene:
@@ -261,18 +287,13 @@ class Scene:
             self.store.run(group_commands.join(GROUP, facts(name, session), TERMS))
         self.client.xadd(GROUP.control, {"generation": "0"})
         self.client.hset(CHALLENGE.table, mapping={"tag": "1:1", "table": "{}"})
-        self.client.hset(CHALLENGE.allocation, "1", "n")
-        self.client.hset(CHALLENGE.grab, "1", "n")
+        self.client.hset(FAITHFUL.allocation, "1", "n")
+        self.client.hset(FAITHFUL.grab, "1", "n")
         self.client.set(RESOURCE, 3)
         self.client.set("{resource}", "old")
         self.commands = [*_ring(), *_locks(), *_group(self.store), *_others()]
         self._state = self.client.register_script(STATE)
-        self._again = self.client.register_script(AGAIN)
-        self._names = self.client.keys()
-        self._values: list[int | bytes] = []
-        for name in self._names:
-            self._values.append(10**6 if self.client.pttl(name) > 0 else 0)
-            self._values.append(self.client.dump(name))
+        self.saved = Saved(self.client)
         # Redis sends what was published while a subscription stands with the answers to pings.
         self._pubsub = self.client.pubsub()
         self._pubsub.psubscribe("*")
@@ -283,10 +304,6 @@ class Scene:
         its key is none of a ring; and its epoch."""
         everything, members, epoch = self._state(keys=[KEYS.ring, KEYS.epoch])
         return everything, frozenset(members), epoch
-
-    def again(self) -> None:
-        """Everything as it was at first."""
-        self._again(keys=self._names, args=self._values)
 
     def messages(self) -> int:
         """How many messages came since the last call."""
@@ -402,11 +419,14 @@ def test_a_script_does_all_or_nothing_whatever_stands_in_its_keys(scene: Scene, 
     for command in commands:
         for key in command.keys:
             for kinds in (_of_another_type, _of_its_type):
-                scene.again()
+                scene.saved.put_back()
                 for number, plant in enumerate(list(kinds(scene.client, key))):
-                    scene.again()
                     plant()
                     outcome = _run(scene, command)
+                    if outcome.wrote:
+                        scene.saved.put_back()
+                    else:
+                        scene.saved.put_back_one(scene.client, key)
                     where = f"{key!r}, garbage {number} {kinds.__name__}: {outcome}"
                     if outcome.error is not None:
                         assert (outcome.wrote, outcome.messages) == (False, 0), where
@@ -433,12 +453,16 @@ PLANTS: dict[str, Callable[[Place, bytes], Any]] = {
 _ANY_STAMP = Stamp(0, "", 0, 0)
 
 
-def _seen_after(place: Place, command: Command[Any], plant: str, value: bytes) -> dict[str, Any]:
-    """All that can be seen of a ring on which garbage was planted, and then the command run."""
+def _begin(place: Place) -> None:
+    """One node lives, and one has expired."""
     place.wipe()
     place.join("live", A, 10)
     place.join("gone", B, 20, 21, told={"named": True})
     place.age("gone")
+
+
+def _seen_after(place: Place, command: Command[Any], plant: str, value: bytes) -> dict[str, Any]:
+    """All that can be seen of a ring on which garbage is planted, and then the command run."""
     PLANTS[plant](place, value)
     before = len(place.raw_events())
     try:
@@ -465,18 +489,31 @@ def _seen_after(place: Place, command: Command[Any], plant: str, value: bytes) -
 
 
 @cache
+def _beginning_in_memory(plant: str) -> tuple[MemoryPlace, object]:
+    # One for each plant: of one for all, nodes would expire on a machine that is very busy.
+    place = MemoryPlace(KEYS)
+    _begin(place)
+    return place, place.server.copy()
+
+
+@cache
 def _seen_in_memory(number: int, plant: str, value: bytes) -> dict[str, Any]:
     """What :func:`_seen_after` sees there; it is the same whatever server it is compared with."""
-    return _seen_after(MemoryPlace(KEYS), _ring()[number], plant, value)
+    place, beginning = _beginning_in_memory(plant)
+    place.server.restore(beginning, same_run=True)
+    return _seen_after(place, _ring()[number], plant, value)
 
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_garbage_has_in_memory_the_effect_that_it_has_in_redis(scene: Scene, plant: str) -> None:
     real = RealPlace(KEYS, scene.client, scene.store)
+    _begin(real)
+    beginning = Saved(scene.client)
     for number, command in enumerate(_ring()):
         if command.script.name == "snapshot":
             continue
         for value in VALUES:
             here = _seen_in_memory(number, plant, value)
+            beginning.put_back()
             there = _seen_after(real, command, plant, value)
             assert here == there, f"{command.script.name}, {value!r}"

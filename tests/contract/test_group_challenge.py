@@ -1,4 +1,4 @@
-"""The lease challenge on a real server, both modes."""
+"""The lease challenge and the faithful one on a real server."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring import async_lease_challenge, lease_challenge
-from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.faithful_challenge import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.errors import ConfigError, GroupMismatch
+from hashring.groups.faithful_challenge import async_faithful_challenge, faithful_challenge
 from hashring.groups.sync_member import SyncMember
 from hashring.store.embedded_server import RedisServer
 from hashring.testing import MemoryStore
@@ -26,8 +27,8 @@ RULES = LeaseTableRules(ttl=30.0, interval=0.1, max_handoff_time=2.0, residency=
 SPANS = LeaseRaceSpans(
     normal_lease=0.6, max_lease=1.8, max_shutdown=0.5, min_grab=0.3, held_delay=0.02
 )
-MODES: list[dict[str, Any]] = [{"rules": RULES}, {"mode": "faithful", "spans": SPANS}]
-every_mode = pytest.mark.parametrize("mode", MODES, ids=["fixed", "faithful"])
+CHALLENGES: list[dict[str, Any]] = [{"rules": RULES}, {"spans": SPANS}]
+every_challenge = pytest.mark.parametrize("terms", CHALLENGES, ids=["lease", "faithful"])
 
 Make = Callable[..., SyncMember]
 
@@ -37,7 +38,8 @@ def make(redis: Redis) -> Iterator[Make]:
     made: list[SyncMember] = []
 
     def build(name: str, partitions: int = 8, **more: Any) -> SyncMember:
-        made.append(lease_challenge(redis, "work", partitions, member=name, **more))
+        maker = faithful_challenge if "spans" in more else lease_challenge
+        made.append(maker(redis, "work", partitions, member=name, **more))
         made[-1].start()
         return made[-1]
 
@@ -46,19 +48,19 @@ def make(redis: Redis) -> Iterator[Make]:
         member.stop()
 
 
-@every_mode
+@every_challenge
 def test_members_share_the_partitions_without_anybody_assigning_them(
-    make: Make, mode: dict[str, Any]
+    make: Make, terms: dict[str, Any]
 ) -> None:
-    a = make("a", **mode)
+    a = make("a", **terms)
     eventually(shared(a), "a has everything")
-    b = make("b", **mode)
+    b = make("b", **terms)
     eventually(shared(a, b), "four each")
     a.stop()
     eventually(shared(b), "b has everything")
 
 
-def test_fixed_what_is_level_stays_where_it_is(make: Make) -> None:
+def test_what_is_level_stays_where_it_is(make: Make) -> None:
     a, b = make("a", rules=RULES), make("b", rules=RULES)
     eventually(shared(a, b), "four each")
     held = a.held | b.held
@@ -67,7 +69,7 @@ def test_fixed_what_is_level_stays_where_it_is(make: Make) -> None:
         assert a.held | b.held == held
 
 
-def test_fixed_a_partition_is_taken_only_when_its_callback_has_returned(make: Make) -> None:
+def test_a_partition_is_taken_only_when_its_callback_has_returned(make: Make) -> None:
     told: list[tuple[str, int]] = []
     b: list[SyncMember] = []
 
@@ -84,7 +86,7 @@ def test_fixed_a_partition_is_taken_only_when_its_callback_has_returned(make: Ma
     assert all(token > tokens[partition] for partition, token in b[0].held.items())
 
 
-def test_fixed_after_a_loss_members_keep_what_they_hold(make: Make, redis: Redis) -> None:
+def test_after_a_loss_members_keep_what_they_hold(make: Make, redis: Redis) -> None:
     a, b = make("a", rules=RULES), make("b", rules=RULES)
     eventually(shared(a, b), "four each")
     held = a.held | b.held
@@ -107,7 +109,7 @@ def test_members_must_agree_on_the_count(make: Make) -> None:
         make("b", 9, rules=RULES)
 
 
-def test_fixed_members_must_agree_on_the_ttl_as_long_as_one_is_there(make: Make) -> None:
+def test_members_must_agree_on_the_ttl_as_long_as_one_is_there(make: Make) -> None:
     a = make("a", rules=RULES)
     other = replace(RULES, ttl=1.5)
     said = "has ttl=30.0, this member ttl=1.5: give all members the same; to change it, stop all"
@@ -117,7 +119,7 @@ def test_fixed_members_must_agree_on_the_ttl_as_long_as_one_is_there(make: Make)
     eventually(shared(make("c", rules=other)), "c has everything")
 
 
-def test_fixed_a_member_that_is_started_again_over_a_loss_takes_nothing_that_another_holds(
+def test_a_member_that_is_started_again_over_a_loss_takes_nothing_that_another_holds(
     make: Make, redis: Redis
 ) -> None:
     slow = LeaseTableRules(ttl=300.0, interval=100.0, residency=300.0)
@@ -131,7 +133,7 @@ def test_fixed_a_member_that_is_started_again_over_a_loss_takes_nothing_that_ano
     assert len(a.held) == 8
 
 
-def test_fixed_an_asyncio_member_that_is_started_again_over_a_loss_takes_nothing_either(
+def test_an_asyncio_member_that_is_started_again_over_a_loss_takes_nothing_either(
     redis: Redis, redis_server: RedisServer
 ) -> None:
     async def main() -> None:
@@ -150,16 +152,12 @@ def test_fixed_an_asyncio_member_that_is_started_again_over_a_loss_takes_nothing
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"mode": "fast"}, "mode='fast': choose fixed or faithful"),
-        ({"spans": SPANS}, "spans=LeaseRaceSpans("),
-        ({"mode": "faithful", "rules": RULES}, "rules=LeaseTableRules("),
+        ({"rules": SPANS}, "rules=LeaseRaceSpans("),
+        ({"spans": RULES}, "spans=LeaseTableRules("),
         ({"partitions": 0}, "partitions=0: must be from 1 to 1000000"),
         ({"rules": 0}, "rules=0: give hashring.LeaseTableRules(...), or leave it out"),
         ({"rules": "x"}, "rules='x': give hashring.LeaseTableRules(...), or leave it out"),
-        (
-            {"mode": "faithful", "spans": 0},
-            "spans=0: give hashring.LeaseRaceSpans(...), or leave it out",
-        ),
+        ({"spans": 0}, "spans=0: give LeaseRaceSpans(...), or leave it out"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(make: Make, settings: Any, text: str) -> None:
@@ -173,23 +171,21 @@ def test_numbers_of_numpy_are_numbers(make: Make, kind: Any) -> None:
     rules = LeaseTableRules(
         ttl=kind(30), interval=kind(1), max_handoff_time=kind(2), residency=kind(0)
     )
-    fixed = make("a", kind(8) if kind is np.int64 else 8, rules=rules)
-    eventually(shared(fixed), "it has everything")
-    assert fixed.error is None
-    fixed.stop()
+    lease = make("a", kind(8) if kind is np.int64 else 8, rules=rules)
+    eventually(shared(lease), "it has everything")
+    assert lease.error is None
+    lease.stop()
     spans = {"normal_lease": kind(2), "max_lease": kind(4), "max_shutdown": kind(1)}
-    faithful = make(
-        "a", mode="faithful", spans=LeaseRaceSpans(**spans, min_grab=kind(1), held_delay=0.02)
-    )
+    faithful = make("a", spans=LeaseRaceSpans(**spans, min_grab=kind(1), held_delay=0.02))
     eventually(lambda: faithful.held, "it has something")
     assert faithful.error is None
 
 
-@every_mode
+@every_challenge
 def test_threads_and_tasks_share_the_partitions(
-    make: Make, redis_server: RedisServer, mode: dict[str, Any]
+    make: Make, redis_server: RedisServer, terms: dict[str, Any]
 ) -> None:
-    a = make("a", **mode)
+    a = make("a", **terms)
     eventually(shared(a), "a has everything")
     begun: set[int] = set()
 
@@ -198,7 +194,8 @@ def test_threads_and_tasks_share_the_partitions(
 
     async def run() -> None:
         client = AsyncRedis(unix_socket_path=str(redis_server.socket))
-        async with async_lease_challenge(client, "work", 8, on_assigned=begin, **mode) as b:
+        maker = async_faithful_challenge if "spans" in terms else async_lease_challenge
+        async with maker(client, "work", 8, on_assigned=begin, **terms) as b:
             # Not how evenly: leases of moments, which are raced for, hardly come to rest when
             # the machine is busy with other things.
             while not (a.held and b.held and begun and len(a.held) + len(b.held) == 8):
@@ -214,6 +211,10 @@ def test_each_kind_of_client_has_its_function() -> None:
         lease_challenge(AsyncRedis(), "work", 4)
     with pytest.raises(ConfigError, match="is not an asyncio client: use lease_challenge"):
         async_lease_challenge(Redis(), "work", 4)
+    with pytest.raises(ConfigError, match="is an asyncio client: use async_faithful_challenge"):
+        faithful_challenge(AsyncRedis(), "work", 4)
+    with pytest.raises(ConfigError, match="is not an asyncio client: use faithful_challenge"):
+        async_faithful_challenge(Redis(), "work", 4)
 
 
 def test_a_coroutine_function_is_no_callback_of_a_sync_challenge() -> None:

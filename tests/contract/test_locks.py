@@ -697,7 +697,7 @@ def test_a_node_without_room_waits_for_nothing_more(place: Place) -> None:
 
 def joined(place: Place, session: str, history: str = "") -> BeatReply:
     """The answer to a heartbeat of a node that knows this history."""
-    return place.join(NODE[session], session, 10, history=history, lock_ttl=TTL)
+    return place.join(NODE[session], session, 10, history=history, lock_ttl=TTL, locking=True)
 
 
 def put_back(
@@ -816,3 +816,72 @@ def test_tokens_go_on_growing_from_those_that_were_put_back(place: Place) -> Non
     put_back(place, A, now, (b"k", ahead), numbers=[0])
     place.set_epoch(b"7 ab %b 0" % now.encode())
     assert token(place, A, b"k2", history=now) == ahead + 1
+
+
+# --- when Redis restarted, or another server took over --------------------------------------------
+
+
+def moved(place: Place) -> tuple[str, int]:
+    """A node took a lock, and another server serves the data now.
+
+    The history that the node knows, and its token.
+    """
+    history = joined(place, A).history
+    found = token(place, A, KEYS[0], history=history)
+    place.another_server()
+    return history, found
+
+
+def test_on_another_server_nobody_takes_a_lock_before_a_heartbeat(place: Place) -> None:
+    history, found = moved(place)
+    held, free = take(place, B, *KEYS[:2], history=history)
+    assert isinstance(held, HeldByOther)
+    assert free == HeldOff(None)
+    assert {key: lock.token for key, lock in seen(place, *KEYS[:2]).items()} == {KEYS[0]: found}
+
+
+def test_the_first_heartbeat_on_another_server_begins_another_history(place: Place) -> None:
+    history, _ = moved(place)
+    before = place.look().stamp
+    first = joined(place, B)
+    assert int(first.history) > int(history)
+    assert 0 < first.held_off <= TTL
+    assert isinstance(take(place, B, KEYS[1], history=first.history)[0], HeldOff)
+    after = place.look().stamp
+    assert after.epoch == before.epoch + 1  # It joined, and that is all.
+    again = joined(place, A, history)
+    assert (again.history, again.held_off <= first.held_off) == (first.history, True)
+
+
+def test_holders_keep_their_locks_on_another_server(place: Place) -> None:
+    history, found = moved(place)
+    older = (KEYS[1], found + 1)  # of which this server knows nothing
+    assert put_back(place, A, history, (KEYS[0], found), older, numbers=[1]) == Renewed(
+        (), {}, (1,)
+    )
+    now = joined(place, A, history).history
+    assert put_back(place, A, now, (KEYS[0], found), older, numbers=[1]) == Renewed((), {})
+    assert [seen(place, *KEYS[:2])[key].token for key in KEYS[:2]] == [found, found + 1]
+
+
+def test_where_nobody_noted_the_server_locks_may_be_missing(place: Place) -> None:
+    history, _ = moved(place)
+    place.forget_server()
+    assert take(place, B, KEYS[1], history=history) == [HeldOff(None)]
+    assert 0 < joined(place, B, history).held_off <= TTL
+
+
+def test_a_ring_that_never_had_locks_is_open_at_once_and_has_another_history(place: Place) -> None:
+    plain = place.join("other", C, 30).history
+    assert plain
+    first = joined(place, A)
+    assert (first.held_off, first.history != plain) == (0.0, True)
+    assert isinstance(token(place, A, KEYS[0], history=first.history), int)
+
+
+def test_a_node_without_locks_does_not_ask_which_server_it_is(place: Place) -> None:
+    history = place.join("other", C, 30).history
+    place.another_server()
+    place.forget_server()
+    later = place.beat("other", C, 30, history=history, lock_ttl=TTL)
+    assert (later.history, later.held_off) == (history, 0.0)

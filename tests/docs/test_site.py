@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
+import pkgutil
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -17,6 +20,9 @@ import hashring.testing
 from docs._ext.generated import alerts_of_site
 from hashring.web.openapi import document
 from tests.conftest import ROOT
+from tests.unit.script_modules import of_scripts
+
+pictures = of_scripts("pictures")
 
 
 class Page(HTMLParser):
@@ -118,6 +124,20 @@ def test_pictures_say_what_they_show(site: Path) -> None:
                 shown += 1
                 assert re.search(r'aria-label="[^"]{10,}"', tag), path
     assert shown > 10
+
+
+def test_pages_show_tables_of_states_as_the_code_has_them(site: Path) -> None:
+    text = "".join(path.read_text() for path in (site / "explanation").glob("*.html"))
+    cells = Counter(
+        re.sub(r"<[^>]+>", "", cell) for cell in re.findall(r"<td>.*?</td>", text, re.S)
+    )
+    rows = Counter(
+        html.escape(f"{event.value} -> {after.value}", quote=False)
+        for name in pictures.STATE_TABLES
+        for _, event, after in pkgutil.resolve_name(name)
+    )
+    assert len(rows) > 60
+    assert not rows - cells
 
 
 def test_every_alert_has_a_description_and_a_section_of_the_runbooks(site: Path) -> None:

@@ -539,15 +539,20 @@ def test_the_documented_rights_are_enough(redis_server: RedisServer) -> None:
         assert node.select(KEYS) == KEYS
     with pytest.raises(PermissionDenied):
         RingNode(client, "other").start()
-    group = PartitionGroup(client, "accounts", 4, rebalance_delay=0)
-    with pytest.raises(PermissionDenied, match=r"documentation: reference/redis-layout"):
-        group.start()
-    admin.execute_command("ACL SETUSER", "hashring", "+info")
-    with group:
+    with PartitionGroup(client, "accounts", 4, rebalance_delay=0) as group:
         eventually(lambda: len(group.held) == 4, "the member has the partitions")
     assert group.error is None
     with lease_challenge(client, "accounts", 4) as member:
         eventually(lambda: len(member.held) == 4, "the only member has the partitions")
+    admin.execute_command("ACL SETUSER", "hashring", "-info")
+    for refused in (
+        RingNode(client, "accounts", lock=True),
+        PartitionGroup(client, "accounts", 4, rebalance_delay=0),
+    ):
+        with pytest.raises(PermissionDenied, match=r"documentation: reference/redis-layout"):
+            refused.start()
+    with RingNode(client, "accounts") as node:
+        assert node.select(KEYS) == KEYS
     admin.execute_command("ACL DELUSER", "hashring")
 
 

@@ -10,6 +10,9 @@ import pytest
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT
 
+# Threads and greenlets of one program meet in it, whatever server it asks.
+pytestmark = pytest.mark.one_server
+
 TIMEOUTS = """
 from gevent import monkey
 {patch}
@@ -240,7 +243,6 @@ print("done")
 """
 
 
-@pytest.mark.one_server
 def test_native_threads_and_greenlets_log_at_once() -> None:
     """A member's loop, which goes on whatever the application does, waits for no log handler."""
     done = ran(LOGGING)
@@ -268,7 +270,6 @@ print([home is gevent.get_hub() for home in homes])
 """
 
 
-@pytest.mark.one_server
 def test_native_threads_log_in_a_hub_that_did_not_run_yet() -> None:
     """Such a hub is false. The threads' own, which end with them, would lose the records."""
     done = ran(LOG_HOMES)
@@ -284,16 +285,16 @@ from redis import Redis
 
 sys.setswitchinterval(1e-5)
 node = RingNode(Redis.from_url(sys.argv[1]), "accounts", ttl=600, heartbeat_interval=60)
-drive, inside, most = node._run_now, [], 0
+drive, inside, most = node._by_hand.run_now, [], 0
 
-def run_now(step):
+def run_now(node, step):
     global most
     inside.append(step)
     most = max(most, len(inside))
-    drive(step)
+    drive(node, step)
     inside.remove(step)
 
-node._run_now = run_now
+node._by_hand.run_now = run_now
 pool = gevent.get_hub().threadpool
 others = [pool.spawn(each) for _ in range(15) for each in (node.heartbeat, node.update)]
 greenlets = [gevent.spawn(each) for _ in range(15) for each in (node.heartbeat, node.update)]
@@ -334,7 +335,7 @@ pool = gevent.get_hub().threadpool
 os.kill(server, signal.SIGSTOP)
 try:
     first = pool.spawn(node.heartbeat)
-    while not node._calling:
+    while not node._calls._calling:
         gevent.sleep(0.001)
     second = gevent.spawn(node.heartbeat)
     killed = gevent.spawn(node.heartbeat)
@@ -385,7 +386,6 @@ print(calls.run(lambda: "done"))
 """
 
 
-@pytest.mark.one_server
 def test_a_hub_that_was_destroyed_in_a_call_keeps_nobody_waiting() -> None:
     done = ran(HOLDER_GONE)
     assert (done.stdout, done.stderr) == ("done\n", "")
@@ -424,7 +424,6 @@ print("done")
 """
 
 
-@pytest.mark.one_server
 def test_what_is_raised_between_any_two_lines_of_a_call_keeps_nobody_waiting() -> None:
     done = ran(RAISED_INTO_CALLS)
     # What is raised in another greenlet, gevent prints.
@@ -474,7 +473,6 @@ print("done")
 """
 
 
-@pytest.mark.one_server
 def test_a_signal_handler_calls_at_any_line_of_the_call_that_it_interrupts() -> None:
     done = ran(HANDLER_IN_A_CALL)
     assert (done.stdout, done.stderr) == ("done\n", "")

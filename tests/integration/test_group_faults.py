@@ -28,20 +28,14 @@ from tests.conftest import PATIENCE, eventually
 from tests.proxy import Proxy
 
 MEMBER = """
-import json, sys, threading
+import json, sys
 from redis import Redis
 from hashring import PartitionGroup
 
-socket, name, burn, settings = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
+socket, name, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 group = PartitionGroup(Redis(unix_socket_path=socket), "orders", member=name, **settings)
 group.start()
 
-def spin():
-    while True:
-        sum(range(1000))
-
-for _ in range(burn):
-    threading.Thread(target=spin, daemon=True).start()
 for line in sys.stdin:
     if line == "stop\\n":
         group.stop()
@@ -52,7 +46,7 @@ for line in sys.stdin:
 class Process:
     """A member in a process of its own."""
 
-    def __init__(self, server: RedisServer, name: str, burn: int = 0, **settings: Any) -> None:
+    def __init__(self, server: RedisServer, name: str, **settings: Any) -> None:
         told = {
             "partitions": 8,
             "ttl": 1.5,
@@ -63,7 +57,7 @@ class Process:
         } | settings
         self.name = name
         self.process = subprocess.Popen(
-            [sys.executable, "-c", MEMBER, str(server.socket), name, str(burn), json.dumps(told)],
+            [sys.executable, "-c", MEMBER, str(server.socket), name, json.dumps(told)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -134,20 +128,6 @@ def test_a_member_that_was_stopped_holds_nothing_when_it_wakes_up(
     woken = a.held()
     assert not set(before.items()) & set(woken.items())
     eventually(share(a, b), "four each again")
-
-
-def test_a_member_whose_threads_all_compute_keeps_what_it_has(
-    start: Callable[..., Process], redis_server: RedisServer
-) -> None:
-    # The machine may be busy with other things, too.
-    a, b = start("a", burn=3, ttl=4.0), start("b", ttl=4.0)
-    eventually(share(a, b), "four each")
-    tokens = a.held()
-    with Redis(unix_socket_path=str(redis_server.socket)) as client:
-        begin = client.time()[0]
-        # Two leases long.
-        eventually(lambda: client.time()[0] >= begin + 9, "nine seconds of Redis time")
-    assert a.held() == tokens
 
 
 def test_after_redis_lost_everything_members_keep_what_they_hold(

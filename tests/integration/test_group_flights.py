@@ -10,9 +10,14 @@ import pytest
 from tests.conftest import ROOT
 
 
-@pytest.mark.parametrize("assignor", ["contiguous", "learner", "ring"])
-def test_every_flight_is_counted_once_though_members_are_killed_and_stopped(assignor: str) -> None:
-    count_flights(assignor, 100_000)
+def test_every_flight_is_counted_once_though_members_are_killed_and_stopped() -> None:
+    count_flights("contiguous", 50_000)
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("assignor", ["learner", "ring"])
+def test_every_flight_is_counted_once_whatever_the_assignor(assignor: str) -> None:
+    count_flights(assignor, 50_000)
 
 
 @pytest.mark.one_server

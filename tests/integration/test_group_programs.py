@@ -16,6 +16,9 @@ from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import group_keys
 from tests.conftest import PATIENCE, ROOT
 
+# How a program ends is a matter of its threads, greenlets and tasks, whatever server it asks.
+pytestmark = pytest.mark.one_server
+
 HEAD = """
 import sys, time
 from hashring import PartitionGroup
@@ -225,7 +228,6 @@ def test_a_start_may_be_interrupted_at_any_line(redis_server: RedisServer, act: 
         assert process.communicate(timeout=2 * PATIENCE) == ("True\n", "")
 
 
-@pytest.mark.one_server
 @pytest.mark.parametrize(
     ("runner", "call", "action"),
     [

@@ -30,7 +30,6 @@ from hashring import (
 from hashring.protocol.locks.key_states import KeyState
 from hashring.store.embedded_server import RedisServer
 from hashring.store.locks.commands import LOCKS_A_CALL
-from hashring.store.ring.key_names import ring_keys
 from tests.conftest import ROOT, eventually, know_their_ranges
 from tests.integration.test_locks import RING, RING_KEYS, locks
 from tests.proxy import Proxy
@@ -200,6 +199,7 @@ def measured(work: Callable[[], object]) -> int:
     return after - before
 
 
+@pytest.mark.one_server
 def test_very_many_keys_asked_for_one_by_one_with_a_limit_of_ten(make: Make, client: Redis) -> None:
     node = make(limit=10, **LONG)
     node.contains("warm-up")
@@ -215,6 +215,7 @@ def test_very_many_keys_asked_for_one_by_one_with_a_limit_of_ten(make: Make, cli
     assert client.dbsize() < 20
 
 
+@pytest.mark.one_server
 def test_very_many_keys_selected_with_a_limit_of_ten(make: Make, client: Redis) -> None:
     node = make(limit=10, **LONG)
     keys = list(many())
@@ -225,6 +226,7 @@ def test_very_many_keys_selected_with_a_limit_of_ten(make: Make, client: Redis) 
     assert client.dbsize() < 20
 
 
+@pytest.mark.one_server
 def test_very_many_keys_asked_for_in_a_task_with_a_limit_of_ten(redis_server: RedisServer) -> None:
     async def run() -> None:
         async with (
@@ -260,7 +262,12 @@ def test_nothing_lasts_in_redis_but_counters_and_history(make: Make, client: Red
     assert set(nodes[2].select(KEYS)) == set(locks(client))
     nodes[2].stop()
     lasting = {name for name in client.scan_iter("*") if client.pttl(name) == -1}
-    assert lasting == {RING_KEYS.token, RING_KEYS.epoch, RING_KEYS.events}
+    assert lasting == {
+        RING_KEYS.token,
+        RING_KEYS.lock_server,
+        RING_KEYS.epoch,
+        RING_KEYS.events,
+    }
     assert locks(client) == {}
 
 
@@ -422,7 +429,7 @@ def test_an_error_of_the_block_comes_through_and_the_lease_is_left(
         raise ZeroDivisionError
     book = node._machine.book
     assert book is not None
-    assert not book._leases
+    assert not book._pins.keys
     assert node.contains("k")
 
 
@@ -516,8 +523,9 @@ def test_stop_ends_a_hold_that_waits(make: Make) -> None:
 def test_a_user_who_may_not_touch_locks_is_told_in_the_status(
     make: Make, client: Redis, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Every key of the ring but those of the locks.
-    allowed = [f"~{key.decode()}" for key in ring_keys(RING).script_keys()]
+    # Every key that a heartbeat needs, and no lock.
+    keys = (*RING_KEYS.script_keys(), RING_KEYS.lock_server, RING_KEYS.token)
+    allowed = [f"~{key.decode()}" for key in keys]
     client.execute_command(
         *("ACL", "SETUSER", "poor", "reset", "on", ">x", "+@all", "&*", *allowed)
     )
@@ -679,6 +687,7 @@ other.stop()
 """
 
 
+@pytest.mark.one_server
 def test_a_forked_child_has_none_of_the_locks_and_lets_go_of_none(
     redis_server: RedisServer,
 ) -> None:
@@ -725,6 +734,7 @@ for turn in range(30):
 """
 
 
+@pytest.mark.one_server
 def test_stop_in_a_signal_handler_never_waits_for_the_question_it_interrupted(
     redis_server: RedisServer, client: Redis
 ) -> None:
@@ -744,6 +754,7 @@ def test_stop_in_a_signal_handler_never_waits_for_the_question_it_interrupted(
     assert client.zcard(RING) == 0
 
 
+@pytest.mark.one_server
 def test_stop_while_others_ask_leaves_no_lock_behind(make: Make, client: Redis) -> None:
     for turn in range(20):
         node = make(name=f"n{turn}", **LONG)
@@ -776,6 +787,7 @@ def test_stop_while_others_ask_leaves_no_lock_behind(make: Make, client: Redis) 
         assert locks(client) == {}
 
 
+@pytest.mark.one_server
 def test_holds_that_end_together_after_stop_all_let_go(make: Make, client: Redis) -> None:
     together = threading.Barrier(17)
 

@@ -23,6 +23,7 @@ from hashring import (
     RingNode,
     lease_challenge,
 )
+from hashring.groups.faithful_challenge import faithful_challenge
 from hashring.metrics import FleetCollector, RingReading, register, unregister
 from hashring.store.embedded_server import RedisServer
 from hashring.store.redis_store import RedisStore
@@ -257,10 +258,10 @@ def test_members_whose_group_has_its_name_as_bytes_are_shown_by_its_text(
 ) -> None:
     with (
         PartitionGroup(client, "bücher".encode(), 8, member="m") as group,
-        lease_challenge(client, b"work", 4, member="m") as fixed,
-        lease_challenge(client, b"\xff", 4, member="m", mode="faithful") as faithful,
+        lease_challenge(client, b"work", 4, member="m") as lease,
+        faithful_challenge(client, b"\xff", 4, member="m") as faithful,
     ):
-        for member in (group, fixed, faithful):
+        for member in (group, lease, faithful):
             register(member, registry)
         shown = {value for _, labels in read(registry) for key, value in labels if key == "group"}
     assert shown == {"bücher", "work", "\ufffd"}

@@ -19,7 +19,7 @@ from hashring.spark import load, moves, with_owner
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 CLASS_PATH = ARCHIVE.with_suffix(".path")
 """Where the jars of the archive are, as Spark tells Java."""
-QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """For a Java that lives for seconds: the simplest garbage collector, and the quick compiler."""
 
 

@@ -13,8 +13,6 @@ from hashring.protocol.flow import (
     TRIES,
     Flow,
     FlowRun,
-    Pause,
-    UserFlow,
     committed,
     run_flow,
     run_flow_async,
@@ -63,16 +61,12 @@ def in_sync(flow: Flow[Any]) -> Any:
     return run_flow(answer, flow)
 
 
-def run_in_loop(run: Callable[[Any], Any], flow: UserFlow[Any]) -> Any:
-    async def do(step: Any) -> Any:
-        await asyncio.sleep(0)
-        return run(step)
-
-    return asyncio.run(run_flow_async(do, flow))
-
-
 def in_async(flow: Flow[Any]) -> Any:
-    return run_in_loop(answer, flow)
+    async def run(command: Command[Any]) -> Any:
+        await asyncio.sleep(0)
+        return answer(command)
+
+    return asyncio.run(run_flow_async(run, flow))
 
 
 def in_machine(flow: Flow[Any]) -> Any:
@@ -206,21 +200,3 @@ def test_a_commit_for_which_others_are_always_faster_is_given_up() -> None:
     assert str(caught.value) == (
         "group 'orders': not written, because others changed it before each of 3 tries; try again"
     )
-
-
-def waiting() -> UserFlow[list[Any]]:
-    return [(yield Pause(0.5)), (yield ask("a")), (yield Pause(1.0))]
-
-
-@pytest.mark.parametrize("run", [run_flow, run_in_loop], ids=["sync", "asyncio"])
-def test_a_flow_of_a_users_may_wait(run: Callable[..., Any]) -> None:
-    waited: list[float] = []
-
-    def do(step: Command[Any] | Pause) -> Any:
-        if not isinstance(step, Pause):
-            return answer(step)
-        waited.append(step.seconds)
-        return len(waited) == 2
-
-    assert run(do, waiting()) == [False, "a!", True]
-    assert waited == [0.5, 1.0]

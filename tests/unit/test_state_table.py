@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from enum import Enum
 from types import ModuleType
 from typing import Any
@@ -13,13 +12,23 @@ import hashring
 import hashring.core
 from hashring.core.groups import next_state
 from hashring.core.groups.state import PHASES, GroupPhase
-from hashring.core.state_table import StateTable
-from hashring.protocol import base_member_machine, group_decider
-from hashring.testing.simulator import GroupSimulator, random_group_history
-from tests.conftest import ROOT
+from hashring.core.state_table import StateTable, with_tables
+from hashring.protocol import (
+    base_member_machine,
+    group_decider,
+    lease_table_machine,
+    silent_subscription,
+)
+from hashring.protocol.machine import Subscribe
+from hashring.protocol.silent_subscription import Silence, Silent, SubscriptionState
+from hashring.testing.simulator import (
+    ChallengeSimulator,
+    GroupSimulator,
+    random_challenge_history,
+    random_group_history,
+    with_returns,
+)
 from tests.unit.state_assignments import places_that_pass, places_that_set
-
-PAGE = ROOT / "docs" / "explanation" / "groups.rst"
 
 
 class Lamp(Enum):
@@ -70,6 +79,12 @@ TABLES: list[tuple[ModuleType, StateTable[Any, Any], type[Enum]]] = [
     (base_member_machine, base_member_machine.MEMBER_LIFE, base_member_machine.Stage),
     (group_decider, group_decider.DECIDER_LIFE, group_decider.DeciderStage),
     (next_state, PHASES, GroupPhase),
+    (lease_table_machine, lease_table_machine.TABLE_SIGHT, lease_table_machine.TableSight),
+    (
+        silent_subscription,
+        silent_subscription.SUBSCRIPTION_LIFE,
+        silent_subscription.SubscriptionState,
+    ),
 ]
 
 
@@ -89,10 +104,9 @@ def test_a_modules_text_shows_its_table(
     assert table.as_text() in (module.__doc__ or "")
 
 
-@pytest.mark.parametrize("table", [base_member_machine.MEMBER_LIFE, PHASES])
-def test_the_page_about_groups_shows_its_tables(table: StateTable[Any, Any]) -> None:
-    page = re.sub(r"^ +", "", PAGE.read_text(), flags=re.MULTILINE)
-    assert table.as_text() in page
+def test_a_text_has_its_tables_where_their_names_stand() -> None:
+    shown = with_tables("A lamp:\n\n{LAMP}\n{other}", LAMP=LAMP)
+    assert shown == f"A lamp:\n\n{LAMP.as_text()}\n{{other}}"
 
 
 def test_nothing_but_its_table_moves_a_member_or_a_decider() -> None:
@@ -102,6 +116,19 @@ def test_nothing_but_its_table_moves_a_member_or_a_decider() -> None:
         "group_decider.py:__init__",
         "group_decider.py:_turn",
     ]
+
+
+def test_nothing_but_its_table_moves_a_subscription_or_what_is_known_of_a_lease_table() -> None:
+    assert places_that_set("sight", hashring.protocol) == [
+        "lease_table_machine.py:__init__",
+        "lease_table_machine.py:_see",
+    ]
+    places = [
+        place
+        for place in places_that_set("state", hashring.protocol)
+        if not place.startswith("key_states.py")
+    ]
+    assert places == ["silent_subscription.py:__init__", "silent_subscription.py:_turn"]
 
 
 def test_nothing_but_its_table_moves_a_group() -> None:
@@ -124,26 +151,70 @@ SEEDS = (40, 178, 4, 30, 135, 180, 69, 370)
 """Histories that went every way when they were chosen; they only save time."""
 
 
+@pytest.fixture
+def gone(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, Any, Any]]:
+    """The ways that are gone from now on: the table's id, a state and an event."""
+    found: set[tuple[int, Any, Any]] = set()
+    after = StateTable.after
+
+    def noted(self: StateTable[Any, Any], state: Any, event: Any) -> Any:
+        found.add((id(self), state, event))
+        return after(self, state, event)
+
+    monkeypatch.setattr(StateTable, "after", noted)
+    return found
+
+
+def ways(table: StateTable[Any, Any]) -> set[tuple[int, Any, Any]]:
+    return {(id(table), state, event) for state, event, _ in table}
+
+
 @pytest.mark.parametrize(
     "table", [base_member_machine.MEMBER_LIFE, group_decider.DECIDER_LIFE, PHASES]
 )
 def test_histories_of_faults_go_every_way_that_a_table_has(
-    table: StateTable[Any, Any], monkeypatch: pytest.MonkeyPatch
+    table: StateTable[Any, Any], gone: set[tuple[int, Any, Any]]
 ) -> None:
     """What never happens has no business in a table."""
-    gone: set[tuple[Any, Any]] = set()
-    after = StateTable.after
-
-    def noted(self: StateTable[Any, Any], state: Any, event: Any) -> Any:
-        if self is table:
-            gone.add((state, event))
-        return after(self, state, event)
-
-    monkeypatch.setattr(StateTable, "after", noted)
-    every = {(state, event) for state, event, _ in table}
     simulator = GroupSimulator()
     for seed in (*SEEDS, *range(400)):
         simulator.play(random_group_history(seed))
-        if gone == every:
+        if ways(table) <= gone:
             return
-    assert gone == every
+    assert ways(table) <= gone
+
+
+def test_histories_go_every_way_of_what_is_known_of_a_lease_table(
+    gone: set[tuple[int, Any, Any]],
+) -> None:
+    table = lease_table_machine.TABLE_SIGHT
+    for seed in range(100):
+        ChallengeSimulator().play(with_returns(random_challenge_history(seed, faithful=False)))
+        if ways(table) <= gone:
+            return
+    assert ways(table) <= gone
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "waits"), [(False, 0), (False, 1), (True, 0), (True, 1), (True, 2)]
+)
+def test_a_subscription_that_hears_something_stands(confirmed: bool, waits: int) -> None:
+    silence = Silence(Subscribe(1, ask_after=10.0, patience=2.0), 0.0)
+    if confirmed:
+        silence.heard(0.0)
+    for now in range(1, waits + 1):
+        assert silence.nothing(now * 100.0) is not Silent.LOST
+    silence.heard(waits * 100.0)
+    assert silence.state is SubscriptionState.STANDING
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_a_subscription_that_was_given_up_is_at_its_end(confirmed: bool) -> None:
+    silence = Silence(Subscribe(1, ask_after=10.0, patience=2.0), 0.0)
+    if confirmed:
+        silence.heard(0.0)
+    now = 0.0
+    while silence.nothing(now) is not Silent.LOST:
+        now += 100.0
+    assert silence.state is (SubscriptionState.LOST if confirmed else SubscriptionState.UNCONFIRMED)
+    assert silent_subscription.SUBSCRIPTION_LIFE.final(silence.state)

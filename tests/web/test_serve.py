@@ -255,6 +255,7 @@ def test_redis_goes_and_comes_back_and_the_page_stays(redis_server: RedisServer)
         )
 
 
+@pytest.mark.one_server
 def test_it_starts_without_redis_and_finds_it_later(redis_server: RedisServer) -> None:
     with Proxy(redis_server.socket) as proxy:
         proxy.refuse()
@@ -269,6 +270,7 @@ def test_it_starts_without_redis_and_finds_it_later(redis_server: RedisServer) -
             eventually(lambda: running.ask("/api/ring?ring=ring")[0] == 200, "and the ring")
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_when_told_to_though_pages_are_open(
     redis_server: RedisServer, number: signal.Signals
@@ -286,6 +288,7 @@ def test_it_ends_when_told_to_though_pages_are_open(
         silent.close()
 
 
+@pytest.mark.one_server
 def test_it_ends_soon_though_none_of_many_servers_responds() -> None:
     with ExitStack() as stack:
         urls = []
@@ -323,6 +326,7 @@ def refusal(*arguments: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.one_server
 def test_what_it_cannot_begin_with_is_said(running: Running, tmp_path: Path) -> None:
     empty, binary = tmp_path / "empty", tmp_path / "binary"
     empty.write_text("# eu=redis://eu\n\n")
@@ -342,6 +346,7 @@ def test_what_it_cannot_begin_with_is_said(running: Running, tmp_path: Path) -> 
         assert "short" not in said
 
 
+@pytest.mark.one_server
 def test_without_the_extra_it_says_which_to_install() -> None:
     script = (
         "import sys; sys.modules['flask'] = None\n"
@@ -357,6 +362,7 @@ def test_without_the_extra_it_says_which_to_install() -> None:
     assert (done.returncode, "hashring-fleet[web]" in done.stderr) == (2, True), done.stderr
 
 
+@pytest.mark.one_server
 def test_listening_beyond_this_machine_is_said(redis_server: RedisServer) -> None:
     with serving(
         redis_server.url, "--host", "0.0.0.0", "--allow-actions", HASHRING_TOKEN=TOKEN
@@ -366,6 +372,7 @@ def test_listening_beyond_this_machine_is_said(redis_server: RedisServer) -> Non
         assert running.ask("/healthz")[0] == 200
 
 
+@pytest.mark.one_server
 def test_a_password_is_shown_nowhere(redis_server: RedisServer) -> None:
     with Proxy(redis_server.socket) as proxy:
         url = proxy.url.replace("redis://", "redis://:s3cret@")
@@ -403,6 +410,7 @@ def test_the_rights_in_its_documentation_are_enough_to_look(
         admin.acl_deluser("watcher")
 
 
+@pytest.mark.one_server
 def test_with_json_it_writes_its_address_once_it_listens(redis_server: RedisServer) -> None:
     with serving(redis_server.url, "--json", "--base-path", "/rings") as running:
         assert running.process.stdout is not None

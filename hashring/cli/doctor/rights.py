@@ -55,6 +55,7 @@ RIGHTS: Final[tuple[tuple[str, Probe | None], ...]] = (
 LOCK_RIGHTS: Final[tuple[tuple[str, Probe], ...]] = (
     ("pexpire", lambda keys: (keys.lock(b""), "never")),
     ("pttl", lambda keys: (keys.lock(b""),)),
+    ("info", lambda _: ("replication",)),
 )
 
 # The same for what members of groups use besides.
@@ -170,7 +171,8 @@ class Rights:
         ring, below = _literal(connection.keys.ring), f"{_literal(own)}*"
         keys = self._rules("~", "keys", self._keys_reach(), (ring, below))
         channels = self._rules("&", "channels", self._channels_reach(), (ring, below))
-        names = (*(name for name, _ in (*RIGHTS, *LOCK_RIGHTS, *GROUP_RIGHTS)), *_OUTSIDE_SCRIPTS)
+        tried = (*RIGHTS, *LOCK_RIGHTS, *GROUP_RIGHTS)
+        names = dict.fromkeys((*(name for name, _ in tried), *_OUTSIDE_SCRIPTS))
         line = " ".join(
             ("ACL SETUSER", self._user or "<user>", *keys, *channels, *(f"+{n}" for n in names))
         )

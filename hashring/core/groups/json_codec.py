@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -213,7 +212,7 @@ _CORE: Final = "core"
 
 # Names of fields, each with how it is written and how it is read.
 _PARTS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
-    "terms": (asdict, _terms),
+    "terms": (vars, _terms),
     "roster": (
         lambda roster: {
             name: [seat.place, seat.session, seat.sheds_after, seat.weight]
@@ -236,7 +235,7 @@ _PARTS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] =
 
 def dump_terms(terms: Terms) -> str:
     """Terms as JSON text."""
-    return json.dumps(asdict(terms), sort_keys=True)
+    return json.dumps(vars(terms), sort_keys=True)
 
 
 def load_terms(text: str | bytes) -> Terms:

@@ -22,21 +22,7 @@ never hold one partition, whatever an assignor says.
 
 The phases of a group:
 
-===============  =============================  ======================================
-state            meaning                        event -> next state
-===============  =============================  ======================================
-``Ready``        nothing is to be moved         members change -> Holddown
-\\                                               moves begin -> Rebalancing
-\\                                               count or access changes -> Rebalancing
-\\                                               Redis lost decisions -> Rebalancing
-``Holddown``     waits for the rebalance delay  nothing is left to move -> Ready
-\\                                               moves begin -> Rebalancing
-\\                                               count or access changes -> Rebalancing
-\\                                               Redis lost decisions -> Rebalancing
-``Rebalancing``  partitions are being moved     nothing is left to move -> Ready
-\\                                               count or access changes -> Rebalancing
-\\                                               Redis lost decisions -> Rebalancing
-===============  =============================  ======================================
+{PHASES}
 
 When a change of the membership calls for moves, the group goes into **Holddown** until the
 rebalance delay is over; the deadline is part of the state, later changes do not move it, and it
@@ -88,6 +74,9 @@ from hashring.core.groups.state import (
     Terms,
     check_partitions,
 )
+from hashring.core.state_table import with_tables
+
+__doc__ = with_tables(__doc__, PHASES=PHASES)
 
 HELD_ALREADY: Final = "held it already"
 """Why a member is granted what it claims after Redis lost what was decided."""

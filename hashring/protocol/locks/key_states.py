@@ -1,54 +1,6 @@
 """The life of one key, as a node sees it that locks keys.
 
-=============  ======================================  ========================================
-state          meaning                                 event -> next state
-=============  ======================================  ========================================
-``free``       nothing is known of it                  asked for -> taking
-\\                                                      answered late -> doubted
-``taking``     a call that takes it is under way       taken -> held
-\\                                                      taken for its owner -> kept
-\\                                                      another has it -> elsewhere
-\\                                                      another has it, and will tell -> awaited
-\\                                                      not let go of yet -> releasing
-\\                                                      not taken -> free
-\\                                                      no answer -> doubted
-\\                                                      forgotten -> free
-``doubted``    what came of the call is asked          taken -> held
-\\                                                      taken for its owner -> kept
-\\                                                      not let go of yet -> releasing
-\\                                                      not taken -> free
-\\                                                      forgotten -> free
-``held``       this node's, which may work on it       its owner is full -> kept
-\\                                                      not asked for -> idle
-\\                                                      let go -> releasing
-\\                                                      lost -> free
-\\                                                      the node leaves -> finishing
-``kept``       the same, for an owner that is full     its owner waits -> wanted
-\\                                                      to be handed over -> held
-\\                                                      not asked for -> idle
-\\                                                      let go -> releasing
-\\                                                      lost -> free
-\\                                                      the node leaves -> finishing
-``wanted``     kept, until its owner may have it       its owner waits -> wanted
-\\                                                      its owner waits no more -> kept
-\\                                                      to be handed over -> held
-\\                                                      let go -> releasing
-\\                                                      lost -> free
-\\                                                      the node leaves -> finishing
-``idle``       to be let go, unless asked for now      asked for -> held
-\\                                                      let go -> releasing
-``finishing``  the node left; work on it goes on       the work is done -> releasing
-\\                                                      lost -> free
-``releasing``  let go; Redis has not answered yet      released -> free
-\\                                                      released for its owner -> elsewhere
-\\                                                      answered late -> doubted
-\\                                                      forgotten -> free
-``awaited``    another's, which tells when it is free  asked for -> taking
-\\                                                      forgotten -> free
-``elsewhere``  another's, which may keep it            asked for -> taking
-\\                                                      answered late -> doubted
-\\                                                      forgotten -> free
-=============  ======================================  ========================================
+{KEY_LIFE}
 
 A ``free`` key is in no book. In every state but ``free``, ``finishing`` and ``elsewhere`` it has
 a place within the node's limit: a lock that Redis may have given counts until Redis says no.
@@ -61,7 +13,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from hashring.core.state_table import StateTable
+from hashring.core.state_table import StateTable, with_tables
 
 if TYPE_CHECKING:
     from hashring.protocol.locks.lease import KeyLease
@@ -191,6 +143,8 @@ KEY_LIFE: Final = StateTable(
     },
 )
 
+__doc__ = with_tables(__doc__, KEY_LIFE=KEY_LIFE)
+
 HOLDING: Final = frozenset({_S.HELD, _S.KEPT, _S.WANTED, _S.IDLE})
 """The states in which the node has the lock, as far as it knows."""
 
@@ -200,8 +154,7 @@ class Key:
 
     Attributes:
         key, point: the key and its point.
-        state: where it is in its life; changed by
-            :class:`hashring.protocol.locks.lock_book.LockBook`.
+        state: where it is in its life; changed by :class:`KeysByState` alone.
         token: the fencing token of the lock that is held, or let go.
         deadline: when that lock expires unless renewed, in monotonic seconds.
         asked: when somebody last asked for it. ``contains`` writes it without the book's lock.

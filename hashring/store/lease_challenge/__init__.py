@@ -1,1 +1,1 @@
-"""The lease challenge, in both modes. Commands and scripts."""
+"""The lease challenge: its commands and its scripts."""

@@ -1,4 +1,4 @@
-"""Commands of the lease challenge, on a table of leases (fixed) or two hashes (faithful)."""
+"""Commands of the lease challenge: read its table of leases, and write another one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,12 @@ class ChallengeKeys:
     """The names of one lease challenge, as bytes; all in one hash slot.
 
     Attributes:
-        table, told: of the fixed mode: the table, and the channel that tells of changes.
-        allocation, grab: the article's hashes.
-        grabs, allocated: the article's channels.
+        table: the table of leases.
+        told: the channel that tells of its changes.
     """
 
     table: bytes
     told: bytes
-    allocation: bytes
-    grab: bytes
-    grabs: bytes
-    allocated: bytes
 
 
 def challenge_keys(name: str | bytes) -> ChallengeKeys:
@@ -38,9 +33,7 @@ def challenge_keys(name: str | bytes) -> ChallengeKeys:
         ConfigError: the name cannot be one: see :func:`hashring.store.hash_tag.tagged`.
     """
     base = tagged("challenge", name) + b":challenge:"
-    return ChallengeKeys(
-        *(base + p for p in (b"table", b"told", b"allocation", b"grab", b"grabs", b"allocated"))
-    )
+    return ChallengeKeys(base + b"table", base + b"told")
 
 
 @dataclass(frozen=True)
@@ -84,67 +77,3 @@ def write_table(
     """
     arguments = (reading.tag, dump_table(table), "\n".join(concerned), reading.run)
     return Command(script("lease_challenge", "write"), (keys.table, keys.told), arguments, bool)
-
-
-def look(keys: ChallengeKeys) -> Command[tuple[dict[int, str], dict[int, str]]]:
-    """Who works on each partition, and who has won each race."""
-
-    def read(raw: Any) -> tuple[dict[int, str], dict[int, str]]:
-        allocation, grab = (
-            {int(p): node.decode() for p, node in zip(found[::2], found[1::2], strict=True)}
-            for found in raw
-        )
-        return allocation, grab
-
-    return Command(script("lease_challenge", "look"), (keys.allocation, keys.grab), (), read)
-
-
-def signal(keys: ChallengeKeys, partition: int, *, clear: bool) -> Command[None]:
-    """Challenge a partition.
-
-    Args:
-        clear: take it from its owner and from the winner of its last race first.
-    """
-    names = (keys.allocation, keys.grab, keys.grabs)
-    return Command(script("lease_challenge", "signal"), names, (partition, int(clear)), _nothing)
-
-
-def told_partition(payload: bytes, partitions: int) -> int | None:
-    """The partition that a message on one of the article's channels names; ``None`` for none."""
-    # The length first: int() of a very long text raises.
-    if not payload.isdigit() or len(payload) > len(str(partitions)):
-        return None
-    number = int(payload)
-    return number if number < partitions else None
-
-
-def race(keys: ChallengeKeys, partition: int, node: str) -> Command[tuple[bool, str]]:
-    """Try to set the grab; whether the node has it, and who works on the partition."""
-    names = (keys.allocation, keys.grab)
-    return Command(
-        script("lease_challenge", "race"),
-        names,
-        (partition, node),
-        lambda raw: (bool(raw[0]), raw[1].decode()),
-    )
-
-
-def begin(keys: ChallengeKeys, partition: int, node: str) -> Command[bool]:
-    """Say that the node works on the partition; false when the grab is another's."""
-    names = (keys.allocation, keys.grab)
-    return Command(script("lease_challenge", "begin"), names, (partition, node), bool)
-
-
-def open_again(keys: ChallengeKeys, partition: int, node: str) -> Command[bool]:
-    """Let the partition be challenged again; false when the node has not won it."""
-    return Command(script("lease_challenge", "open"), (keys.grab,), (partition, node), bool)
-
-
-def end(keys: ChallengeKeys, partition: int, node: str) -> Command[None]:
-    """Say that the node's work on the partition has ended."""
-    names = (keys.allocation, keys.allocated)
-    return Command(script("lease_challenge", "end"), names, (partition, node), _nothing)
-
-
-def _nothing(raw: Any) -> None:
-    """Ignore the answer."""

@@ -1,8 +1,8 @@
--- The table of a fixed lease challenge. Writes nothing. See commands.py.
+-- The table of a lease challenge. Writes nothing. See commands.py.
 --
 -- KEYS  1 {<group>}:challenge:table   hash  tag: microseconds of the last write; table: JSON;
 --                                           server: the run of Redis that it was written on, see
---                                           group/_server.lua
+--                                           ../_server.lua
 -- Returns {now, tag, table, run of Redis that it was written on, run of Redis}. Time is this server's.
 
 local time = redis.call('TIME')

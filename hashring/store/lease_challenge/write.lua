@@ -1,4 +1,4 @@
--- Write the table of a fixed lease challenge, if nobody was faster. See commands.py.
+-- Write the table of a lease challenge, if nobody was faster. See commands.py.
 --
 -- KEYS  1 {<group>}:challenge:table  2 {<group>}:challenge:told, the channel
 -- ARGV  1 the tag it is based on  2 table  3 message; empty for none

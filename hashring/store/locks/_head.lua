@@ -1,7 +1,8 @@
 -- What every script about locks shares. Prepended to each of them.
 --
 -- KEYS  1 {<ring>}:token, the last fencing token   2 {<ring>}:epoch, see ring/_head.lua
---       3... locks, {<ring>}:lock:<key>
+--       3 {<ring>}:lock-server, which server's data these are, see ring/beat.lua
+--       4... locks, {<ring>}:lock:<key>
 -- A lock is a string with a TTL: "token session node", then, behind a line feed, the node that
 -- waits for it, if one does. A name holds no line feed.
 -- Node channels are {<ring>}:to:<node>; ARGV[1] is their part before the name, ARGV[2] the length
@@ -27,13 +28,14 @@ local function tell(node, what, lock)
   redis.call('PUBLISH', ARGV[1] .. node, what .. '\n' .. string.sub(lock, ARGV[2] + 1))
 end
 
--- When the ring's history began, '' when that is not known, and for how many milliseconds from now
--- (this server's time in microseconds) no lock may be taken.
-local function history(now)
+-- For how many milliseconds from now (this server's time in microseconds) no lock may be taken; nil
+-- if the ring has another history than one that began then, or is about to: Redis restarted, or
+-- another server took over, perhaps with older data, and no heartbeat has noted it yet.
+local function held_off_for(began, now)
   local value = redis.call('GET', KEYS[2]) or ''
-  local began, till = string.match(value, '^%d+ %x+ (%d+) (%d+)$')
-  if not began then
-    return '', 0
+  local known, till = string.match(value, '^%d+ %x+ (%d+) (%d+)$')
+  if (known or '') ~= began or (known and redis.call('GET', KEYS[3]) ~= lineage()) then
+    return nil
   end
-  return began, math.max(0, math.ceil((tonumber(till) - now) / 1000))
+  return math.max(0, math.ceil((tonumber(till or 0) - now) / 1000))
 end

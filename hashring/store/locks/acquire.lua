@@ -13,8 +13,8 @@
 --         w  the same, and this node waits for it
 --         f  it would have been one too many, and is free (or this session's: a call that was long
 --            on its way must not take away what has been taken since)
---         h  it is free, and may not be taken now: Redis lost the locks, and somebody may still
---            believe in this one
+--         h  it is free, and may not be taken now: Redis lost the locks, or the newest of them, and
+--            somebody may still believe in this one
 --
 -- A token is greater than all before it, on this key and on every other: it counts up, and never
 -- falls behind this server's time in microseconds, so that it goes on growing even when the
@@ -30,21 +30,18 @@ local next_token, holder_part = first, ' ' .. session .. ' ' .. node
 
 local awaited, kept = tonumber(ARGV[7]), tonumber(ARGV[8])
 local letters, details, others = {}, {}, {}
-local began, held_off = history(now)
-if began ~= ARGV[9] then
-  held_off = -1
-end
+local held_off = held_off_for(ARGV[9], now) or -1
 
 local function wait(i, holder, waiter, value)
   room = room - 1
-  letters[i - 2] = 'w'
+  letters[i - 3] = 'w'
   if waiter ~= node then
     call('SET', KEYS[i], string.match(value, '^[^\n]*') .. '\n' .. node, 'KEEPTTL')
     tell(holder, 'wanted:' .. node, KEYS[i])
   end
 end
 
-for i = 3, #KEYS do
+for i = 4, #KEYS do
   local lock, letter = KEYS[i], held_off == 0 and 'f' or 'h'
   if room > 0 and held_off == 0 and call('SET', lock, format('%.0f', next_token) .. holder_part, 'NX', 'PX', ttl) then
     letter = 'n'
@@ -66,13 +63,13 @@ for i = 3, #KEYS do
       details[#details + 1] = holder
       -- What never expires is looked at again as well, after a ttl.
       details[#details + 1] = left < 0 and tonumber(ttl) or left
-      if value and i - 2 <= awaited then
+      if value and i - 3 <= awaited then
         others[#others + 1] = {i, holder, waiter, value}
       end
     end
   end
-  letters[i - 2] = letter
-  if i - 2 <= kept and #others > 0 and room > 0 then
+  letters[i - 3] = letter
+  if i - 3 <= kept and #others > 0 and room > 0 then
     wait(unpack(table.remove(others)))
   end
 end

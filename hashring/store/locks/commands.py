@@ -96,7 +96,7 @@ def _head(keys: RingKeys) -> tuple[Argument, Argument]:
 
 def _lock_keys(keys: RingKeys, locked: Iterable[bytes]) -> tuple[bytes, ...]:
     prefix = keys.locks
-    return (keys.token, keys.epoch, *[prefix + key for key in locked])
+    return (keys.token, keys.epoch, keys.lock_server, *[prefix + key for key in locked])
 
 
 def acquire(

@@ -6,9 +6,9 @@
 -- By token: a call that was long on its way finds the lock taken anew, under another token, and
 -- leaves it alone.
 local released = 0
-for i = 3, #KEYS do
+for i = 4, #KEYS do
   local token, session, _, waiter = read(KEYS[i])
-  if token == ARGV[i + 1] and session == ARGV[3] then
+  if token == ARGV[i] and session == ARGV[3] then
     redis.call('DEL', KEYS[i])
     released = released + 1
     if waiter ~= '' then

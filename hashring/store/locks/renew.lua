@@ -25,13 +25,13 @@ for number in string.gmatch(ARGV[6], '%d+') do
   to_put_back[tonumber(number)] = true
 end
 local time = call('TIME')
-local began, held_off = history(tonumber(time[1]) * 1000000 + tonumber(time[2]))
-local known, put_back = began == ARGV[5], 0
+local held_off = held_off_for(ARGV[5], tonumber(time[1]) * 1000000 + tonumber(time[2]))
+local known, put_back = held_off ~= nil, 0
 local may_put_back = known and held_off > 0
 local number, lost, wanted, unknown = 0, {}, {}, {}
 
 for token in string.gmatch(ARGV[8], '%d+') do
-  local lock, mine = KEYS[number + 3], token .. holder
+  local lock, mine = KEYS[number + 4], token .. holder
   local value = try('GET', lock)
   if type(value) == 'string' and sub(value, 1, #mine) == mine then
     call('PEXPIRE', lock, other[number] or ttl)

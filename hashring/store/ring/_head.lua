@@ -15,6 +15,9 @@
 --  10  {<ring>}:orders   hash     node -> JSON of what was ordered about it
 --  11  {<ring>}:drained  ZSET     the nodes that beat and have no member, by order; scored like members
 --  12  {<ring>}:ended    ZSET     sessions that have ended, scored by when they are forgotten
+--  13  {<ring>}:lock-server  string  with a heartbeat of a node that locks keys: which server's data
+--                                 these are, as the last such heartbeat found it, see ../_server.lua
+--  14  {<ring>}:token    string   with the same: the last fencing token, see locks/_head.lua
 -- The channel has the name of KEYS[1]; a node's own channel is {<ring>}:to:<node>.
 --
 -- KEYS 7 and 8 together are an index of KEYS[1]: they have the same members. A ring in the form of

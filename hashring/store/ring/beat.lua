@@ -1,5 +1,6 @@
 -- A node's heartbeat: join or refresh, sweep what expired, say where the ring stands.
 --
+-- KEYS  13 and 14 of a node that locks keys; others need not know which server this is
 -- ARGV  1 node          2 session (16 characters)
 --       3 flags: j join, s answer with the ring, f it holds as many keys as it may,
 --         r answer with the node's own ranges, w it has other points, for it has another weight,
@@ -34,6 +35,12 @@ local joining = string.find(flags, 'j', 1, true)
 local back = string.find(flags, 'b', 1, true)
 
 local indexed = lag == 0
+
+-- Before anything is written: an access rule may refuse INFO, and the key may be of another type.
+local this_server, noted_server
+if KEYS[13] then
+  this_server, noted_server = lineage(), redis.call('GET', KEYS[13])
+end
 
 local swept = sweep(now - lag, node, history)
 if indexed then
@@ -304,9 +311,22 @@ if status == 'ok' and full ~= (redis.call('SISMEMBER', KEYS[6], node) == 1) then
   end
 end
 
+-- Redis restarted, or another server took over: its data may lack the newest locks, so they have
+-- another history from now on, as after a loss of everything. So they have where nobody noted which
+-- server it was: these data may be older than the first such note. If no lock was ever taken in them,
+-- nobody waits; a node that knows of locks does by its own history, which is another one.
+local epoch, tag, began, till = stamp()
+if accepted and tag ~= '' and this_server ~= noted_server then
+  if noted_server or redis.pcall('GET', KEYS[14]) then
+    till = math.max(till, tonumber(at) + tonumber(ARGV[11]) * 1000000)
+  end
+  began = at
+  set_stamp(epoch, tag, began, till)
+  redis.call('SET', KEYS[13], this_server)
+end
+
 -- Redis lost what this node knew, and with it the locks. A node may still believe in one for as long
 -- as locks last: until then nobody takes any, and holders put theirs back (see locks/renew.lua).
-local epoch, tag, began, till = stamp()
 if accepted and ARGV[10] ~= '' and ARGV[10] ~= began and began ~= '' then
   -- A history that is older than the one known was brought back by a failover, nobody knows when.
   local lost_at = tonumber(began) > tonumber(ARGV[10]) and tonumber(began) or tonumber(at)

@@ -135,6 +135,7 @@ def beat(
     drop: Iterable[Replica] = (),
     history: str = "",
     lock_ttl: float = 0.0,
+    locking: bool = False,
     digest: str | None = None,
     resizes: bool = False,
     own_weight: str | None = None,
@@ -161,6 +162,9 @@ def beat(
             by now, it lost the ring, and no lock may be taken for a while.
         lock_ttl: for how many seconds no lock may be taken then: as long as one lasts unless
             renewed.
+        locking: the node locks keys: if Redis restarted since the last heartbeat of such a node,
+            or another server took over, its data may lack the newest locks, and no lock may be
+            taken for ``lock_ttl`` seconds, either.
         digest: answer with the node's own ranges, unless this is a digest of them (see
             :mod:`hashring.core.own_ranges`), and with the soonest expiry at their ends; ``None``
             for a node that follows the whole ring.
@@ -210,9 +214,10 @@ def beat(
         *dropped,
         *members,
     )
-    return Command(
-        script("ring", "beat"), keys.script_keys(), arguments, partial(_read_beat, back=back)
-    )
+    names = keys.script_keys()
+    if locking:
+        names += (keys.lock_server, keys.token)
+    return Command(script("ring", "beat"), names, arguments, partial(_read_beat, back=back))
 
 
 def _read_beat(raw: Any, *, back: bool) -> BeatReply:

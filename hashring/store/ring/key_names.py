@@ -21,7 +21,7 @@ class RingKeys:
     Attributes:
         ring: the ZSET of replicas; its name is also the channel's.
         epoch, nodes, events, left, full, points, full_points, places, orders, drained, ended,
-            token: see docs/reference/redis-layout.rst.
+            token, lock_server: see docs/reference/redis-layout.rst.
         locks: what every lock's key begins with.
     """
 
@@ -38,6 +38,7 @@ class RingKeys:
     drained: bytes
     ended: bytes
     token: bytes
+    lock_server: bytes
     locks: bytes
 
     @property

@@ -123,6 +123,9 @@ def _disturb(world: World[Any], until: float, *, reset: bool) -> None:
 
 def _down(world: World[Any], event: Event) -> None:
     world.down_until = max(world.down_until, world.now + event.seconds)
+    if event.what == "restarted":
+        # Another run of the server, with all that it had written.
+        world.server.restore(world.server.copy())
     if event.what == "empty":
         world.server.wipe()
         world.touched(lost=True)

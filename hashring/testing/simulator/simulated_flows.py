@@ -28,16 +28,18 @@ class FlowCaller(SimulatedCaller[P]):
         """Run a flow, unless one is under way; ``done`` gets its result."""
         if self.busy is not None:
             return
-
-        def failed(error: Exception, now: float) -> None:
-            self.process.world.say(self.process, f"could not do it: {error}")
-
-        self._flow = FlowRun(flow, lambda result, now: done(result), failed)
+        self._flow = FlowRun(
+            flow, lambda result, now: done(result), lambda error, now: self.failed(error)
+        )
         self._flow.begin(self.process.local())
         self._go_on()
 
+    def failed(self, error: Exception) -> None:
+        """A flow has raised this."""
+        self.process.world.say(self.process, f"could not do it: {error}")
+
     def _go_on(self) -> None:
-        if self._flow is not None and self._flow.step is not None:
+        if self._flow is not None and self._flow.step is not None and self.busy is None:
             self.call(self._flow.step.command)
 
     def completed(self, call: Call, outcome: Any, now: float) -> None:

@@ -109,7 +109,8 @@ class SimulatedSubscription:
             self._last = at = max(self._last, at)
 
         def arrive() -> None:
-            self.silence.heard(process.local())
+            if not self.over:  # else nobody listens to it any more
+                self.silence.heard(process.local())
             what()
 
         world.at(at, arrive)

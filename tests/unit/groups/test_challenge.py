@@ -13,13 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.groups import lease_table
-from hashring.core.groups.lease_race import (
-    AfterRace,
+from hashring.core.groups.faithful_challenge import (
     LeaseRaceSpans,
-    Signal,
-    after_race,
-    race_wait,
-    signal,
 )
 from hashring.core.groups.lease_table import (
     LeaseTable,
@@ -30,7 +25,7 @@ from hashring.core.groups.lease_table import (
     recover,
 )
 from hashring.errors import ConfigError
-from hashring.protocol.lease_table_machine import FixedMachine
+from hashring.protocol.lease_table_machine import LeaseTableMachine, TableSight
 from hashring.testing.simulator import (
     ChallengeSimulator,
     Event,
@@ -44,67 +39,10 @@ from tests.unit.planted_scripts import plant
 
 SPANS = LeaseRaceSpans()
 RULES = LeaseTableRules(ttl=60, interval=15, max_handoff_time=10, residency=30)
-MODES = pytest.mark.parametrize("terms", [SPANS, LeaseTableRules()], ids=["faithful", "fixed"])
+CHALLENGES = pytest.mark.parametrize("terms", [SPANS, LeaseTableRules()], ids=["faithful", "lease"])
 PROMPT = {"a": 0.0, "b": 0.0, "c": 0.0, "d": 0.0}
 
-# --- faithful: the decisions ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("owned", "grabbed", "silent", "expected"),
-    [
-        (True, False, 1000, Signal.NOTHING),
-        (False, False, 59, Signal.NOTHING),
-        (False, False, 60, Signal.CHALLENGE),
-        (False, True, 60, Signal.NOTHING),
-        (False, True, 181, Signal.CLEAR_AND_CHALLENGE),
-        (False, False, 181, Signal.CLEAR_AND_CHALLENGE),
-    ],
-)
-def test_what_is_not_owned_and_not_grabbed_is_challenged_once_a_lease(
-    owned: bool, grabbed: bool, silent: float, expected: Signal
-) -> None:
-    # L, step 1.
-    assert signal(owned=owned, grabbed=grabbed, silent=silent, spans=SPANS) is expected
-
-
-@pytest.mark.parametrize("count", range(1, 20))
-def test_an_owner_beats_who_has_one_less_and_loses_to_who_has_two_less(count: int) -> None:
-    # L, step 2; N 4: the margin is half a delay.
-    owner = race_wait(owned=True, active=count, spans=SPANS)
-    margin = SPANS.held_delay / 2
-    assert race_wait(owned=False, active=count - 1, spans=SPANS) == pytest.approx(owner + margin)
-    assert race_wait(owned=False, active=count - 2, spans=SPANS) == pytest.approx(owner - margin)
-
-
-@pytest.mark.parametrize(
-    ("won", "owned", "busy", "expected"),
-    [
-        (True, True, False, AfterRace.KEEP),
-        (False, True, False, AfterRace.STOP),
-        (False, True, True, AfterRace.STOP),
-        (True, False, True, AfterRace.WAIT),
-        (True, False, False, AfterRace.START),
-        (False, False, True, AfterRace.NOTHING),
-    ],
-)
-def test_what_follows_from_a_race(won: bool, owned: bool, busy: bool, expected: AfterRace) -> None:
-    # L, steps 3 to 5.
-    assert after_race(won=won, owned=owned, busy=busy) is expected
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"held_delay": 0}, "held_delay=0: must be a finite number of seconds above 0"),
-        ({"max_lease": 70}, "max_lease=70: must be at least twice the 60 s of normal_lease"),
-        ({"min_grab": 60}, "min_grab=60: must be below the 60 s of normal_lease"),
-    ],
-)
-def test_spans_that_contradict_each_other_are_refused(settings: Any, text: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        LeaseRaceSpans(**settings)
-    assert str(raised.value) == text
+# --- time spans -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [None, "5", b"5", True, 10**400, float("nan")])
@@ -118,7 +56,7 @@ def test_a_span_that_is_no_number_is_refused_by_its_own_name(
         assert raised.value.setting == setting.name
 
 
-# --- both modes, everybody prompt -------------------------------------------------------------
+# --- both challenges, everybody prompt --------------------------------------------------------
 
 
 def world_of(  # noqa: PLR0917 - what a history is made of
@@ -137,7 +75,7 @@ def world_of(  # noqa: PLR0917 - what a history is made of
     return ChallengeSimulator().world(history)
 
 
-@MODES
+@CHALLENGES
 @pytest.mark.parametrize("seed", range(3))
 def test_seven_over_three_settle_at_three_two_two(terms: Any, seed: int) -> None:
     # N 4.
@@ -146,7 +84,7 @@ def test_seven_over_three_settle_at_three_two_two(terms: Any, seed: int) -> None
     assert sorted(world.counts().values()) == [2, 2, 3]
 
 
-@MODES
+@CHALLENGES
 @pytest.mark.parametrize("seed", range(3))
 def test_sixteen_over_four_do_not_move_once_level(terms: Any, seed: int) -> None:
     # N 4.
@@ -160,7 +98,7 @@ def test_sixteen_over_four_do_not_move_once_level(terms: Any, seed: int) -> None
     assert set(world.counts().values()) == {4}
 
 
-@MODES
+@CHALLENGES
 @pytest.mark.parametrize("seed", range(3))
 def test_one_partition_never_moves(terms: Any, seed: int) -> None:
     # L: "squarely lands on one node and stays there"; N 4.
@@ -171,7 +109,7 @@ def test_one_partition_never_moves(terms: Any, seed: int) -> None:
     assert world.measured.moves == 0
 
 
-@MODES
+@CHALLENGES
 @pytest.mark.parametrize("seed", range(3))
 def test_a_new_node_gets_its_share(terms: Any, seed: int) -> None:
     # L: "Once a new node comes online ... the workload has been distributed evenly".
@@ -180,7 +118,7 @@ def test_a_new_node_gets_its_share(terms: Any, seed: int) -> None:
     assert set(world.counts().values()) == {4}
 
 
-@MODES
+@CHALLENGES
 @pytest.mark.parametrize("seed", range(3))
 def test_after_a_kill_all_is_redistributed(terms: Any, seed: int) -> None:
     # L: "after roughly maximum lease time"; N 4.
@@ -205,7 +143,7 @@ def test_the_articles_race_moves_partitions_of_a_loaded_member_for_ever(late: fl
 
 
 @pytest.mark.parametrize("late", [0.15, 0.5, 1.0, 2.0])
-def test_the_fixed_mode_moves_nothing_of_a_loaded_member(late: float) -> None:
+def test_it_moves_nothing_of_a_loaded_member(late: float) -> None:
     # N 4: 0 moves up to 2 s mean lag.
     world = world_of(LeaseTableRules(), 1, 16, PROMPT | {"a": late})
     world.run(1200)
@@ -217,7 +155,7 @@ def test_the_fixed_mode_moves_nothing_of_a_loaded_member(late: float) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_fixed_mode_never_has_two_owners_even_while_members_come_and_go(seed: int) -> None:
+def test_it_never_has_two_owners_even_while_members_come_and_go(seed: int) -> None:
     rng = random.Random(seed)
     late = PROMPT | {"a": 2.0, "b": 1.0}
     here, events, at = list(late), [], 0.0
@@ -242,7 +180,7 @@ def test_no_history_breaks_a_rule() -> None:
     none_breaks_a_rule(ChallengeSimulator(), random_challenge_history, range(60))
 
 
-class CountsFromTheAnswer(FixedMachine):
+class CountsFromTheAnswer(LeaseTableMachine):
     """Its leases begin when it hears that it has them."""
 
     def heard(self, view: Any, asked_at: float, redis_now: float) -> None:
@@ -280,7 +218,7 @@ def planted(rules: str, simulator: ChallengeSimulator) -> str:
 
 
 def test_a_lease_that_counts_from_the_answer_is_found_with_a_story() -> None:
-    story = planted("renewal|holder", ChallengeSimulator(fixed=CountsFromTheAnswer))
+    story = planted("renewal|holder", ChallengeSimulator(table=CountsFromTheAnswer))
     assert 1 <= sum(line.endswith("<--") for line in story.splitlines()) <= 8, story
     assert "python -m hashring.testing.simulator --challenge --seed" in story
 
@@ -293,7 +231,7 @@ def test_a_fault_in_the_table_is_found(
     planted("holder|level|renewal", ChallengeSimulator())
 
 
-# --- fixed: the table -------------------------------------------------------------------------
+# --- the table ----------------------------------------------------------------------------------
 
 
 def wiped_while_a_member_enters(seed: int) -> ChallengeHistory:
@@ -311,18 +249,18 @@ def wiped_while_a_member_enters(seed: int) -> ChallengeHistory:
     )
 
 
-class ForgetsThatThereWasATable(FixedMachine):
+class ForgetsThatThereWasATable(LeaseTableMachine):
     """To a newcomer an empty Redis is a new one, also when it has just read a table there."""
 
     def _renewal(self) -> Any:
-        self._saw_table = False
+        self.sight = TableSight.NONE
         return super()._renewal()
 
 
 def test_a_newcomer_that_has_read_the_table_before_it_was_lost_takes_nothing_at_once() -> None:
     histories = [wiped_while_a_member_enters(seed) for seed in range(60)]
     assert not any(ChallengeSimulator().fails(history) for history in histories)
-    hasty = ChallengeSimulator(fixed=ForgetsThatThereWasATable)
+    hasty = ChallengeSimulator(table=ForgetsThatThereWasATable)
     assert "holder" in {hasty.broken_rule(history) for history in histories}
 
 
@@ -330,17 +268,17 @@ def returning(seed: int) -> ChallengeHistory:
     return with_returns(random_challenge_history(seed, faithful=False))
 
 
-class ForgetsTheTableWhenItStarts(FixedMachine):
+class ForgetsTheTableWhenItStarts(LeaseTableMachine):
     """A member that is started again takes an empty Redis for a new one."""
 
     def enter(self) -> Any:
-        self._saw_table = False
+        self.sight = TableSight.NONE
         return super().enter()
 
 
 def test_a_member_that_is_started_again_after_the_table_was_lost_takes_nothing_at_once() -> None:
     none_breaks_a_rule(ChallengeSimulator(), returning, range(20))
-    hasty = ChallengeSimulator(fixed=ForgetsTheTableWhenItStarts)
+    hasty = ChallengeSimulator(table=ForgetsTheTableWhenItStarts)
     history = hasty.find(range(20), returning)
     assert history is not None
     assert hasty.broken_rule(history) == "holder"

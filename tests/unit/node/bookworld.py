@@ -14,8 +14,11 @@ from typing import Any
 from hashring.core.ranges import bounds_of
 from hashring.core.ring import Ring
 from hashring.errors import RedisUnavailable, StoreError
+from hashring.protocol.locks.calls_under_way import AskedKey, Take
 from hashring.protocol.locks.lease import KeyLease
-from hashring.protocol.locks.lock_book import AskedKey, LockBook, LockConfig, Take, Verdict
+from hashring.protocol.locks.lock_book import LockBook
+from hashring.protocol.locks.lock_config import LockConfig
+from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine import Run
 from hashring.store.command import Command
 from hashring.store.locks.commands import LockNews, parse_lock_news

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-RELEASE_OF_ANY_HOLDER = ("if token == ARGV[i + 1] and session == ARGV[3] then", "if token then")
+RELEASE_OF_ANY_HOLDER = ("if token == ARGV[i] and session == ARGV[3] then", "if token then")
 RELEASE_UNDER_ANY_TOKEN = (
-    "if token == ARGV[i + 1] and session == ARGV[3] then",
+    "if token == ARGV[i] and session == ARGV[3] then",
     "if session == ARGV[3] then waiter = ''",
 )
 _RENEWED = "  local value = try('GET', lock)\n"
@@ -22,7 +22,19 @@ LATE_CALL_THAT_FREES_WHAT_IT_HAS_NO_PLACE_FOR = (
 )
 TOKENS_OF_THE_COUNTER_ALONE = ("math.max(known < 9e15 and known + 1 or 0, now)", "known + 1")
 LOCKS_TAKEN_WHILE_NOBODY_MAY = (
-    "if began ~= ARGV[9] then\n  held_off = -1\nend\n",
-    "held_off = 0\n",
+    "local held_off = held_off_for(ARGV[9], now) or -1\n",
+    "local held_off = 0\n",
+)
+LOCKS_TAKEN_IN_THE_DATA_OF_ANOTHER_SERVER = (
+    " or (known and redis.call('GET', KEYS[3]) ~= lineage())",
+    "",
+)
+ANOTHER_SERVER_WITHOUT_ANOTHER_HISTORY = (
+    "  began = at\n  set_stamp(epoch, tag, began, till)\n",
+    "",
+)
+ANOTHER_SERVER_THAT_HOLDS_NOBODY_OFF = (
+    "  if noted_server or redis.pcall('GET', KEYS[14]) then\n",
+    "  if false then\n",
 )
 LOCKS_PUT_BACK_AT_ANY_TIME = ("may_put_back and to_put_back[number] then", "may_put_back then")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -389,3 +390,17 @@ def test_one_key_in_the_place_of_a_list_is_refused(
     node = RingNode(MemoryStore(), "ring", **settings)
     with pytest.raises(ConfigError, match=r"account-7'?: give a list of keys; contains\(\) asks"):
         node.select(items)
+
+
+def test_a_made_up_name_is_free_at_once_when_nobody_needs_its_node_any_more() -> None:
+    def name_of_one() -> str:
+        node = RingNode(MemoryStore(), "freed")
+        node.heartbeat()
+        node.remove()
+        return node.name
+
+    gc.disable()  # What refers to itself would wait for it.
+    try:
+        assert name_of_one() == name_of_one()
+    finally:
+        gc.enable()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,9 +12,9 @@ import pytest
 
 from hashring.core.ranges import bounds_of
 from hashring.errors import NotHeld, RedisUnavailable, WrongKeyType
-from hashring.node.lock_flows import PIN_POLL, Asking
+from hashring.node.lock_flows import PIN_POLL, Asking, Hold, TryAgain
 from hashring.node.states import NodeState
-from hashring.protocol.flow import Pause, UserFlow
+from hashring.protocol.flow import Flow
 from hashring.protocol.locks.lease import KeyLease
 from hashring.store.command import Command
 from tests.unit.node.bookworld import RETRY, Node, World, point
@@ -41,51 +42,59 @@ def asking(world: World, node: Node) -> Asking:
     )
 
 
-class Hold:
+class Holding:
     """A ``hold`` under way."""
 
     def __init__(self, world: World, node: Node, key: bytes, timeout: float) -> None:
         self.world = world
         self.node = node
         self.lease: KeyLease | None = None
-        self.flow: UserFlow[KeyLease] = asking(world, node).pin(key, timeout, threading.Event)
-        self.step: Command[Any] | Pause | None = next(self.flow)
+        self.hold: Hold = asking(world, node).hold(key, timeout, threading.Event)
+        self.flow: Flow[KeyLease | TryAgain]
+        self.step: Command[Any] | TryAgain | None = None
+        self._try()
 
     def arrive(self) -> None:
         """Its call is made, and the answer arrives."""
         assert isinstance(self.step, Command)
-        self._go_on(self.node.run(self.step))
+        reply = self.node.run(self.step)
+        self._go_on(lambda: self.flow.send(reply))
 
     def fail(self, error: BaseException, *, reached: bool) -> None:
         """Its call ends with an error."""
         assert isinstance(self.step, Command)
         if reached:
             self.node.run(self.step)
-        self.step = self.flow.throw(error)
+        self._go_on(lambda: self.flow.throw(error))
 
     def wait(self) -> None:
-        """It waits, and looks again."""
-        assert isinstance(self.step, Pause)
+        """It waits, and tries again."""
+        assert isinstance(self.step, TryAgain)
         self.world.now += self.step.seconds
-        self._go_on(False)
+        self._try()
 
-    def _go_on(self, reply: Any) -> None:
+    def _try(self) -> None:
+        self.flow = self.hold.attempt()
+        self._go_on(lambda: next(self.flow))
+
+    def _go_on(self, go_on: Callable[[], Command[Any]]) -> None:
         try:
-            self.step = self.flow.send(reply)
+            self.step = go_on()
         except StopIteration as end:
-            self.step, self.lease = None, end.value
+            again = isinstance(end.value, TryAgain)
+            self.step, self.lease = (end.value, None) if again else (None, end.value)
 
 
 def cancelled(world: World, node: Node, key: bytes) -> None:
     """A ``hold`` whose caller is cancelled after its call was done."""
     with pytest.raises(asyncio.CancelledError):
-        Hold(world, node, key, 0.0).fail(asyncio.CancelledError(), reached=True)
+        Holding(world, node, key, 0.0).fail(asyncio.CancelledError(), reached=True)
 
 
 def test_a_hold_of_another_key_does_not_notice_that_one_was_cancelled(world: World) -> None:
     a = world.node("a")
     cancelled(world, a, b"a0")
-    other = Hold(world, a, b"a1", 0.0)
+    other = Holding(world, a, b"a1", 0.0)
     other.arrive()
     assert other.lease is not None
 
@@ -96,10 +105,10 @@ def test_a_hold_waits_while_it_is_found_out_what_came_of_a_cancelled_one_of_its_
 ) -> None:
     a = world.node("a")
     cancelled(world, a, b"a0")
-    again = Hold(world, a, b"a0", timeout)
-    assert again.step == Pause(PIN_POLL)
+    again = Holding(world, a, b"a0", timeout)
+    assert again.step == TryAgain(PIN_POLL)
     again.wait()
-    assert again.step == Pause(PIN_POLL)
+    assert again.step == TryAgain(PIN_POLL)
     assert a.loop() == ["locks_look"]
     again.wait()
     assert again.lease is not None
@@ -110,9 +119,9 @@ def test_a_hold_waits_for_its_timeout_while_redis_does_not_tell_what_came_of_its
     world: World,
 ) -> None:
     a = world.node("a")
-    hold = Hold(world, a, b"a0", 5.0)
+    hold = Holding(world, a, b"a0", 5.0)
     hold.fail(RedisUnavailable("lost"), reached=True)
-    assert hold.step == Pause(PIN_POLL)
+    assert hold.step == TryAgain(PIN_POLL)
     assert a.lose(reached=False) == "locks_look"
     hold.wait()
     world.now += RETRY
@@ -123,7 +132,7 @@ def test_a_hold_waits_for_its_timeout_while_redis_does_not_tell_what_came_of_its
 
 def test_a_hold_whose_call_was_lost_ends_with_its_timeout(world: World) -> None:
     a = world.node("a")
-    hold = Hold(world, a, b"a0", PIN_POLL)
+    hold = Holding(world, a, b"a0", PIN_POLL)
     hold.fail(RedisUnavailable("lost"), reached=False)
     assert a.lose(reached=False) == "locks_look"
     with pytest.raises(NotHeld, match="Redis did not answer"):
@@ -135,13 +144,13 @@ def test_a_hold_without_a_timeout_does_not_wait_for_a_redis_that_does_not_answer
 ) -> None:
     a = world.node("a")
     with pytest.raises(NotHeld, match="Redis did not answer"):
-        Hold(world, a, b"a0", 0.0).fail(RedisUnavailable("lost"), reached=False)
+        Holding(world, a, b"a0", 0.0).fail(RedisUnavailable("lost"), reached=False)
 
 
 def test_a_hold_does_not_ask_a_redis_again_and_again_that_refuses_it(world: World) -> None:
     a = world.node("a")
     with pytest.raises(NotHeld):
-        Hold(world, a, b"a0", 60.0).fail(WrongKeyType("the counter is a list"), reached=False)
+        Holding(world, a, b"a0", 60.0).fail(WrongKeyType("the counter is a list"), reached=False)
 
 
 class SoftTimeLimit(Exception):
@@ -151,7 +160,7 @@ class SoftTimeLimit(Exception):
 def test_what_a_signal_handler_raises_in_a_hold_is_like_a_cancel(world: World) -> None:
     a = world.node("a")
     with pytest.raises(SoftTimeLimit):
-        Hold(world, a, b"a0", 0.0).fail(SoftTimeLimit(), reached=True)
+        Holding(world, a, b"a0", 0.0).fail(SoftTimeLimit(), reached=True)
     assert a.contains(b"a1")
     assert a.loop() == ["locks_look"]
     assert a.held == {b"a0", b"a1"}

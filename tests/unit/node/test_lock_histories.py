@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 
 from hashring.errors import RedisUnavailable
+from hashring.protocol.locks.calls_under_way import CallsUnderWay, Doubt, Take
+from hashring.protocol.locks.doubts import Doubts
 from hashring.protocol.locks.key_states import Key
 from hashring.protocol.locks.lease import KeyLease
-from hashring.protocol.locks.lock_book import LockBook, Take, Verdict
+from hashring.protocol.locks.pins import Pins
+from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine import Run
 from tests.unit.node import planted_locks
 from tests.unit.node.bookworld import KEYS, Node, World, keys_of, point
@@ -301,26 +304,26 @@ def test_in_any_history_what_must_never_happen_does_not() -> None:
 # --- the histories find what they are for: a bug planted in each place ----------------------------
 
 
-def no_places_for_calls_under_way(book: LockBook) -> int:
-    return len(book.held)
+def no_places_for_calls_under_way(calls: CallsUnderWay) -> int:
+    return len(calls._keys.held)
 
 
-def revoked_without_a_new_deadline(book: LockBook, held: Key, now: float) -> None:
+def revoked_without_a_new_deadline(pins: Pins, held: Key, now: float) -> None:
     if held.lease is not None and held.lease.revoked_at is None:
         held.lease.revoked_at = now
         held.lease.revoked.set()
 
 
-def nothing_is_asked_about_lost_answers(book: LockBook, take: Take, now: float) -> None:
-    book.stirred = True
+def nothing_is_asked_about_lost_answers(doubts: Doubts, doubt: Doubt, now: float) -> None:
+    doubts._work.stirred = True
 
 
 @pytest.mark.parametrize(
     ("place", "name", "bug"),
     [
-        (LockBook, "count", property(no_places_for_calls_under_way)),
-        (LockBook, "_revoke", revoked_without_a_new_deadline),
-        (LockBook, "_doubt", nothing_is_asked_about_lost_answers),
+        (CallsUnderWay, "count", property(no_places_for_calls_under_way)),
+        (Pins, "revoke", revoked_without_a_new_deadline),
+        (Doubts, "_doubt", nothing_is_asked_about_lost_answers),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

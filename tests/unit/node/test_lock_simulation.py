@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
+from hashring.node.lock_flows import Hold
 from hashring.node.node_machine import NodeMachine
-from hashring.node.shared_lock_book import SharedLockBook
+from hashring.protocol.locks.calls_under_way import CallsUnderWay, Take
 from hashring.protocol.locks.key_states import Key, KeyState
-from hashring.protocol.locks.lock_book import LockBook, Take
+from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.renewal import Batch, Renewal
+from hashring.protocol.locks.taking import Taking
 from hashring.protocol.machine import Run
 from hashring.store.locks.commands import Renewed
 from hashring.store.memory_store import MemoryServer
@@ -151,6 +153,8 @@ def found(
     ("bug", "rules"),
     [
         ("LOCKS_TAKEN_WHILE_NOBODY_MAY", "sole"),
+        ("LOCKS_TAKEN_IN_THE_DATA_OF_ANOTHER_SERVER", "sole"),
+        ("ANOTHER_SERVER_WITHOUT_ANOTHER_HISTORY", "sole"),
         ("LOCKS_PUT_BACK_AT_ANY_TIME", "tokens|sole|holder"),
         ("RELEASE_OF_ANY_HOLDER", "holder"),
         ("RENEWAL_THAT_MAKES_AN_EXPIRED_LOCK_ANEW", "holder|tokens"),
@@ -166,6 +170,38 @@ def test_a_fault_in_redis_scripts_is_found(
     found(rules)
 
 
+def newcomer(seed: int) -> NodeHistory:
+    """A node is cut off, Redis comes back with older data, and a new node returns first."""
+    rng = Random(seed)
+    keys = tuple(b"key-%d" % number for number in range(16))
+    away = 4.0 + rng.random()
+    lag = rng.uniform(2.5, 3.5)
+    events = [
+        Event(0.0, "start", "a"),
+        Event(away, "hole", "a", 4.0, "lost"),
+        Event(away + 0.1, "failover", what=f"{lag:.3f} 0"),
+        Event(away + 0.2, "start", "b"),
+    ]
+    # It asks for nothing until the copy has been made.
+    events.append(Event(0.1, "idle user", "a", away - lag + 0.2))
+    terms = LockTerms(keys, ttl=3.0, idle=3.0, max_handoff_time=1.5)
+    specs = tuple(
+        ProcessSpec(label, label, False, "random", 4, False, False, 0.0) for label in "ab"
+    )
+    return NodeHistory(seed, specs, tuple(sorted(events, key=lambda event: event.at)), terms)
+
+
+def test_no_newcomer_to_older_data_breaks_a_rule() -> None:
+    none_breaks_a_rule(RingSimulator(), newcomer, range(50))
+
+
+def test_a_newcomer_to_older_data_that_is_not_held_off_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch, planted_locks.ANOTHER_SERVER_THAT_HOLDS_NOBODY_OFF)
+    tells_a_short_story(RingSimulator(), found("sole", histories=newcomer), "sole", most=5)
+
+
 def test_a_fault_in_redis_scripts_is_told_by_a_short_story(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -173,38 +209,38 @@ def test_a_fault_in_redis_scripts_is_told_by_a_short_story(
     tells_a_short_story(RingSimulator(), found("holder"), "holder", most=5)
 
 
-def no_places_for_calls_under_way(book: LockBook) -> int:
-    return len(book.held)
+def no_places_for_calls_under_way(calls: CallsUnderWay) -> int:
+    return len(calls._keys.held)
 
 
-acquired = SharedLockBook.acquired
+acquired = Taking.acquired
 
 
 def deadline_from_the_answer(
-    book: SharedLockBook, take: Take, answers: Any, sent: float, now: float
+    taking: Taking, take: Take, answers: Any, sent: float, now: float
 ) -> None:
-    acquired(book, take, answers, now, now)
+    acquired(taking, take, answers, now, now)
 
 
-def revoked_without_a_new_deadline(book: LockBook, held: Key, now: float) -> None:
+def revoked_without_a_new_deadline(pins: Pins, held: Key, now: float) -> None:
     if held.lease is not None and held.lease.revoked_at is None:
         held.lease.revoked_at = now
         held.lease.revoked.set()
 
 
 @pytest.mark.parametrize(
-    ("name", "bug", "rules"),
+    ("piece", "name", "bug", "rules"),
     [
-        ("count", property(no_places_for_calls_under_way), "limit"),
-        ("acquired", deadline_from_the_answer, "holder"),
-        ("_revoke", revoked_without_a_new_deadline, "handoff|holder"),
+        (CallsUnderWay, "count", property(no_places_for_calls_under_way), "limit"),
+        (Taking, "acquired", deadline_from_the_answer, "holder"),
+        (Pins, "revoke", revoked_without_a_new_deadline, "handoff|holder"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_a_fault_in_the_book_is_found(
-    monkeypatch: pytest.MonkeyPatch, name: str, bug: Any, rules: str
+    monkeypatch: pytest.MonkeyPatch, piece: type, name: str, bug: Any, rules: str
 ) -> None:
-    monkeypatch.setattr(SharedLockBook, name, bug)
+    monkeypatch.setattr(piece, name, bug)
     found(rules)
 
 
@@ -281,6 +317,27 @@ def test_a_fault_in_renewals_is_found_and_told_by_a_short_story(
 ) -> None:
     monkeypatch.setattr(Renewal, name, bug)
     tells_a_short_story(RingSimulator(), found(rules, histories=histories), rules, most=6)
+
+
+def left_from_the_last_try_on(hold: Hold) -> float:
+    """It never gives up, as its timeout begins anew with each try."""
+    return left(hold) and hold.timeout
+
+
+def left_for_one_try(hold: Hold) -> float:
+    """It gives up at once, whatever its timeout."""
+    return left(hold) if hold.asking.book.busy(hold.key) else 0.0
+
+
+left = Hold._left
+
+
+@pytest.mark.parametrize("bug", [left_from_the_last_try_on, left_for_one_try])
+def test_a_hold_that_waits_for_too_long_or_not_at_all_is_found_and_told_by_a_short_story(
+    monkeypatch: pytest.MonkeyPatch, bug: Callable[[Hold], float]
+) -> None:
+    monkeypatch.setattr(Hold, "_left", bug)
+    tells_a_short_story(RingSimulator(), found("waits"), "waits", most=6)
 
 
 class ForgetsTheHistory(NodeMachine):
@@ -362,7 +419,15 @@ def test_keys_are_held_leases_are_asked_to_finish_and_nodes_are_full() -> None:
         full = full or any(
             event[b"kind"] == b"room" for _, event in world.server.events(b"accounts")
         )
-    for what in ("holds key-", "may work on", "locks_release", "locks_look", "idle user"):
+    for what in (
+        "holds key-",
+        "waits to hold key-",
+        "still held it",
+        "may work on",
+        "locks_release",
+        "locks_look",
+        "idle user",
+    ):
         assert what in said, what
     assert full
 

@@ -14,7 +14,9 @@ from hashring.errors import LeaseLost, RedisUnavailable, WrongKeyType
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol.locks.key_states import KeyState
 from hashring.protocol.locks.limit import REFUSED_COUNTED, Limit
-from hashring.protocol.locks.lock_book import LockBook, LockConfig, Verdict
+from hashring.protocol.locks.lock_book import LockBook
+from hashring.protocol.locks.lock_config import LockConfig
+from hashring.protocol.locks.verdicts import Verdict
 from hashring.store.locks.commands import LOCKS_A_CALL, RENEWED_A_CALL, acquire
 from tests.unit.node.bookworld import KEYS, NODES, RETRY, SPAN, Node, World, keys_of, point
 
@@ -223,7 +225,7 @@ def test_a_key_that_the_ring_moved_away_is_let_go_when_it_is_asked_for(world: Wo
     assert a.loop() == []  # The loop may be at work on it.
     assert world.locks() == {b"b0": "a"}
     assert not a.contains(b"b0")
-    assert a.book.stirred
+    assert a.book.work.stirred
     assert a.book.due() <= world.now
     assert a.loop() == ["locks_release"]
     assert world.locks() == {}
@@ -397,7 +399,7 @@ def test_very_many_are_renewed_in_several_calls() -> None:
     a.book.heartbeat(False, world.now)
     sizes = []
     while (step := a.step()) is not None:
-        sizes.append(len(step.command.keys) - 2)
+        sizes.append(len(step.command.keys) - 3)
         step.done(step.command.read([[], [], []]), world.now, world.now)
     assert sizes == [RENEWED_A_CALL, 1]
 
@@ -1612,7 +1614,7 @@ def test_only_who_is_nearer_gets_a_key(world: World) -> None:
     assert c.contains(b"a1")
     held = c.book.held[b"a1"]
     for waiter, wanted in (("b", False), ("c", False), ("x", False), ("a", True)):
-        c.book._want(held, waiter, world.now)
+        c.book._handover.want(held, waiter, world.now)
         assert (held.state is KeyState.WANTED) is wanted
     assert not b.contains(b"a1")
 
@@ -1621,7 +1623,7 @@ def test_an_own_key_is_kept_whoever_wants_it(world: World) -> None:
     a, b = world.node("a"), world.node("b")
     assert a.contains(b"a0")
     b.take(b"a0")
-    b.run(b.book._takes[0].command)
+    b.run(b.book._calls.takes[0].command)
     a.heartbeat()
     a.deliver()
     assert a.contains(b"a0")

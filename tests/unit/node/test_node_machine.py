@@ -16,7 +16,8 @@ from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.errors import NodeSuperseded, RedisRefused, RedisUnavailable
 from hashring.node.node_machine import NodeConfig, NodeMachine, View
 from hashring.node.states import ClaimState, NodeState, SightState
-from hashring.protocol.locks.lock_book import LockConfig, Verdict
+from hashring.protocol.locks.lock_config import LockConfig
+from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.store.command import Command
 from hashring.store.locks.commands import HeldByOther
@@ -1761,7 +1762,7 @@ def test_what_redis_was_asked_about_locks_is_asked_again_before_the_next_heartbe
 def test_a_book_that_is_outdated_has_one_heartbeat_made_at_once() -> None:
     hand = Hand(locks=LOCKS).live()
     assert hand.machine.book is not None
-    hand.machine.book.outdated = True
+    hand.machine.book.work.outdated = True
     hand.answer(hand.run())
     assert hand.waits_until() > hand.now
 

@@ -7,24 +7,26 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import CodeType
 
 import pytest
 
 from hashring.node.shared_lock_book import SharedLockBook
-from hashring.protocol.locks import key_states, lease, limit, lock_book, renewal
+from hashring.protocol import locks
 from hashring.protocol.locks.key_states import HOLDING, KeyState
 from tests.unit.node import bookworld
 from tests.unit.node.bookworld import KEYS, NODES, SPAN, Node, World, keys_of
 from tests.unit.node.raised_into import raised_into
 
-PLACES = {module.__file__ for module in (key_states, lease, limit, lock_book, renewal)}
+PLACES = Path(locks.__file__).parent
+"""The files of the book and of its pieces."""
 MINE, THEIRS = keys_of("a", 4), keys_of("b", 3)
 TTL = IDLE = MAX_HANDOFF_TIME = 60.0
 
 
 def concerns(code: CodeType) -> bool:
-    return code.co_filename in PLACES
+    return Path(code.co_filename).parent == PLACES
 
 
 def whole(book: SharedLockBook) -> None:
@@ -38,11 +40,11 @@ def whole(book: SharedLockBook) -> None:
     for state in set(KeyState) - {KeyState.FREE}:
         assert keys.count(state) == counts[state], state
     assert sorted(key.key for key in known) == sorted({key.key for key in known})
-    taken = {key for take in book._takes for key in take.keys}
+    taken = {key for take in book._calls.takes for key in take.keys}
     assert set(keys.of(KeyState.TAKING)) == taken
-    doubted = [key for doubt in book._doubts for key in doubt.keys]
+    doubted = [key for doubt in book._calls.doubts for key in doubt.keys]
     assert sorted(key.key for key in keys.of(KeyState.DOUBTED)) == sorted(k.key for k in doubted)
-    assert {key for key in known if key.lease is not None} == book._leases
+    assert {key for key in known if key.lease is not None} == book._pins.keys
     assert not counts[KeyState.IDLE]
 
 
@@ -115,14 +117,16 @@ def catches_up(world: World, a: Node) -> None:
     a.loop()
     states = {key.state for key in a.book._keys.others.values()}
     assert not states & {KeyState.DOUBTED, KeyState.RELEASING}, states
-    assert not a.book._unanswered
+    assert not a.book._calls.unanswered
     a.heartbeat()
-    for key in a.book._leases:
+    for key in a.book._pins.keys:
         assert key.lease is not None
         revoked = key.lease.revoked_at is not None
         assert key.lease.revoked.is_set() == revoked
         assert not revoked or key.deadline <= key.lease.last
-        moved = key.state is KeyState.HELD and bisect_right(a.book._bounds, key.point) & 1 == 0
+        moved = (
+            key.state is KeyState.HELD and bisect_right(a.book._place.bounds, key.point) & 1 == 0
+        )
         assert revoked or not moved, key.key
 
 
@@ -144,7 +148,7 @@ def goes_on(world: World, a: Node) -> None:
     leave(world, a)
     a.begin()
     a.see()
-    assert (a.book.count, a.book._leases) == (0, set())
+    assert (a.book.count, a.book._pins.keys) == (0, set())
     world.now += TTL + 1
     assert a.select(MINE) == MINE
 

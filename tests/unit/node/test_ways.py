@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -17,6 +15,7 @@ import hashring
 from hashring import RingNode
 from hashring.store.memory_store import MemoryStore
 from tests.conftest import ROOT, eventually
+from tests.unit.script_modules import of_scripts
 
 PACKAGE = Path(hashring.__file__).parent
 IN_MEMORY = {
@@ -31,16 +30,7 @@ JOINS = 10
 QUIET = 0.1  # seconds
 
 
-def _pictures() -> Any:
-    spec = importlib.util.spec_from_file_location("pictures", ROOT / "scripts" / "pictures.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PICTURES = _pictures()
+PICTURES = of_scripts("pictures")
 
 
 class Passed:

@@ -10,6 +10,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from hashring import ConfigError
+from hashring.store.faithful_challenge.commands import faithful_keys
 from hashring.store.group.commands import group_keys
 from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.ring.key_names import ring_keys
@@ -61,10 +62,10 @@ def written(kind: str, name: str) -> tuple[Written, Written]:
             Written({*astuple(group)}, set()),
             Written({group.channel}, {group.member_channel("")}),
         )
-    own = challenge_keys(name)
+    own, faithful = challenge_keys(name), faithful_keys(name)
     return (
-        Written({own.table, own.allocation, own.grab}, set()),
-        Written({own.told, own.grabs, own.allocated}, set()),
+        Written({own.table, faithful.allocation, faithful.grab}, set()),
+        Written({own.told, faithful.grabs, faithful.allocated}, set()),
     )
 
 

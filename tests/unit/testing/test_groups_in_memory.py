@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from hashring import AsyncPartitionGroup, PartitionGroup, lease_challenge
-from hashring.core.groups.lease_race import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.groups.faithful_challenge import LeaseRaceSpans, faithful_challenge
+from hashring.groups.sync_member import SyncMember
 from hashring.store.group.commands import group_keys, read
 from hashring.testing import MemoryServer, MemoryStore
 from tests.conftest import eventually, shared
@@ -54,17 +57,16 @@ def test_a_store_that_was_wiped_is_like_a_redis_that_was() -> None:
         assert a.held == before
 
 
+RULES = LeaseTableRules(ttl=3.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
+SPANS = LeaseRaceSpans(0.6, 1.8, 0.5, 0.3, 0.02)
+
+
 @pytest.mark.parametrize(
-    "mode",
-    [
-        {"rules": LeaseTableRules(ttl=3.0, interval=0.1, max_handoff_time=2.0, residency=0.0)},
-        {"mode": "faithful", "spans": LeaseRaceSpans(0.6, 1.8, 0.5, 0.3, 0.02)},
-    ],
-    ids=["fixed", "faithful"],
+    "make", [partial(lease_challenge, rules=RULES), partial(faithful_challenge, spans=SPANS)]
 )
-def test_a_lease_challenge_runs_in_memory(mode: dict[str, Any]) -> None:
+def test_a_lease_challenge_runs_in_memory(make: Callable[..., SyncMember]) -> None:
     store = MemoryStore()
-    with lease_challenge(store, "work", 4, **mode) as a:
-        with lease_challenge(store, "work", 4, **mode) as b:
+    with make(store, "work", 4) as a:
+        with make(store, "work", 4) as b:
             eventually(shared(a, b, count=4), "two each")
         eventually(shared(a, count=4), "a has everything")

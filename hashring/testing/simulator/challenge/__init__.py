@@ -1,4 +1,4 @@
-"""The lease challenge in virtual time, in either mode."""
+"""The lease challenge in virtual time, and beside it the faithful one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hashring.core.groups.lease_table import LeaseTableRules
-from hashring.protocol.lease_race_machine import FaithfulMachine
-from hashring.protocol.lease_table_machine import FixedMachine
+from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
+from hashring.protocol.lease_table_machine import LeaseTableMachine
 from hashring.store.memory_store import MemoryServer
+from hashring.testing.simulator.challenge.faithful_rules import FaithfulService, faithful_patience
 from hashring.testing.simulator.challenge.fault_effects import CHALLENGE_FAULTS
 from hashring.testing.simulator.challenge.history import ChallengeHistory
-from hashring.testing.simulator.challenge.rules import challenge_rules, patience, uneven
+from hashring.testing.simulator.challenge.rules import (
+    ChallengeHolder,
+    ChallengeLevel,
+    ChallengeRenewal,
+    patience,
+    uneven,
+)
 from hashring.testing.simulator.challenge.world import ChallengeRule, ChallengeWorld
 from hashring.testing.simulator.play import Simulator
 from hashring.testing.simulator.random_events import has_returns, is_rare
+from hashring.testing.simulator.rules import Hears
+
+
+def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
+    """A fresh instance of each rule that the history must keep."""
+    if history.faithful:
+        return [FaithfulService(), Hears()]
+    return [ChallengeHolder(), ChallengeRenewal(), ChallengeLevel(), Hears()]
 
 
 @dataclass(frozen=True)
@@ -22,13 +37,14 @@ class ChallengeSimulator(Simulator[ChallengeHistory, ChallengeWorld]):
     """Plays histories of lease challenges.
 
     Attributes:
-        fixed, faithful: make a member's protocol. A test plants faults here.
+        table, faithful: make a member's protocol, of the lease challenge and of the faithful one. A
+            test plants faults here.
         server: makes the server in memory, from its clock. Here as well.
         rules: makes a fresh set of rules for a history.
     """
 
-    fixed: Callable[..., FixedMachine] = FixedMachine
-    faithful: Callable[..., FaithfulMachine] = FaithfulMachine
+    table: Callable[..., LeaseTableMachine] = LeaseTableMachine
+    faithful: Callable[..., FaithfulChallengeMachine] = FaithfulChallengeMachine
     server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer
     rules: Callable[[ChallengeHistory], Sequence[ChallengeRule]] = challenge_rules
 
@@ -38,7 +54,7 @@ class ChallengeSimulator(Simulator[ChallengeHistory, ChallengeWorld]):
             history,
             self.rules(history),
             CHALLENGE_FAULTS,
-            self.fixed,
+            self.table,
             self.faithful,
             server=self.server,
             story=story,
@@ -46,7 +62,9 @@ class ChallengeSimulator(Simulator[ChallengeHistory, ChallengeWorld]):
 
     def patience(self, history: ChallengeHistory) -> tuple[float, float]:
         """Seconds to become level, and seconds to stay so."""
-        return patience(history)
+        if isinstance(history.terms, LeaseTableRules):
+            return patience(history, history.terms)
+        return faithful_patience(history, history.terms)
 
     def recover(self, world: ChallengeWorld, until: float) -> None:
         """Let time pass until the members have been level for a lease's length."""

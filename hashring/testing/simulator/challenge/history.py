@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.faithful_challenge import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.testing.simulator.history import History
 
@@ -29,10 +29,10 @@ class ChallengerSpec:
 
 @dataclass(frozen=True)
 class ChallengeHistory(History):
-    """A history of one lease challenge.
+    """A history of one lease challenge, or of a faithful one.
 
     Attributes:
-        terms: the time spans of the fixed mode, or of the article's.
+        terms: the time spans, of the lease challenge or of the faithful one.
         partitions: how many.
         drain: seconds that stopping a partition takes.
     """
@@ -42,6 +42,6 @@ class ChallengeHistory(History):
     drain: float = 0.2
 
     @property
-    def fixed(self) -> bool:
-        """Whether it is the fixed mode."""
-        return isinstance(self.terms, LeaseTableRules)
+    def faithful(self) -> bool:
+        """Whether it is of the faithful challenge."""
+        return isinstance(self.terms, LeaseRaceSpans)

@@ -1,20 +1,21 @@
-"""A process with one member of a lease challenge, in either mode, in virtual time.
+"""A process with one member of a lease challenge, or of a faithful one, in virtual time.
 
 The members are the machines that ship (:mod:`hashring.protocol.lease_table_machine`,
-:mod:`hashring.protocol.lease_race_machine`), each on a loop.
+:mod:`hashring.protocol.faithful_challenge_machine`), each on a loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.protocol.base_member_machine import Stage
-from hashring.protocol.lease_race_machine import FaithfulMachine
-from hashring.protocol.lease_table_machine import FixedMachine
+from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
+from hashring.protocol.lease_table_machine import LeaseTableMachine
+from hashring.store.faithful_challenge.commands import faithful_keys
 from hashring.store.lease_challenge.commands import TableReading, challenge_keys
 from hashring.testing.simulator.challenge.history import ChallengerSpec
 from hashring.testing.simulator.network import Call
@@ -24,8 +25,6 @@ from hashring.testing.simulator.virtual_time import NEVER
 
 if TYPE_CHECKING:
     from hashring.testing.simulator.challenge.world import ChallengeWorld
-
-KEYS: Final = challenge_keys("work")
 
 
 class ChallengeProcess(Process):
@@ -37,8 +36,8 @@ class ChallengeProcess(Process):
         self,
         world: ChallengeWorld,
         spec: ChallengerSpec,
-        fixed: Callable[..., FixedMachine],
-        faithful: Callable[..., FaithfulMachine],
+        table: Callable[..., LeaseTableMachine],
+        faithful: Callable[..., FaithfulChallengeMachine],
     ) -> None:
         super().__init__(world, spec)
         history = world.history
@@ -48,11 +47,11 @@ class ChallengeProcess(Process):
         def suffix() -> str:
             return f"{suffixes.getrandbits(32):08x}"
 
-        self.machine: FixedMachine | FaithfulMachine
+        self.machine: LeaseTableMachine | FaithfulChallengeMachine
         if isinstance(history.terms, LeaseTableRules):
-            self.machine = fixed(
+            self.machine = table(
                 "work",
-                KEYS,
+                challenge_keys("work"),
                 spec.label,
                 partitions=history.partitions,
                 rules=history.terms,
@@ -61,7 +60,7 @@ class ChallengeProcess(Process):
             )
         else:
             self.machine = faithful(
-                KEYS,
+                faithful_keys("work"),
                 spec.label,
                 partitions=history.partitions,
                 spans=history.terms,

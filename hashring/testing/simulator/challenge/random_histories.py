@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.faithful_challenge import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.testing.simulator import random_events
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
@@ -27,7 +27,7 @@ def random_challenge_history(seed: int, *, faithful: bool | None = None) -> Chal
     """A history at random, always the same for a seed.
 
     Args:
-        faithful: of the article's mode; every fourth is, unless given.
+        faithful: of the faithful challenge; every fourth is, unless given.
     """
     rng = Random(f"{seed} challenge")
     terms: LeaseTableRules | LeaseRaceSpans = LeaseTableRules(

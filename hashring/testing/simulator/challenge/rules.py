@@ -1,7 +1,5 @@
 """What must hold of a lease challenge, whatever happens. Times are true times.
 
-Of the fixed mode:
-
 **Holder.** No two processes count one partition as held, not even one that is paused or cut off.
 
 **Renewal.** No process counts anything as held later than one ttl after it asked for the newest
@@ -9,10 +7,6 @@ table that it read.
 
 **Level.** Once faults are over, every partition is worked on by one member, no member has two more
 than another, and nothing moves any more.
-
-Of the article's mode it promises less, and only this is looked at:
-
-**Served.** Once faults are over, each partition is worked on again and again, if by ever others.
 """
 
 from __future__ import annotations
@@ -23,21 +17,17 @@ from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.process import ChallengeProcess
 from hashring.testing.simulator.challenge.world import ChallengeRule, ChallengeWorld
-from hashring.testing.simulator.rules import Hears
 
 # Redis time in seconds is a float, and deadlines go through it.
 _ROUNDING: Final = 3e-6
 
 
-def patience(history: ChallengeHistory) -> tuple[float, float]:
+def patience(history: ChallengeHistory, rules: LeaseTableRules) -> tuple[float, float]:
     """Seconds from the end of all faults until the members are level; seconds to watch them."""
-    terms, processes = history.terms, len(history.processes)
-    if isinstance(terms, LeaseTableRules):
-        # Each member asks for one partition at a time.
-        each = terms.residency + min(history.drain, terms.max_handoff_time) + 2 * terms.interval
-        moves = history.partitions + processes
-        return 3 * terms.ttl + moves * (each + 4.0), 4 * terms.interval
-    return 4 * terms.max_lease + history.partitions * terms.max_shutdown, terms.max_lease
+    # Each member asks for one partition at a time.
+    each = rules.residency + min(history.drain, rules.max_handoff_time) + 2 * rules.interval
+    moves = history.partitions + len(history.processes)
+    return 3 * rules.ttl + moves * (each + 4.0), 4 * rules.interval
 
 
 class ChallengeHolder(ChallengeRule):
@@ -94,30 +84,3 @@ class ChallengeLevel(ChallengeRule):
         for process in world.alive:
             if process.held() != self._held[process.spec.label]:
                 raise self.broken(world, f"{process.spec.label} has {process.held()} now")
-
-
-class ChallengeService(ChallengeRule):
-    name = "served"
-
-    def __init__(self) -> None:
-        self._served: set[int] = set()
-
-    def shown(self, world: ChallengeWorld, process: ChallengeProcess) -> None:
-        self._served |= process.held().keys()
-
-    def healed(self, world: ChallengeWorld) -> None:
-        self._served = {partition for process in world.alive for partition in process.held()}
-
-    def finished(self, world: ChallengeWorld) -> None:
-        missing = set(range(world.history.partitions)) - self._served
-        if world.alive and missing:
-            raise self.broken(world, f"nobody works on {sorted(missing)}")
-
-
-def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
-    """A fresh instance of each rule of the history's mode."""
-    return (
-        [ChallengeHolder(), ChallengeRenewal(), ChallengeLevel(), Hears()]
-        if history.fixed
-        else [ChallengeService(), Hears()]
-    )

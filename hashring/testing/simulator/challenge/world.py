@@ -1,6 +1,6 @@
 """A lease challenge in virtual time: its processes, and a Redis in memory.
 
-Redis has the table, or the article's two hashes.
+A faithful challenge is played in the same world, so that the two can be measured side by side.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.errors import RedisUnavailable
-from hashring.protocol.lease_race_machine import FaithfulMachine
-from hashring.protocol.lease_table_machine import FixedMachine
+from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
+from hashring.protocol.lease_table_machine import LeaseTableMachine
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.challenge.process import ChallengeProcess
@@ -42,7 +42,8 @@ class ChallengeWorld(World[ChallengeProcess]):
     """A lease challenge in virtual time; see :class:`hashring.testing.simulator.world.World`.
 
     Args:
-        fixed, faithful: make a member's protocol; a test plants its faults here.
+        table, faithful: make a member's protocol, of the lease challenge and of the faithful one;
+            a test plants its faults here.
     """
 
     history: ChallengeHistory
@@ -52,8 +53,8 @@ class ChallengeWorld(World[ChallengeProcess]):
         history: ChallengeHistory,
         rules: Sequence[ChallengeRule],
         faults: dict[str, Fault],
-        fixed: Callable[..., FixedMachine] = FixedMachine,
-        faithful: Callable[..., FaithfulMachine] = FaithfulMachine,
+        table: Callable[..., LeaseTableMachine] = LeaseTableMachine,
+        faithful: Callable[..., FaithfulChallengeMachine] = FaithfulChallengeMachine,
         *,
         server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer,
         story: bool = False,
@@ -65,13 +66,13 @@ class ChallengeWorld(World[ChallengeProcess]):
         self._has: dict[str, set[int]] = {}
         self._last: dict[int, str] = {}
         self._at = 0.0
-        self._fixed = fixed
+        self._table = table
         self._faithful = faithful
         super().__init__(history, rules, faults, server, story=story)
 
     def make(self, spec: ChallengerSpec) -> ChallengeProcess:
         """A member's process."""
-        return ChallengeProcess(self, spec, self._fixed, self._faithful)
+        return ChallengeProcess(self, spec, self._table, self._faithful)
 
     def start(self, label: str) -> None:
         """Start a process, once members may come."""
@@ -85,15 +86,15 @@ class ChallengeWorld(World[ChallengeProcess]):
     def open_at(self) -> float:
         """When members may come that do not know of the last loss of data.
 
-        In the fixed mode, such a process cannot know that others are about to return: exclusion is
-        not promised then.
+        Such a process cannot know that others are about to return: exclusion is not promised then.
+        The faithful challenge promises none at all.
         """
         terms = self.history.terms
         return self.lost_at + 2 * terms.ttl + 1e-6 if isinstance(terms, LeaseTableRules) else NEVER
 
     def may_lose(self) -> bool:
         """Whether Redis may lose its data now: not while a member enters that cannot notice it."""
-        return not self.history.fixed or not any(p.unaware for p in self.processes.values())
+        return self.history.faithful or not any(p.unaware for p in self.processes.values())
 
     def counts(self) -> dict[str, int]:
         """How many partitions each process works on."""

@@ -76,9 +76,6 @@ def _wipe(world: Any, event: Event) -> None:
 
 
 def _down(world: Any, event: Event) -> None:
-    if event.what == "restarted":
-        # Another run of the server, with all that it had written.
-        world.server.restore(world.server.copy())
     if event.what != "empty":
         FAULTS["down"](world, event)
     elif world.settled_in():

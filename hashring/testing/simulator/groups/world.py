@@ -9,7 +9,7 @@ from hashring.core.groups.state import GroupState, Terms
 from hashring.protocol.base_member_machine import ENDED
 from hashring.protocol.group_decider import Decider
 from hashring.protocol.group_member_machine import GroupMemberMachine
-from hashring.store.group.commands import Beat, Committed, Reading, read
+from hashring.store.group.commands import Beat, Committed, Reading, Reports, read
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
 from hashring.testing.simulator.groups.process import KEYS, GroupProcess
@@ -47,6 +47,7 @@ class GroupWorld(World[GroupProcess]):
         self._machine = machine
         self._decider = decider
         self._loads: dict[int, float] = {}
+        self._reports: Reports = {}
         super().__init__(history, rules, faults, server, story=story)
 
     def make(self, spec: MemberSpec) -> GroupProcess:
@@ -99,7 +100,7 @@ class GroupWorld(World[GroupProcess]):
 
     def reading(self) -> Reading:
         """The group as Redis has it now."""
-        return self.server.run(read(KEYS))
+        return self.server.run(read(KEYS, reports=self._reports))
 
     def state(self) -> GroupState:
         """What was decided last."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hashring.protocol.locks.lock_book import LockConfig
+from hashring.protocol.locks.lock_config import LockConfig
 from hashring.testing.simulator.history import History
 
 TTL: Final = 3.0
@@ -49,7 +49,7 @@ class LockTerms:
 
     Attributes:
         keys: the keys that every process asks for.
-        ttl, idle, max_handoff_time: as in :class:`hashring.protocol.locks.lock_book.LockConfig`.
+        ttl, idle, max_handoff_time: as in :class:`hashring.protocol.locks.lock_config.LockConfig`.
     """
 
     keys: tuple[bytes, ...]

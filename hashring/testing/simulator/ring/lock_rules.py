@@ -6,18 +6,22 @@ Redis lost, or somebody took away by hand, since the process last renewed them: 
 at its next heartbeat, and until then only the token protects what it writes.
 
 **Sole.** No two processes believe at one time that they hold one key. That holds over a loss of all
-data, too, which undoes all locks. Excepted are locks that a failover or a person undid, also where
-the holder put one back after a loss, before it had learnt what that person did; those that a
-failover kept from being put back after such a loss; and those that were taken after it before any
+data, which undoes all locks, and over a restart or a failover with older data, which undoes some.
+Excepted are locks that a person undid, also where the holder put one back after a loss, before it
+had learnt what that person did; and those that were taken after a loss of the whole ring before any
 node that knew the ring was back.
 
 **Tokens.** Each lock that is taken has a greater token than any before it on that key, whatever
 Redis lost; and only taking makes a lock, or putting back one that Redis lost while it was held. One
-that ended on time may be put back only by a call that was sent before, and after a loss.
+that ended on time, or was released, may be put back only by a call that was sent before, and after
+a loss.
 
 **Limit.** No node believes that it holds more keys than its limit, nor keeps places for more; and
 Redis has no more locks of a session, except, until they expire, those taken by a call that arrived
 after it had been given up.
+
+**Waits.** A hold waits for a key that another node has until its timeout is over, and then for one
+call at most. Where its own node has a call about the key under way, it may wait for that first.
 
 **Handoff.** A lease that was asked to finish does not last longer than the handoff time after it.
 
@@ -32,18 +36,23 @@ heartbeat, the renewal, and a look at what nobody serves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
+from hashring.errors import HoldTimeout
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, BeatStatus
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
+from hashring.testing.simulator.ring.lock_user import User
 from hashring.testing.simulator.ring.node_rules import RECOVERY, REST
 from hashring.testing.simulator.ring.process import RingProcess
 from hashring.testing.simulator.ring.world import KEYS, RingRule, RingWorld
 from hashring.testing.simulator.virtual_time import NEVER
 
 GONE: Final = (0, "", 0.0)
+
+SCHEDULING: Final = 0.05
+"""Seconds between the end of a wait, or of a pause, and what is done then."""
 
 SETTLED: Final = RECOVERY + 2 * TTL
 """Seconds from the end of all faults until every key is held at the latest.
@@ -67,18 +76,24 @@ class LockWatch(RingRule):
         """Look at the locks."""
 
 
-def believed(world: RingWorld, process: RingProcess) -> Iterator[tuple[bytes, int, float]]:
-    """Yield key, token and deadline of what a process believes to hold now."""
+def believed(world: RingWorld, process: RingProcess) -> list[tuple[bytes, int, float]]:
+    """Key, token and deadline of what a process believes to hold now."""
     book, user, now = process.machine.book, process.user, process.local()
+    found: list[tuple[bytes, int, float]] = []
     if book is None or user is None or not process.alive:
-        return
+        return found
     if process.may_work():
-        for key, held in book.held.items():
-            if now < held.deadline:
-                yield key, held.token, held.deadline
-    for lease in user.leases:
-        if not lease.lost.is_set() and now < lease.deadline:
-            yield lease.key, lease.token, lease.deadline
+        found += [
+            (key, held.token, held.deadline)
+            for key, held in book.held.items()
+            if now < held.deadline
+        ]
+    found += [
+        (lease.key, lease.token, lease.deadline)
+        for lease in user.leases
+        if not lease.lost.is_set() and now < lease.deadline
+    ]
+    return found
 
 
 class LockHolder(LockWatch):
@@ -89,18 +104,20 @@ class LockHolder(LockWatch):
         assert terms is not None
         locks = world.locks()
         for process in world.processes.values():
+            session = process.machine.session
             for key, token, deadline in believed(world, process):
+                lock = locks.get(key)
+                if lock is not None and lock[0] == token and lock[1] == session:
+                    continue
                 # It was sent no later than one ttl before the deadline, in true time.
                 renewed = process.true(deadline - terms.ttl)
                 if renewed <= max(world.lost_at, world.taken_away.get(key, float("-inf"))):
                     continue
-                lock = locks.get(key)
-                if lock is None or lock[:2] != (token, process.machine.session):
-                    raise self.broken(
-                        world,
-                        f"{process.spec.label} believes to hold {key.decode()} under {token}; "
-                        f"Redis has {lock[:2] if lock else 'no lock'}",
-                    )
+                raise self.broken(
+                    world,
+                    f"{process.spec.label} believes to hold {key.decode()} under {token}; "
+                    f"Redis has {lock[:2] if lock else 'no lock'}",
+                )
 
     def told_yes(self, world: RingWorld, process: RingProcess, keys: Sequence[bytes]) -> None:
         self.look(world)
@@ -114,8 +131,7 @@ class Sole(LockWatch):
 
     def __init__(self) -> None:
         self._standing: dict[bytes, tuple[int, str, float]] = {}
-        self._rolled_back_at = self._emptied_at = NEVER
-        self._history = ""
+        self._emptied_at = NEVER
         self._unaware = False
         self._lost_at = NEVER
         # Locks, by their tokens, that Redis gave or took back without knowing what stood before.
@@ -125,17 +141,10 @@ class Sole(LockWatch):
         terms = world.history.locks
         assert terms is not None
         self._lost_at = world.now if lost else self._lost_at
-        locks, now = world.locks(), world.redis_time()
-        history = world.server.history(KEYS.ring)
-        if not locks and not world.server.tag(KEYS.ring):
+        self._standing = world.locks()
+        if not self._standing and not world.server.tag(KEYS.ring):
             self._emptied_at = world.now
             self._unaware = True
-        elif locks != {key: lock for key, lock in self._standing.items() if lock[2] > now}:
-            self._rolled_back_at = world.now
-        elif history not in ("", self._history) and world.now <= self._emptied_at + terms.ttl:
-            # A history from before the loss, in which locks may be taken.
-            self._rolled_back_at = world.now
-        self._standing, self._history = locks, history
 
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
@@ -148,7 +157,6 @@ class Sole(LockWatch):
             if knew not in ("", reply.history) or world.now > self._emptied_at + terms.ttl:
                 self._unaware = False
         before, self._standing = self._standing, world.locks()
-        self._history = world.server.history(KEYS.ring)
         if command.script.name == "locks_renew":
             self._unfounded |= {
                 (key, lock[0])
@@ -156,12 +164,21 @@ class Sole(LockWatch):
                 if key not in before
                 and self._lost_at <= world.taken_away.get(key, NEVER) + terms.ttl
             }
-        began_since = process.machine.history == self._history
+        began_since = process.machine.history == world.server.history(KEYS.ring)
         if self._unaware and began_since and command.script.name == "locks_acquire":
             self._unfounded |= {(key, lock[0]) for key, lock in self._standing.items()}
         super().executed(world, process, command, reply)
 
     def look(self, world: RingWorld) -> None:
+        seen: set[bytes] = set()
+        for process in world.processes.values():
+            keys = {key for key, _, _ in believed(world, process)}
+            if not seen.isdisjoint(keys):
+                self._look_at_each(world)
+                return
+            seen |= keys
+
+    def _look_at_each(self, world: RingWorld) -> None:
         terms = world.history.locks
         assert terms is not None
         holders: dict[bytes, str] = {}
@@ -169,7 +186,7 @@ class Sole(LockWatch):
             own: set[bytes] = set()
             for key, token, deadline in believed(world, process):
                 renewed = process.true(deadline - terms.ttl)
-                undone = max(self._rolled_back_at, world.taken_away.get(key, NEVER))
+                undone = world.taken_away.get(key, NEVER)
                 if renewed > undone and (key, token) not in self._unfounded:
                     own.add(key)
             for key in own:
@@ -192,6 +209,8 @@ class LockTokens(LockWatch):
         self._lost: set[tuple[bytes, int, str]] = set()
         self._lost_at = NEVER
         self._newest: dict[bytes, int] = {}
+        # When locks were released.
+        self._released: dict[tuple[bytes, int, str], float] = {}
 
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
@@ -200,6 +219,9 @@ class LockTokens(LockWatch):
         if not script.startswith("locks_"):
             return
         locks, now = world.locks(), world.redis_time()
+        if script == "locks_release":
+            gone = self._standing.keys() - locks.keys()
+            self._released |= {(key, *self._standing[key][:2]): world.now for key in gone}
         for key, (token, session, expires) in locks.items():
             before = self._standing.get(key)
             if before is not None and before[:2] == (token, session) and now < before[2]:
@@ -211,6 +233,9 @@ class LockTokens(LockWatch):
                 continue  # Put back, once for each time that Redis lost it.
             if script == "locks_renew" and self._ended_under_way(world, before, (token, session)):
                 continue  # Redis lost the ring alone, and this was sent while the lock stood.
+            released = self._released.get((key, token, session), NEVER)
+            if script == "locks_renew" and world.sent_at < released <= self._lost_at + 2 * TTL:
+                continue  # Released since, in the wait after a loss.
             if script == "locks_renew" and self._lost_at <= world.taken_away.get(key, NEVER) + TTL:
                 continue  # Taken away by hand, and Redis lost the ring before its holder learnt it.
             if script != "locks_acquire":
@@ -259,6 +284,41 @@ class LockLimit(LockWatch):
             held = locks[process.machine.session]
             if held > limit:
                 raise self.broken(world, f"{process.spec.label} has {held} locks, not {limit}")
+
+
+class LockWaits(RingRule):
+    name = "waits"
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        for each in world.processes.values():
+            if each.user is not None and each.alive:
+                self._look_at(world, each, each.user)
+
+    def _look_at(self, world: RingWorld, process: RingProcess, user: User) -> None:
+        for hold, ended, error in user.given_up:
+            if isinstance(error, HoldTimeout) and ended < hold.began + hold.timeout:
+                raise self.broken(
+                    world, f"{process.spec.label} waited {ended - hold.began:g} s: {error}"
+                )
+        user.given_up.clear()
+        if process.paused:
+            return
+        for hold in (holder.hold for holder in user.holders):
+            patience = max(hold.timeout, world.io_timeout)
+            last = max(process.true(hold.began + patience), process.paused_until)
+            if world.now > last + world.io_timeout + SCHEDULING:
+                raise self.broken(
+                    world,
+                    f"{process.spec.label} waits for {hold.key.decode()} since "
+                    f"{process.true(hold.began):.3f}, and its timeout is {hold.timeout:g} s",
+                )
+
+    def finished(self, world: RingWorld) -> None:
+        for process in world.alive:
+            if process.user is not None and process.user.holders:
+                raise self.broken(world, f"{process.spec.label} waits still")
 
 
 class LockHandoff(LockWatch):

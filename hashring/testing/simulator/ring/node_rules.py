@@ -68,14 +68,11 @@ of the live ones.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ranges import PointRange
-from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
-from hashring.errors import ReplicaFormatError
 from hashring.node.node_machine import NodeMachine
 from hashring.node.states import NodeState
 from hashring.store.command import Command
@@ -91,7 +88,13 @@ from hashring.store.ring.node_entries import PLACED, holder_of, told_of
 from hashring.testing.simulator.network import LATENCY
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
 from hashring.testing.simulator.ring.process import RingProcess, members_of
-from hashring.testing.simulator.ring.world import ALGORITHM, KEYS, RingRule, RingWorld
+from hashring.testing.simulator.ring.world import (
+    ALGORITHM,
+    KEYS,
+    RingRule,
+    RingWorld,
+    replica_of,
+)
 from hashring.testing.simulator.virtual_time import EPOCH, NEVER
 
 MOMENT: Final = min(0.25, 0.25 * HEARTBEAT)
@@ -167,10 +170,9 @@ class NodeRenewal(RingRule):
         if machine.name.encode() in world.server.scores(KEYS.ring, "drained"):
             return  # The answer is on its way; the next two rules say how long it may be.
         members = world.server.scores(KEYS.ring)
+        renewed = process.renewed & self._ran.get(process.spec.label, frozenset())
         for replica in machine.replicas:
-            if replica.member not in process.renewed & self._ran.get(
-                process.spec.label, frozenset()
-            ):
+            if replica.member not in renewed:
                 # It is about to have this one, since it has another weight; or it has given this
                 # one up, and the answer is on its way. The next two rules say how long it may be.
                 continue
@@ -274,7 +276,7 @@ class Own(RingRule):
         """The ring, with members of an earlier session of the node as those of another."""
         spares = [
             replica.point
-            for replica in map(_replica, self._members)
+            for replica in map(replica_of, self._members)
             if replica and replica.node == machine.name and replica not in machine.replicas
         ]
         if not spares:
@@ -282,14 +284,6 @@ class Own(RingRule):
         own = [replica.point for replica in machine.replicas]
         points = [point for point in self._ring.points_of(machine.name) if point in own]
         return self._ring.with_node(machine.name, points).with_node("spare", spares)
-
-
-@lru_cache(maxsize=2**14)
-def _replica(member: bytes) -> Replica | None:
-    try:
-        return parse_replica(member)
-    except ReplicaFormatError:
-        return None
 
 
 class NodeReports(RingRule):
@@ -521,15 +515,15 @@ class Weight(RingRule):
         self._members: dict[str, frozenset[bytes]] = {}
 
     def touched(self, world: RingWorld, lost: bool) -> None:
-        self._members = _by_node(world)
+        self._members = world.members()
 
     def ordered(self, world: RingWorld) -> None:
-        self._members = _by_node(world)
+        self._members = world.members()
 
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
     ) -> None:
-        known, self._members = self._members, _by_node(world)
+        known, self._members = self._members, world.members()
         if not isinstance(reply, BeatReply) or reply.status is not BeatStatus.OK:
             return
         name, _, flags = map(str, command.arguments[:3])
@@ -551,7 +545,7 @@ class Weight(RingRule):
             raise self.broken(world, f"{process.spec.label} gave up {sorted(left)}, and left it")
 
     def healed(self, world: RingWorld) -> None:
-        members = _by_node(world)
+        members = world.members()
         for process in world.alive:
             machine = process.machine
             if machine.state is not NodeState.LIVE:
@@ -561,14 +555,6 @@ class Weight(RingRule):
                 raise self.broken(
                     world, f"{process.spec.label} has {points} points, by its weight {right}"
                 )
-
-
-def _by_node(world: RingWorld) -> dict[str, frozenset[bytes]]:
-    found: dict[str, set[bytes]] = {}
-    for member in world.server.scores(KEYS.ring):
-        if (replica := _replica(member)) is not None:
-            found.setdefault(replica.node, set()).add(member)
-    return {name: frozenset(members) for name, members in found.items()}
 
 
 def _holders(world: RingWorld) -> dict[str, str]:
@@ -609,7 +595,7 @@ class Spares(RingRule):
         self._look(world)
 
     def _look(self, world: RingWorld) -> None:
-        self._members, self._holders = _by_node(world), _holders(world)
+        self._members, self._holders = world.members(), _holders(world)
         self._entries = dict(world.server.hgetall(KEYS.ring, "nodes"))
 
     def _knows_the_newest(self, entry: bytes, session: str) -> bool:
@@ -727,11 +713,7 @@ class Stays(RingRule):
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
     ) -> None:
         name = process.machine.name
-        members = frozenset(
-            member
-            for member in world.server.scores(KEYS.ring)
-            if (replica := _replica(member)) and replica.node == name
-        )
+        members = world.members().get(name, frozenset())
         if reply is LeaveStatus.OK and command.script.name == "park":
             self._parked[name] = (world.now, members)
             return

@@ -144,6 +144,8 @@ class RingProcess(Process):
     def finished(self, loop: SimulatedLoop[Any]) -> None:
         """The machine has nothing more to do."""
         self.world.say(self, f"has ended: {self.machine.state.value}")
+        if self.user is not None:
+            self.user.stopped()
         if self.machine.state is NodeState.STOPPED and self.away is not None:
             away, self.away, self.stopping = self.away, None, False
             self.world.late_until = max(self.world.late_until, self.world.now + away)

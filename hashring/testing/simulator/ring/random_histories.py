@@ -206,6 +206,11 @@ def random_lock_history(seed: int) -> NodeHistory:
         replace(event, what=f"{event.lag_and_skew[0]} 0") if event.kind == "failover" else event
         for event in plain.events
     ]
+    apart = Random(f"{seed} restarts")
+    events = [
+        replace(event, what=apart.choice(("kept", "restarted"))) if event.what == "kept" else event
+        for event in events
+    ]
     terms = LockTerms(
         keys=tuple(b"key-%d" % number for number in range(rng.choice((3, 8, 16)))),
         ttl=rng.choice((2.0, 3.0)),

@@ -12,6 +12,7 @@ from hashring.testing.simulator.ring.lock_rules import (
     LockLimit,
     LockService,
     LockTokens,
+    LockWaits,
     Sole,
 )
 from hashring.testing.simulator.ring.node_rules import (
@@ -81,6 +82,7 @@ def lock_rules() -> list[RingRule]:
         Sole(),
         LockTokens(),
         LockLimit(),
+        LockWaits(),
         LockHandoff(),
         LockService(),
         Calm(),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from random import Random
 from typing import Any, Final
 
 from hashring.core.hashing import hash_algorithm
 from hashring.core.placement import points_of_weight
+from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
 from hashring.core.ring_change import RingChange, parse_change
-from hashring.errors import MessageFormatError
+from hashring.errors import MessageFormatError, ReplicaFormatError
 from hashring.node.node_machine import NodeConfig, NodeMachine, View
 from hashring.node.own_ranges_machine import machine_of
 from hashring.store.command import Command
@@ -57,7 +60,10 @@ class RingWorld(World[RingProcess]):
         """When somebody last took a key's lock away by hand."""
         self._machine = machine
         self._locks: dict[bytes, tuple[int, str, float]] = {}
-        self._locks_of = (-1, NEVER)
+        self._locks_of = -1
+        self._locks_end = NEVER
+        self._members: dict[str, frozenset[bytes]] = {}
+        self._members_of: frozenset[bytes] = frozenset()
         super().__init__(history, rules, faults, server, story=story)
 
     def make(self, spec: ProcessSpec) -> RingProcess:
@@ -88,14 +94,26 @@ class RingWorld(World[RingProcess]):
 
     def locks(self) -> dict[bytes, tuple[int, str, float]]:
         """The locks that stand in Redis now; several rules look at them after each command."""
-        state = self.server.calls, self.redis_time()
-        if self._locks_of != state:
-            self._locks_of, self._locks = state, self.server.locks(KEYS)
+        if self._locks_of != self.server.calls or self.redis_time() >= self._locks_end:
+            self._locks_of, self._locks = self.server.calls, self.server.locks(KEYS)
+            self._locks_end = min((end for _, _, end in self._locks.values()), default=math.inf)
         return self._locks
+
+    def members(self) -> dict[str, frozenset[bytes]]:
+        """The members that nodes have on the ring in Redis now, by the nodes' names."""
+        members = self.server.scores(KEYS.ring)
+        if members.keys() != self._members_of:
+            found: dict[str, set[bytes]] = {}
+            for member in members:
+                if (replica := replica_of(member)) is not None:
+                    found.setdefault(replica.node, set()).add(member)
+            self._members = {name: frozenset(own) for name, own in found.items()}
+            self._members_of = frozenset(members)
+        return self._members
 
     def touched(self, *, lost: bool) -> None:
         """Somebody changed Redis' data behind everyone's back."""
-        self._locks_of = (-1, NEVER)
+        self._locks_of = -1
         super().touched(lost=lost)
 
     def node(self, label: str) -> str:
@@ -164,6 +182,15 @@ class RingWorld(World[RingProcess]):
             told += f", {reply.stamp.members} members"
             return told + (f", swept {reply.swept}" if reply.swept else "")
         return super().summary(reply)
+
+
+@lru_cache(maxsize=2**14)
+def replica_of(member: bytes) -> Replica | None:
+    """The replica that a member of the ring stands for; ``None`` for what is none."""
+    try:
+        return parse_replica(member)
+    except ReplicaFormatError:
+        return None
 
 
 def _seen(view: View) -> str:

@@ -1,22 +1,95 @@
-"""One member of the article's lease challenge, on a Redis in memory."""
+"""The faithful challenge: its decisions, and one member on a Redis in memory."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.faithful_challenge import (
+    AfterRace,
+    LeaseRaceSpans,
+    Signal,
+    after_race,
+    race_wait,
+)
+from hashring.core.groups.faithful_challenge import signal as signal_of
 from hashring.core.groups.membership import PartitionChangeKind
-from hashring.errors import RedisUnavailable
-from hashring.protocol.lease_race_machine import FaithfulMachine
+from hashring.errors import ConfigError, RedisUnavailable
+from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.protocol.machine import Run, Subscribe, Wait
-from hashring.store.lease_challenge.commands import challenge_keys, look, open_again, race, signal
+from hashring.store.faithful_challenge.commands import faithful_keys, look, open_again, race, signal
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import ChallengeSimulator, random_challenge_history
 
-KEYS = challenge_keys("work")
+KEYS = faithful_keys("work")
+ARTICLE = LeaseRaceSpans()
 SPANS = LeaseRaceSpans(6.0, 18.0, 2.0, 3.0, 0.1)
 OTHER = "other#1"
 SOON = SPANS.normal_lease + 2.0
+
+
+# --- the decisions ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("owned", "grabbed", "silent", "expected"),
+    [
+        (True, False, 1000, Signal.NOTHING),
+        (False, False, 59, Signal.NOTHING),
+        (False, False, 60, Signal.CHALLENGE),
+        (False, True, 60, Signal.NOTHING),
+        (False, True, 181, Signal.CLEAR_AND_CHALLENGE),
+        (False, False, 181, Signal.CLEAR_AND_CHALLENGE),
+    ],
+)
+def test_what_is_not_owned_and_not_grabbed_is_challenged_once_a_lease(
+    owned: bool, grabbed: bool, silent: float, expected: Signal
+) -> None:
+    # L, step 1.
+    assert signal_of(owned=owned, grabbed=grabbed, silent=silent, spans=ARTICLE) is expected
+
+
+@pytest.mark.parametrize("count", range(1, 20))
+def test_an_owner_beats_who_has_one_less_and_loses_to_who_has_two_less(count: int) -> None:
+    # L, step 2; N 4: the margin is half a delay.
+    owner = race_wait(owned=True, active=count, spans=ARTICLE)
+    margin = ARTICLE.held_delay / 2
+    assert race_wait(owned=False, active=count - 1, spans=ARTICLE) == pytest.approx(owner + margin)
+    assert race_wait(owned=False, active=count - 2, spans=ARTICLE) == pytest.approx(owner - margin)
+
+
+@pytest.mark.parametrize(
+    ("won", "owned", "busy", "expected"),
+    [
+        (True, True, False, AfterRace.KEEP),
+        (False, True, False, AfterRace.STOP),
+        (False, True, True, AfterRace.STOP),
+        (True, False, True, AfterRace.WAIT),
+        (True, False, False, AfterRace.START),
+        (False, False, True, AfterRace.NOTHING),
+    ],
+)
+def test_what_follows_from_a_race(won: bool, owned: bool, busy: bool, expected: AfterRace) -> None:
+    # L, steps 3 to 5.
+    assert after_race(won=won, owned=owned, busy=busy) is expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"held_delay": 0}, "held_delay=0: must be a finite number of seconds above 0"),
+        ({"max_lease": 70}, "max_lease=70: must be at least twice the 60 s of normal_lease"),
+        ({"min_grab": 60}, "min_grab=60: must be below the 60 s of normal_lease"),
+    ],
+)
+def test_spans_that_contradict_each_other_are_refused(settings: Any, text: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        LeaseRaceSpans(**settings)
+    assert str(raised.value) == text
+
+
+# --- one member ---------------------------------------------------------------------------------
 
 
 class Alone:
@@ -25,7 +98,7 @@ class Alone:
     def __init__(self) -> None:
         self.now = 1000.0
         self.server = MemoryServer(lambda: self.now)
-        self.machine = FaithfulMachine(
+        self.machine = FaithfulChallengeMachine(
             KEYS, "m", partitions=1, spans=SPANS, new_suffix=lambda: "s", chance=lambda: 0.5
         )
         self.failing: set[str] = set()
@@ -100,7 +173,7 @@ class Alone:
 
 def test_it_renews_three_times_in_a_longest_lease_of_less_than_three_seconds() -> None:
     spans = LeaseRaceSpans(0.5, 1.5, 0.1, 0.2, 0.1)
-    machine = FaithfulMachine(
+    machine = FaithfulChallengeMachine(
         KEYS, "m", partitions=1, spans=spans, new_suffix=lambda: "s", chance=lambda: 0.5
     )
     assert machine.interval == 0.5
@@ -132,10 +205,10 @@ def test_what_an_application_lets_go_of_is_challenged_and_assigned_anew() -> Non
 def test_what_the_longest_silence_ended_is_challenged_and_assigned_anew() -> None:
     member = Alone().at_work()
     member.failing = {
-        "lease_challenge_look",
-        "lease_challenge_race",
-        "lease_challenge_open",
-        "lease_challenge_signal",
+        "faithful_challenge_look",
+        "faithful_challenge_race",
+        "faithful_challenge_open",
+        "faithful_challenge_signal",
     }
     member.server.run(signal(KEYS, 0, clear=False))
     member.play(SPANS.max_lease + 1.0)
@@ -152,7 +225,7 @@ def test_what_redis_did_not_do_is_tried_again_with_the_next_renewal(name: str) -
     if name == "end":
         member.at_work().lose()
         assert member.machine.release(0, next(iter(member.held.values())), member.now)
-    script = f"lease_challenge_{name}"
+    script = f"faithful_challenge_{name}"
     member.failing, member.once = {script}, True
     ticks = 0
     while not member.failed:

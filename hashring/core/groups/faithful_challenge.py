@@ -1,10 +1,10 @@
-"""Leases by race, without any shared assignment: the lease challenge as its author wrote it.
+"""The faithful challenge: leases by race, as the author of the article wrote it.
 
 Once per normal lease time each partition is challenged; everybody waits for a time that grows with
 the number of partitions it has, and then tries to set the grab; who is first, owns. A node that
 answers late loses what it should keep and a node under load always answers late: its author
-withdrew it for that. It is here to be looked at, and to be measured against
-:mod:`.lease_table`, the fixed mode.
+withdrew it for that. It is here to be looked at, and to be measured against :mod:`.lease_table`,
+the lease challenge that is for use.
 
 The article gives two formulas for each wait that contradict each other. This is the one pair of
 them in which an owner with ``n`` partitions keeps against a challenger with ``n - 1`` and loses

@@ -1,4 +1,4 @@
-"""What a member of a lease challenge asks of Redis in the faithful mode; without I/O."""
+"""What a member of a faithful challenge asks of Redis; without I/O."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from hashring.core.groups import lease_race
-from hashring.core.groups.lease_race import AfterRace, LeaseRaceSpans, Signal
+from hashring.core.groups import faithful_challenge
+from hashring.core.groups.faithful_challenge import AfterRace, LeaseRaceSpans, Signal
 from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.errors import StoreError
 from hashring.protocol.base_member_machine import BaseMemberMachine
 from hashring.protocol.flow import Flow
-from hashring.store.lease_challenge.commands import (
-    ChallengeKeys,
+from hashring.store.faithful_challenge.commands import (
+    FaithfulKeys,
     begin,
     end,
     look,
@@ -24,7 +24,7 @@ from hashring.store.lease_challenge.commands import (
 )
 
 
-class FaithfulMachine(BaseMemberMachine):
+class FaithfulChallengeMachine(BaseMemberMachine):
     """The article's algorithm: five time spans, two hashes, two channels, and no fencing.
 
     The article has no tokens. A partition's "token" counts this member's stays: it tells a word
@@ -33,14 +33,15 @@ class FaithfulMachine(BaseMemberMachine):
     ends. What Redis did not do is tried again with the next renewal.
 
     Args:
-        keys, member, partitions, new_suffix: as for :class:`FixedMachine`.
+        keys, member, partitions, new_suffix: as for
+            :class:`hashring.protocol.lease_table_machine.LeaseTableMachine`.
         spans: the article's five time spans.
         chance: a number ``0 <= x < 1``, another one each time.
     """
 
     def __init__(
         self,
-        keys: ChallengeKeys,
+        keys: FaithfulKeys,
         member: str,
         *,
         partitions: int,
@@ -123,7 +124,7 @@ class FaithfulMachine(BaseMemberMachine):
             # An owner challenges nothing, and need not ask Redis for that.
             return
         _, grab = yield look(self._keys)
-        what = lease_race.signal(
+        what = faithful_challenge.signal(
             owned=partition in self._active,
             grabbed=partition in grab,
             silent=self.now - self._heard_at[partition],
@@ -148,14 +149,14 @@ class FaithfulMachine(BaseMemberMachine):
         if partition in self._racing or partition in self._stopping:
             return
         self._racing.add(partition)
-        wait = lease_race.race_wait(
+        wait = faithful_challenge.race_wait(
             owned=partition in self._active, active=len(self._active), spans=self._spans
         )
         self._later(self.now + wait, lambda: self._race(partition))
 
     def _race(self, partition: int) -> Flow[None]:
         won, busy = yield race(self._keys, partition, self._me)
-        what = lease_race.after_race(
+        what = faithful_challenge.after_race(
             won=won, owned=partition in self._active, busy=busy not in ("", self._me)
         )
         if what is AfterRace.START:

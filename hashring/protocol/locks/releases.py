@@ -1,0 +1,96 @@
+"""Letting go of keys: which, when, and that Redis learns of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeysByState, KeyState
+from hashring.protocol.locks.lock_config import LockConfig
+from hashring.protocol.locks.loop_work import LoopWork
+from hashring.protocol.machine import Run
+from hashring.store.locks.commands import LOCKS_A_CALL, release
+from hashring.store.ring.key_names import RingKeys
+
+_S, _E = KeyState, KeyEvent
+
+
+class Releases:
+    """The keys that one book lets go.
+
+    Args:
+        names: the ring's keys in Redis.
+        config: how the node locks.
+        keys: the book's keys.
+        work: what its loop has to do.
+    """
+
+    def __init__(
+        self, names: RingKeys, config: LockConfig, keys: KeysByState, work: LoopWork
+    ) -> None:
+        self._names = names
+        self._config = config
+        self._keys = keys
+        self._work = work
+
+    def let_go(self, held: Key, now: float) -> None:
+        """Let go of a key that is held."""
+        if held.other:
+            # Its turn; else this node's loop would be back for the key before the waiter's.
+            held.wait = self._config.ttl
+            held.until = now + held.wait
+        self._keys.enter(_E.LET_GO, held)
+        if self._config.locking:
+            self._work.release_soon(now)
+        else:
+            self._keys.enter(_E.RELEASED, held)
+
+    def let_go_if_idle(self, held: Key, idle: float, now: float) -> None:
+        """Let go of a key that nobody has asked for since a time, if that is still so."""
+        if held.state is not _S.WANTED:
+            # `contains` asks in other threads: it writes `asked` and then reads the state, and
+            # here it is the other way round, so one of the two sees what the other wrote. Else a
+            # key might be let go that the loop was told to work on in that very moment.
+            kept = held.state is _S.KEPT
+            self._keys.enter(_E.NOT_ASKED, held)
+            if held.asked >= idle:
+                self._keys.enter(_E.ASKED, held)
+                if kept:
+                    self._keys.enter(_E.OWNER_FULL, held)
+                return
+        self.let_go(held, now)
+
+    @property
+    def due(self) -> bool:
+        """Whether Redis is to learn that keys were let go."""
+        return self._keys.count(_S.RELEASING) > 0
+
+    def step(self, session: str, then: Callable[[float], None]) -> Run:
+        """Release what was let go.
+
+        Args:
+            then: is told the time when that is done.
+        """
+        keys, work = self._keys, self._work
+        chosen = [(key, key.token) for key in keys.of(_S.RELEASING)[:LOCKS_A_CALL]]
+
+        def done(_: int, sent: float, now: float) -> None:
+            for key, token in chosen:
+                if key.state is _S.RELEASING and key.token == token:
+                    key.token = 0
+                    keys.enter(_E.PASSED_ON if key.other else _E.RELEASED, key)
+            work.release_at = now if self.due else NEVER
+            then(now)
+
+        def failed(retry_at: float) -> None:
+            work.release_at = retry_at
+
+        locked = [(key.key, token) for key, token in chosen]
+        return work.run(release(self._names, session=session, locked=locked), done, failed)
+
+    def mend(self) -> None:
+        """Make whole again what was raised into."""
+        for key in self._keys.of(_S.RELEASING) if not self._config.locking else ():
+            self._keys.enter(_E.RELEASED, key)
+        for key in list(self._keys.held.values()):
+            if key.state is _S.IDLE:
+                self._keys.enter(_E.ASKED, key)

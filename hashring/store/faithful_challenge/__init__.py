@@ -1,0 +1,1 @@
+"""The faithful challenge, which is the article's own: its commands and its scripts."""

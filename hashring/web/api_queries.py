@@ -1,0 +1,199 @@
+"""What may be asked of the API in an address: a class for each kind of query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE
+from hashring.core.placement import MAX_POINTS, PLACEMENTS
+from hashring.web.query_parameters import (
+    ChoiceParameter,
+    KeyParameter,
+    NameParameter,
+    NamesParameter,
+    TextParameter,
+    WeightParameter,
+    WeightsParameter,
+    WholeParameter,
+)
+from hashring.web.watch_list import MOST
+from hashring.web.watchers import EVENTS
+
+MOST_JOINING: Final = 100
+"""How many nodes or members may join in one plan."""
+MOST_LEAVING: Final = 1000
+"""How many may leave in one plan."""
+MOST_NODES: Final = 1000
+"""How many nodes one answer lists."""
+MOST_REPLICAS: Final = MAX_POINTS
+"""How many points a node of a plan may have: as many as one may start with."""
+MOST_PARTITIONS: Final = 100_000
+"""Partitions that a group may have to be planned for."""
+
+_LAST_NAME: Final = TextParameter("The last name of the page before.")
+_LAST_CHANGE: Final = TextParameter("The id of a change: those after it.")
+_MOST_RETURNED: Final = "The most to return."
+_JOINING: Final = NamesParameter("A name that joins; may come more than once.", MOST_JOINING)
+_LEAVING: Final = NamesParameter("A name that leaves; may come more than once.", MOST_LEAVING)
+_NEW_WEIGHT: Final = WeightParameter("The new weight; its own unless given.")
+
+
+@dataclass(frozen=True)
+class NoQuery:
+    """Nothing."""
+
+
+@dataclass(frozen=True)
+class PageQuery:
+    """A page of a list."""
+
+    after: Annotated[str, _LAST_NAME] = ""
+    count: Annotated[int, WholeParameter(_MOST_RETURNED, 1, MOST)] = MOST
+
+
+# --- rings ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RingQuery:
+    """A ring."""
+
+    ring: Annotated[str, NameParameter("The ring's name.")]
+
+
+@dataclass(frozen=True)
+class NodesQuery(RingQuery):
+    """A page of a ring's nodes."""
+
+    after: Annotated[str, _LAST_NAME] = ""
+    count: Annotated[int, WholeParameter(_MOST_RETURNED, 1, MOST_NODES)] = MOST_NODES
+
+
+@dataclass(frozen=True)
+class OwnerQuery(RingQuery):
+    """A key."""
+
+    key: Annotated[str, KeyParameter("The key; at most 16,384 bytes of UTF-8.")]
+
+
+@dataclass(frozen=True)
+class ChangesQuery(RingQuery):
+    """The end of a ring's history."""
+
+    after: Annotated[str, _LAST_CHANGE] = ""
+    count: Annotated[int, WholeParameter("How many of the last ones to return.", 1, EVENTS)] = 100
+
+
+@dataclass(frozen=True)
+class LiveChangesQuery(RingQuery):
+    """A ring's history as it happens; ``None`` for what happens from now on."""
+
+    after: Annotated[str | None, _LAST_CHANGE] = None
+
+
+@dataclass(frozen=True)
+class NodeQuery(RingQuery):
+    """A node."""
+
+    node: Annotated[str, NameParameter("The node's name.")]
+
+
+@dataclass(frozen=True)
+class NodeWeightQuery(NodeQuery):
+    """A node, and another weight of it."""
+
+    weight: Annotated[float | None, _NEW_WEIGHT] = None
+
+
+@dataclass(frozen=True)
+class PlannedRingChange:
+    """A change of a ring.
+
+    Attributes:
+        join, leave: names.
+        weight: by name, of nodes that join or stay.
+        replicas: points of a node of weight 1 that joins; ``None`` for as many as most have.
+        placement: where nodes that join put their points.
+    """
+
+    join: Annotated[Sequence[str], _JOINING] = ()
+    leave: Annotated[Sequence[str], _LEAVING] = ()
+    weight: Annotated[
+        Mapping[str, float],
+        WeightsParameter(
+            "A node that joins or stays, and its new weight: worker-3=2; may come more than once.",
+            MOST_LEAVING,
+        ),
+    ] = field(default_factory=dict)
+    replicas: Annotated[
+        int | None,
+        WholeParameter(
+            "Points of a node of weight 1 that joins; as most nodes of the ring have, unless "
+            "given.",
+            1,
+            MOST_REPLICAS,
+        ),
+    ] = None
+    placement: Annotated[
+        str, ChoiceParameter("Where nodes that join put their points.", PLACEMENTS)
+    ] = PLACEMENTS[0]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is to change."""
+        return not (self.join or self.leave or self.weight)
+
+
+@dataclass(frozen=True)
+class RingPlanQuery(PlannedRingChange, RingQuery):
+    """A change of a ring, and which one."""
+
+
+# --- groups -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GroupQuery:
+    """A group."""
+
+    group: Annotated[str, NameParameter("The group's name.")]
+
+
+@dataclass(frozen=True)
+class MemberQuery(GroupQuery):
+    """A member."""
+
+    member: Annotated[str, NameParameter("The member's name.")]
+
+
+@dataclass(frozen=True)
+class MemberWeightQuery(MemberQuery):
+    """A member, and another weight of it."""
+
+    weight: Annotated[float | None, _NEW_WEIGHT] = None
+
+
+@dataclass(frozen=True)
+class PlannedGroupChange:
+    """A change of a group; ``None`` is as it is."""
+
+    join: Annotated[Sequence[str], _JOINING] = ()
+    leave: Annotated[Sequence[str], _LEAVING] = ()
+    partitions: Annotated[
+        int | None, WholeParameter("Another number of partitions.", 1, MOST_PARTITIONS)
+    ] = None
+    access: Annotated[
+        str | None, ChoiceParameter("Another access type.", (EXCLUSIVE, NON_EXCLUSIVE))
+    ] = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is to change."""
+        return not (self.join or self.leave or self.partitions or self.access)
+
+
+@dataclass(frozen=True)
+class GroupPlanQuery(PlannedGroupChange, GroupQuery):
+    """A change of a group, and which one."""
