@@ -2,6 +2,7 @@
 
     python scripts/bench/spark_audit.py
     python scripts/bench/spark_audit.py --rows 1e5 --changes 500 --rounds 1    does it work?
+    python scripts/bench/spark_audit.py --changes 20000 --nodes 1000 --replicas 128   a long history
 
 The sort is that of the audit: the log's rows by key and start, each key in one partition. One key
 has a fifth of all rows. The two run in turn; the median of the rounds counts.
@@ -46,12 +47,13 @@ def history(changes: int, nodes: int = 100, replicas: int = 16):
     return ring_history(made)
 
 
-def make_log(spark, asof, rows: int, hot: float, path: str) -> None:
+def make_log(spark, asof, path: str, *, rows: int, hot: float, full: int) -> None:
     """Work on a million keys, each piece up to 30 s, one in a hundred by the previous owner.
 
-    One key has so many percent of the rows besides.
+    ``hot`` percent of the rows are one key's. The log begins after ``full`` changes.
     """
-    begins, lasts = asof.versions[101].at, asof.ends - asof.versions[101].at
+    first = asof.versions[full + 1].at
+    begins, lasts = first, asof.ends - first
     one = F.abs(F.xxhash64(F.col("id") + 2)) % 1000 < int(10 * hot)
     drawn = spark.range(rows).select(
         F.concat(
@@ -99,6 +101,8 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5, help="%(default)s")
     parser.add_argument("--changes", type=int, default=10_000, help="of the ring; %(default)s")
+    parser.add_argument("--nodes", type=int, default=100, help="%(default)s")
+    parser.add_argument("--replicas", type=int, default=16, help="of a node; %(default)s")
     parser.add_argument(
         "--hot", type=float, default=20, help="percent of rows that one key has; %(default)g"
     )
@@ -109,15 +113,16 @@ def main() -> None:
         "local[2]",
         conf={"spark.driver.memory": given.memory, "spark.sql.shuffle.partitions": "16"},
     )
-    made = history(given.changes)
+    made = history(given.changes, given.nodes, given.replicas)
     began = time.perf_counter()
     asof = as_of(made)
-    print(f"{given.changes:,} changes; tables built in {time.perf_counter() - began:.1f} s")
+    who = "Spark's workers make the periods" if asof.moves_rows else "tables"
+    print(f"{given.changes:,} changes; {who}; ready in {time.perf_counter() - began:.1f} s")
     folder = tempfile.mkdtemp()
     try:
         for rows in map(int, given.rows):
             path = f"{folder}/{rows}"
-            make_log(spark, asof, rows, given.hot, path)
+            make_log(spark, asof, path, rows=rows, hot=given.hot, full=given.nodes)
             log = spark.read.parquet(path)
             ordered = log.repartition("key").sortWithinPartitions("key", "start")
             few = log.limit(100_000)  # to warm up
