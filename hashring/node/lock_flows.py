@@ -82,8 +82,8 @@ class Asking:
 
     def stir(self) -> None:
         """Wake the loop when the book has something new for it."""
-        if self.book.work.stirred:
-            self.book.work.stirred = False
+        if self.book.due_calls.stirred:
+            self.book.due_calls.stirred = False
             self.poke()
 
     # --- taking -------------------------------------------------------------------------------

@@ -382,8 +382,8 @@ class NodeMachine:
             if now < at.beat:
                 return Wait(min(at.beat, at.subscribe))
             return self.beat_step()
-        if self.book is not None and self.book.work.outdated:
-            self.book.work.outdated = False
+        if self.book is not None and self.book.due_calls.outdated:
+            self.book.due_calls.outdated = False
             at.beat = min(at.beat, now)
         due = min(at.beat, at.sweep, at.fetch)
         if now >= due:

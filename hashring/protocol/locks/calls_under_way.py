@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hashring.errors import StoreError
+from hashring.protocol.locks.due_calls import DueCalls
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeysByState, KeyState
 from hashring.protocol.locks.limit import Limit
-from hashring.protocol.locks.loop_work import LoopWork
 from hashring.protocol.locks.releases import Releases
 from hashring.protocol.locks.ring_place import RingPlace
 from hashring.store.command import Command
@@ -63,7 +63,7 @@ class CallsUnderWay:
     Args:
         keys: the book's keys.
         place: the node's place on the ring.
-        limit, releases, work: the book's.
+        limit, releases, due_calls: the book's.
 
     Attributes:
         takes: the calls under way.
@@ -80,13 +80,13 @@ class CallsUnderWay:
         place: RingPlace,
         limit: Limit,
         releases: Releases,
-        work: LoopWork,
+        due_calls: DueCalls,
     ) -> None:
         self._keys = keys
         self._place = place
         self._limit = limit
         self._releases = releases
-        self._work = work
+        self._due_calls = due_calls
         self.forget()
 
     def forget(self) -> None:
@@ -120,7 +120,7 @@ class CallsUnderWay:
             return
         if (kept := self._places) and not limit.reached(self.count - kept):
             return  # Places are only kept, for calls that may need fewer: not full yet.
-        self._work.stirred = self._work.stirred or not limit.full
+        self._due_calls.stirred = self._due_calls.stirred or not limit.full
         limit.refuse(key, point, own=self._place.owns(point), now=now)
 
     def granted(self, now: float, *keys: Key) -> None:
@@ -143,4 +143,4 @@ class CallsUnderWay:
         """
         key.token, key.other = token, ""
         self._keys.enter(_E.STILL_OURS, key)
-        self._work.release_soon(now)
+        self._due_calls.release_soon(now)

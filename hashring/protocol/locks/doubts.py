@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from hashring.errors import StoreError
 from hashring.protocol.locks.calls_under_way import CallsUnderWay, Doubt, Take
+from hashring.protocol.locks.due_calls import DueCalls
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeysByState, KeyState
 from hashring.protocol.locks.limit import Limit
 from hashring.protocol.locks.lock_config import LockConfig
-from hashring.protocol.locks.loop_work import LoopWork
 from hashring.protocol.locks.ring_place import RingPlace
 from hashring.protocol.machine import Run
 from hashring.store.locks.commands import LOCKS_A_CALL, Lock, look
@@ -32,7 +32,7 @@ class Doubts:
         config: how the node locks.
         keys: the book's keys.
         place: the node's place on the ring.
-        calls, limit, work: the book's.
+        calls, limit, due_calls: the book's.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Doubts:
         place: RingPlace,
         calls: CallsUnderWay,
         limit: Limit,
-        work: LoopWork,
+        due_calls: DueCalls,
     ) -> None:
         self._names = names
         self._config = config
@@ -52,7 +52,7 @@ class Doubts:
         self._place = place
         self._calls = calls
         self._limit = limit
-        self._work = work
+        self._due_calls = due_calls
 
     def acquire_failed(self, take: Take, now: float, refusal: StoreError | None = None) -> None:
         """Redis did not take these locks, as far as is known: the loop asks.
@@ -102,11 +102,11 @@ class Doubts:
 
     def _doubt(self, doubt: Doubt, now: float) -> None:
         self._calls.doubts.append(doubt)
-        self._work.resolve_soon(now)
+        self._due_calls.resolve_soon(now)
 
     def resolve_step(self) -> Run | None:
         """Find out what came of calls whose answers were lost."""
-        self._work.resolve_at = NEVER
+        self._due_calls.resolve_at = NEVER
         doubts: list[Doubt] = []
         locked: list[bytes] = []
         for doubt in self._calls.doubts:
@@ -123,13 +123,13 @@ class Doubts:
                 if doubt in self._calls.doubts:
                     self._calls.doubts.remove(doubt)
                     self._found_out(doubt, found, sent, now)
-            self._work.resolve_at = now if self._calls.doubts else NEVER
+            self._due_calls.resolve_at = now if self._calls.doubts else NEVER
 
         def failed(retry_at: float) -> None:
             self._calls.unanswered = bool(self._calls.doubts)
-            self._work.resolve_at = retry_at
+            self._due_calls.resolve_at = retry_at
 
-        return self._work.run(look(self._names, locked=locked), done, failed)
+        return self._due_calls.run(look(self._names, locked=locked), done, failed)
 
     def _found_out(self, doubt: Doubt, found: dict[bytes, Lock], sent: float, now: float) -> None:
         most = self._limit.most
@@ -139,7 +139,7 @@ class Doubts:
                 self._keys.enter(_E.NOT_TAKEN, key)
             elif lock.token == key.token:
                 self._keys.enter(_E.STILL_OURS, key)
-                self._work.release_soon(now)
+                self._due_calls.release_soon(now)
             elif most is not None and self._calls.count >= most:
                 self._keys.enter(_E.NOT_TAKEN, key)
             elif lock.age > now - doubt.began:
@@ -157,7 +157,7 @@ class Doubts:
                 self.interrupted(take, now)
         if self._calls.doubts:
             # Whoever asked about them may have been interrupted, too.
-            self._work.resolve_at = min(self._work.resolve_at, now)
+            self._due_calls.resolve_at = min(self._due_calls.resolve_at, now)
         if self._calls.refusal is not None and self._calls.refusal[1] < now - self._config.idle:
             self._calls.refusal = None  # Nobody has asked since.
 

@@ -15,8 +15,8 @@ so a key never goes round.
 
 from __future__ import annotations
 
+from hashring.protocol.locks.due_calls import DueCalls
 from hashring.protocol.locks.key_states import Key, KeyEvent, KeysByState, KeyState
-from hashring.protocol.locks.loop_work import LoopWork
 from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.ring_place import RingPlace, Surroundings
 from hashring.store.locks.commands import LockNews
@@ -30,14 +30,16 @@ class Handover:
     Args:
         keys: the book's keys.
         place: the node's place on the ring.
-        pins, work: the book's.
+        pins, due_calls: the book's.
     """
 
-    def __init__(self, keys: KeysByState, place: RingPlace, pins: Pins, work: LoopWork) -> None:
+    def __init__(
+        self, keys: KeysByState, place: RingPlace, pins: Pins, due_calls: DueCalls
+    ) -> None:
         self._keys = keys
         self._place = place
         self._pins = pins
-        self._work = work
+        self._due_calls = due_calls
 
     def drain(self) -> None:
         """Keep no key for an owner that is full: what is held is to be handed over."""
@@ -81,7 +83,7 @@ class Handover:
             key.other = ""
         elif changed and ring.owner_of_point(key.point) != key.other:
             # It may not have it for much longer.
-            retry = self._work.retry
+            retry = self._due_calls.retry
             key.until, key.wait = min(key.until, now + retry), retry
 
     def news(self, news: LockNews, now: float) -> None:

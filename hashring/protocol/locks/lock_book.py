@@ -11,14 +11,14 @@ piece                 what it decides
 ``ring_place``        which points are the node's own
 ``limit``             how many keys the node may hold
 ``hold_off``          until when no lock may be taken after a loss
-``loop_work``         what the loop has to do next
+``due_calls``         what the loop has to do next
 ``releases``          which keys are let go
 ``renewal``           which locks are renewed
 ``pins``              who holds a key by hand (``lease``), and what a loss tells them
 ``handover``          what moves to other nodes, is kept for them, or awaited from them
 ``calls_under_way``   which places are kept for calls, and what they bring
 ``doubts``            what came of calls without an answer
-``loop_steps``        which call the loop makes next
+``next_call``         which call the loop makes next
 ``taking``            which keys a call asks for
 ``verdicts``          may the node work on a key now
 ====================  ============================================================================
@@ -42,14 +42,14 @@ from typing import Any
 from hashring.errors import StoreError
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
 from hashring.protocol.locks.doubts import Doubts
+from hashring.protocol.locks.due_calls import DueCalls
 from hashring.protocol.locks.handover import Handover
 from hashring.protocol.locks.hold_off import HoldOff
 from hashring.protocol.locks.key_states import NEVER, KeyEvent, KeysByState, KeyState
 from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.limit import Limit
 from hashring.protocol.locks.lock_config import LockConfig
-from hashring.protocol.locks.loop_steps import LoopSteps
-from hashring.protocol.locks.loop_work import LoopWork
+from hashring.protocol.locks.next_call import NextCall
 from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.releases import Releases
 from hashring.protocol.locks.renewal import Renewal
@@ -74,27 +74,32 @@ class LockBook:
     Attributes:
         held: the keys that the node holds. ``contains`` reads it whatever else goes on.
         limit: how many they may be.
-        work: what the node's loop has to do.
+        due_calls: what the node's loop has to do.
     """
 
     def __init__(self, names: RingKeys, config: LockConfig, retry: float) -> None:
         self.config = config
         self.limit = Limit(config.limit, config.idle, locking=config.locking)
-        self.work = LoopWork(retry)
+        self.due_calls = DueCalls(retry)
         self._names = names
         self._keys = keys = KeysByState()
         self.held = keys.held
         self._place = place = RingPlace()
         self._hold_off = hold_off = HoldOff()
         self._renewal = renewal = Renewal(config.ttl)
-        limit, work = self.limit, self.work
-        self._releases = releases = Releases(names, config, keys, work)
+        limit, due_calls = self.limit, self.due_calls
+        self._releases = releases = Releases(names, config, keys, due_calls)
         self._pins = pins = Pins(
-            config=config, keys=keys, place=place, releases=releases, renewal=renewal, work=work
+            config=config,
+            keys=keys,
+            place=place,
+            releases=releases,
+            renewal=renewal,
+            due_calls=due_calls,
         )
-        self._handover = Handover(keys, place, pins, work)
+        self._handover = Handover(keys, place, pins, due_calls)
         self._calls = calls = CallsUnderWay(
-            keys=keys, place=place, limit=limit, releases=releases, work=work
+            keys=keys, place=place, limit=limit, releases=releases, due_calls=due_calls
         )
         self._doubts = doubts = Doubts(
             names=names,
@@ -103,7 +108,7 @@ class LockBook:
             place=place,
             calls=calls,
             limit=limit,
-            work=work,
+            due_calls=due_calls,
         )
         self._taking = Taking(
             names=names,
@@ -114,7 +119,7 @@ class LockBook:
             doubts=doubts,
             limit=limit,
             hold_off=hold_off,
-            work=work,
+            due_calls=due_calls,
         )
         self._verdicts = Verdicts(
             config=config,
@@ -124,7 +129,7 @@ class LockBook:
             hold_off=hold_off,
             releases=releases,
         )
-        self._steps = LoopSteps(
+        self._next_call = NextCall(
             names=names,
             config=config,
             keys=keys,
@@ -137,16 +142,16 @@ class LockBook:
             handover=self._handover,
             calls=calls,
             doubts=doubts,
-            work=work,
+            due_calls=due_calls,
         )
         self._forget("", "")
 
     def _forget(self, node: str, session: str) -> None:
         self._place.begin(node, session)
-        self.work.forget()
+        self.due_calls.forget()
         self._calls.forget()
         self._hold_off.forget()
-        self._steps.forget()
+        self._next_call.forget()
         # Whether something may have been missed that a change of the ring asks for.
         self._mended = False
         self._renewal.forget()
@@ -233,7 +238,7 @@ class LockBook:
     def error(self) -> StoreError | None:
         """Why Redis did not do what was last asked of it about locks; ``None`` when it did."""
         refusal = self._calls.refusal
-        return self.work.failure or (refusal[0] if refusal else None)
+        return self.due_calls.failure or (refusal[0] if refusal else None)
 
     @property
     def waiting(self) -> int:
@@ -261,7 +266,7 @@ class LockBook:
         self._doubts.mend()
         self._releases.mend()
         self._pins.mend()
-        self.work.mend()
+        self.due_calls.mend()
         self._mended = True
 
     # --- told by the node's loop --------------------------------------------------------------
@@ -339,12 +344,12 @@ class LockBook:
 
     def due(self) -> float:
         """When :meth:`step` has something to do, in monotonic seconds."""
-        return self._steps.due()
+        return self._next_call.due()
 
     def step(self, now: float) -> Run | None:
         """What the loop has to run now, if anything."""
         self._pins.end_what_expired(now)
-        return self._steps.next(now)
+        return self._next_call.next(now)
 
     def leave(self, now: float) -> Run | None:
         """The node leaves: let go of everything that nobody works on, a call at a time.
@@ -359,7 +364,7 @@ class LockBook:
                 self._releases.let_go(held, now)
         self.limit.forget()
         self._renewal.forget()
-        return self._steps.last()
+        return self._next_call.last()
 
     def forget_releases(self) -> bool:
         """Redis does not answer, and the node leaves: what is not released expires.

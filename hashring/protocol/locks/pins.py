@@ -6,10 +6,10 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
+from hashring.protocol.locks.due_calls import DueCalls
 from hashring.protocol.locks.key_states import Key, KeyEvent, KeysByState, KeyState
 from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.lock_config import LockConfig
-from hashring.protocol.locks.loop_work import LoopWork
 from hashring.protocol.locks.releases import Releases
 from hashring.protocol.locks.renewal import Renewal
 from hashring.protocol.locks.ring_place import RingPlace
@@ -24,7 +24,7 @@ class Pins:
         config: how the node locks.
         keys: the book's keys.
         place: the node's place on the ring.
-        releases, renewal, work: the book's.
+        releases, renewal, due_calls: the book's.
 
     Attributes:
         keys: those that have a lease.
@@ -38,7 +38,7 @@ class Pins:
         place: RingPlace,
         releases: Releases,
         renewal: Renewal,
-        work: LoopWork,
+        due_calls: DueCalls,
     ) -> None:
         self.keys: set[Key] = set()
         self._config = config
@@ -46,7 +46,7 @@ class Pins:
         self._place = place
         self._releases = releases
         self._renewal = renewal
-        self._work = work
+        self._due_calls = due_calls
 
     def pin(
         self, key: bytes, clock: Callable[[], float], event: Callable[[], Any]
@@ -85,7 +85,7 @@ class Pins:
         if held.state is _S.FINISHING:
             # The node has left meanwhile, and the lock stood until the work was done.
             self._all.enter(_E.WORK_DONE, held)
-            self._work.release_soon(now)
+            self._due_calls.release_soon(now)
         elif lease.revoked_at is None:
             return False
         else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hashring.protocol.locks.due_calls import DueCalls
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeysByState, KeyState
 from hashring.protocol.locks.lock_config import LockConfig
-from hashring.protocol.locks.loop_work import LoopWork
 from hashring.protocol.machine import Run
 from hashring.store.locks.commands import LOCKS_A_CALL, release
 from hashring.store.ring.key_names import RingKeys
@@ -21,16 +21,16 @@ class Releases:
         names: the ring's keys in Redis.
         config: how the node locks.
         keys: the book's keys.
-        work: what its loop has to do.
+        due_calls: what its loop has to do.
     """
 
     def __init__(
-        self, names: RingKeys, config: LockConfig, keys: KeysByState, work: LoopWork
+        self, names: RingKeys, config: LockConfig, keys: KeysByState, due_calls: DueCalls
     ) -> None:
         self._names = names
         self._config = config
         self._keys = keys
-        self._work = work
+        self._due_calls = due_calls
 
     def let_go(self, held: Key, now: float) -> None:
         """Let go of a key that is held."""
@@ -40,7 +40,7 @@ class Releases:
             held.until = now + held.wait
         self._keys.enter(_E.LET_GO, held)
         if self._config.locking:
-            self._work.release_soon(now)
+            self._due_calls.release_soon(now)
         else:
             self._keys.enter(_E.RELEASED, held)
 
@@ -70,7 +70,7 @@ class Releases:
         Args:
             then: is told the time when that is done.
         """
-        keys, work = self._keys, self._work
+        keys, due_calls = self._keys, self._due_calls
         chosen = [(key, key.token) for key in keys.of(_S.RELEASING)[:LOCKS_A_CALL]]
 
         def done(_: int, sent: float, now: float) -> None:
@@ -78,14 +78,14 @@ class Releases:
                 if key.state is _S.RELEASING and key.token == token:
                     key.token = 0
                     keys.enter(_E.PASSED_ON if key.other else _E.RELEASED, key)
-            work.release_at = now if self.due else NEVER
+            due_calls.release_at = now if self.due else NEVER
             then(now)
 
         def failed(retry_at: float) -> None:
-            work.release_at = retry_at
+            due_calls.release_at = retry_at
 
         locked = [(key.key, token) for key, token in chosen]
-        return work.run(release(self._names, session=session, locked=locked), done, failed)
+        return due_calls.run(release(self._names, session=session, locked=locked), done, failed)
 
     def mend(self) -> None:
         """Make whole again what was raised into."""

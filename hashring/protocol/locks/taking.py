@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
 from hashring.protocol.locks.doubts import Doubts
+from hashring.protocol.locks.due_calls import DueCalls
 from hashring.protocol.locks.hold_off import HoldOff
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeysByState, KeyState
 from hashring.protocol.locks.limit import Limit
 from hashring.protocol.locks.lock_config import LockConfig
-from hashring.protocol.locks.loop_work import LoopWork
 from hashring.protocol.locks.ring_place import RingPlace
 from hashring.store.locks.commands import AcquireAnswer, HeldBefore, HeldByOther, HeldOff, acquire
 from hashring.store.ring.key_names import RingKeys
@@ -30,7 +30,7 @@ class Taking:
         config: how the node locks.
         keys: the book's keys.
         place: the node's place on the ring.
-        calls, doubts, limit, hold_off, work: the book's.
+        calls, doubts, limit, hold_off, due_calls: the book's.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Taking:
         doubts: Doubts,
         limit: Limit,
         hold_off: HoldOff,
-        work: LoopWork,
+        due_calls: DueCalls,
     ) -> None:
         self._names = names
         self._config = config
@@ -54,7 +54,7 @@ class Taking:
         self._doubts = doubts
         self._limit = limit
         self._hold_off = hold_off
-        self._work = work
+        self._due_calls = due_calls
 
     def take(self, asked: Sequence[AskedKey], now: float) -> Take | None:
         """What to run to take keys; nothing when none is left to take.
@@ -133,7 +133,7 @@ class Taking:
                 if not isinstance(answer, HeldOff):
                     refused.append(key)
                 elif self._hold_off.answered(answer.seconds, now):
-                    self._work.beat_soon()
+                    self._due_calls.beat_soon()
         self._calls.granted(now, *taken)
         for key in refused:
             self._calls.refuse(key.key, key.point, now)
@@ -142,7 +142,7 @@ class Taking:
         key.other = answer.holder
         lasts = answer.expires_in + 0.001
         if not answer.awaited:
-            lasts = key.wait = min(2 * key.wait or self._work.retry, lasts)
+            lasts = key.wait = min(2 * key.wait or self._due_calls.retry, lasts)
         # At once, where it was freed before the answer arrived.
         key.until = min(key.until, now + lasts)
         self._keys.enter(_E.WAITED_FOR if answer.awaited else _E.OF_OTHER, key)

@@ -315,7 +315,7 @@ def revoked_without_a_new_deadline(pins: Pins, held: Key, now: float) -> None:
 
 
 def nothing_is_asked_about_lost_answers(doubts: Doubts, doubt: Doubt, now: float) -> None:
-    doubts._work.stirred = True
+    doubts._due_calls.stirred = True
 
 
 @pytest.mark.parametrize(

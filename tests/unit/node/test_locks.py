@@ -225,7 +225,7 @@ def test_a_key_that_the_ring_moved_away_is_let_go_when_it_is_asked_for(world: Wo
     assert a.loop() == []  # The loop may be at work on it.
     assert world.locks() == {b"b0": "a"}
     assert not a.contains(b"b0")
-    assert a.book.work.stirred
+    assert a.book.due_calls.stirred
     assert a.book.due() <= world.now
     assert a.loop() == ["locks_release"]
     assert world.locks() == {}

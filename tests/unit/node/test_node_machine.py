@@ -1762,7 +1762,7 @@ def test_what_redis_was_asked_about_locks_is_asked_again_before_the_next_heartbe
 def test_a_book_that_is_outdated_has_one_heartbeat_made_at_once() -> None:
     hand = Hand(locks=LOCKS).live()
     assert hand.machine.book is not None
-    hand.machine.book.work.outdated = True
+    hand.machine.book.due_calls.outdated = True
     hand.answer(hand.run())
     assert hand.waits_until() > hand.now
 

@@ -1,4 +1,4 @@
-"""What the node's loop has to do for the book, when, and how its last call went."""
+"""Which calls of the node's loop are due, when, and how the last one went."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hashring.protocol.machine import Run
 from hashring.store.command import Command
 
 
-class LoopWork:
-    """The work of one loop.
+class DueCalls:
+    """The calls of one loop that are due.
 
     Args:
         retry: seconds until a call that failed is tried again.

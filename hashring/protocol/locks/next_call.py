@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hashring.protocol.locks.calls_under_way import CallsUnderWay
 from hashring.protocol.locks.doubts import Doubts
+from hashring.protocol.locks.due_calls import DueCalls
 from hashring.protocol.locks.handover import Handover
 from hashring.protocol.locks.hold_off import HoldOff
 from hashring.protocol.locks.key_states import HOLDING, KeyEvent, KeysByState
 from hashring.protocol.locks.limit import Limit
 from hashring.protocol.locks.lock_config import LockConfig
-from hashring.protocol.locks.loop_work import LoopWork
 from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.releases import Releases
 from hashring.protocol.locks.renewal import Renewal
@@ -19,7 +19,7 @@ from hashring.store.locks.commands import Lock, Renewed, look, renew
 from hashring.store.ring.key_names import RingKeys
 
 
-class LoopSteps:
+class NextCall:
     """The calls that the loop makes for one book.
 
     Args:
@@ -27,7 +27,7 @@ class LoopSteps:
         config: how the node locks.
         keys: the book's keys.
         place: the node's place on the ring.
-        limit, hold_off, renewal, releases, pins, handover, calls, doubts, work: the book's.
+        limit, hold_off, renewal, releases, pins, handover, calls, doubts, due_calls: the book's.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class LoopSteps:
         handover: Handover,
         calls: CallsUnderWay,
         doubts: Doubts,
-        work: LoopWork,
+        due_calls: DueCalls,
     ) -> None:
         self._names = names
         self._config = config
@@ -59,7 +59,7 @@ class LoopSteps:
         self._handover = handover
         self._calls = calls
         self._doubts = doubts
-        self._work = work
+        self._due_calls = due_calls
         self.forget()
 
     def forget(self) -> None:
@@ -69,21 +69,21 @@ class LoopSteps:
 
     def due(self) -> float:
         """When :meth:`next` has something to do, in monotonic seconds."""
-        due = min(self._work.resolve_at, self._renewal.due, self._limit.look_at)
+        due = min(self._due_calls.resolve_at, self._renewal.due, self._limit.look_at)
         if self._releases.due:
-            due = min(due, self._work.release_at)
+            due = min(due, self._due_calls.release_at)
         return min([due, *self._pins.due()])
 
     def next(self, now: float) -> Run | None:
         """What the loop has to run now, if anything."""
         # By turns: callers that are interrupted all the time must not keep locks from renewal.
-        first = now >= self._work.resolve_at and not self._resolved
+        first = now >= self._due_calls.resolve_at and not self._resolved
         if first and (step := self._doubts.resolve_step()) is not None:
             self._resolved = True
             return step
         self._resolved = False
         step = self._other_step(now)
-        if step is None and now >= self._work.resolve_at:
+        if step is None and now >= self._due_calls.resolve_at:
             step = self._doubts.resolve_step()
         return step
 
@@ -92,7 +92,7 @@ class LoopSteps:
         return self._doubts.resolve_step() or (self._release_step() if self._releases.due else None)
 
     def _other_step(self, now: float) -> Run | None:
-        if now >= self._work.release_at and self._releases.due:
+        if now >= self._due_calls.release_at and self._releases.due:
             return self._release_step()
         if now >= self._renewal.due and (step := self._renew_step(now)) is not None:
             return step
@@ -109,7 +109,7 @@ class LoopSteps:
         def done(reply: Renewed, sent: float, now: float) -> None:
             if reply.unknown:
                 # Redis lost the ring since the heartbeat: the next one learns of it.
-                self._work.outdated = True
+                self._due_calls.outdated = True
             for key in self._renewal.done(batch, reply, sent, now):
                 if key.state in HOLDING:
                     self._pins.end(key)
@@ -128,7 +128,9 @@ class LoopSteps:
             history=self._hold_off.history,
             put_back=batch.put_back,
         )
-        return self._work.run(command, done, lambda retry_at: self._renewal.failed(batch, retry_at))
+        return self._due_calls.run(
+            command, done, lambda retry_at: self._renewal.failed(batch, retry_at)
+        )
 
     def _look_step(self) -> Run | None:
         """Find out how many of the refused keys nobody holds."""
@@ -139,7 +141,7 @@ class LoopSteps:
         def done(found: dict[bytes, Lock], sent: float, now: float) -> None:
             self._limit.found(len(found), len(sample))
 
-        return self._work.run(look(self._names, locked=sample), done, lambda _: None)
+        return self._due_calls.run(look(self._names, locked=sample), done, lambda _: None)
 
     def _settle(self, now: float) -> None:
         self._limit.settle(self._calls.count, now)
