@@ -54,6 +54,11 @@ def test_a_session_that_runs_is_used_as_it_is(spark, run):
 
     before = level()
     plans = spark.conf.get("spark.sql.ui.explainMode")
-    assert run(spark_session) is spark
-    assert level() == before == "ERROR"
-    assert spark.conf.get("spark.sql.ui.explainMode") == plans != "simple"
+    # Not what a session of this package's own has.
+    spark.conf.set("spark.sql.ui.explainMode", "extended")
+    try:
+        assert run(spark_session) is spark
+        assert level() == before == "ERROR"
+        assert spark.conf.get("spark.sql.ui.explainMode") == "extended"
+    finally:
+        spark.conf.set("spark.sql.ui.explainMode", plans)
