@@ -70,7 +70,7 @@ def async_faithful_challenge(
 
 
 class FaithfulChallenge(BaseChallenge):
-    """See :class:`hashring.protocol.faithful_challenge_machine.FaithfulChallengeMachine`."""
+    """A member of a faithful challenge, whatever runs it."""
 
     _twins = ("faithful_challenge", "async_faithful_challenge")
 

@@ -65,7 +65,7 @@ def async_lease_challenge(
 
 
 class LeaseChallenge(BaseChallenge):
-    """See :class:`hashring.protocol.lease_table_machine.LeaseTableMachine`."""
+    """A member of a lease challenge, whatever runs it."""
 
     _twins = ("lease_challenge", "async_lease_challenge")
 

@@ -1,4 +1,4 @@
-"""What drives a node when no loop runs, in the thread of whoever calls: one caller at a time.
+"""What drives a node when no loop runs, in the caller's thread: one caller at a time.
 
 So do ``heartbeat()``, ``update()``, ``cleanup()`` and ``remove()`` of a node that was not started.
 Where a loop runs, only that may touch the machine: it is asked for the same step.

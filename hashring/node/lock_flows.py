@@ -245,7 +245,7 @@ class Hold:
         left = self._left()
         if left <= 0:
             raise self.refusal()
-        # No call to Redis: the loop is told when the lock is freed, and knows its ttl.
+        # No call to Redis: the loop hears when the lock is freed, and knows its ttl.
         return TryAgain(min(PIN_POLL, left))
 
     def _left(self) -> float:

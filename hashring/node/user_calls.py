@@ -67,7 +67,7 @@ class UserCalls:
 
     def close_by_hand(self) -> None:
         """Close the connections of a node without a loop, unless one is in use."""
-        # Whoever has a lock of the client's may never let go of it: a call that a signal handler
+        # The holder of a lock of the client's may never let go of it: a call that a signal handler
         # has interrupted, or a thread that the end of the interpreter has ended.
         if not self.is_in_call(threading.get_ident()) and not sys.is_finalizing():
             self.close()

@@ -6,8 +6,8 @@ I/O and waits for nothing else. Those who run it are :func:`run_flow` for sync s
 :func:`run_flow_async` for asyncio ones, and :class:`FlowRun` inside a machine, and so in the
 simulator.
 
-A flow that must wait between two tries is one try, and its result is for how long to wait. Whoever
-runs it waits, and runs the next one.
+A flow does not wait between two tries. It is one try, and its result says for how long to wait. Its
+caller waits, and runs the next try.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class Doubts:
             if take.began < now - self._config.ttl:
                 self.interrupted(take, now)
         if self._calls.doubts:
-            # Whoever asked about them may have been interrupted, too.
+            # The call that asked about them may have been interrupted, too.
             self._due_calls.resolve_at = min(self._due_calls.resolve_at, now)
         if self._calls.refusal is not None and self._calls.refusal[1] < now - self._config.idle:
             self._calls.refusal = None  # Nobody has asked since.

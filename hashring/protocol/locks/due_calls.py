@@ -64,8 +64,8 @@ class DueCalls:
         """A call of the loop's.
 
         Args:
-            done: is told the answer, when the call was sent, and the time.
-            failed: is told when to try again.
+            done: gets the answer, when the call was sent, and the time.
+            failed: gets the time at which to try again.
         """
 
         def answered(reply: Any, sent: float, now: float) -> None:
