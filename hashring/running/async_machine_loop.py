@@ -1,7 +1,8 @@
 """The loop that drives a machine over an asyncio store, in a task of an event loop.
 
-It has the shape of :class:`hashring.running.machine_loop.Loop`. The event loop is its inbox: what
-the machine is told, it is told in the event loop's thread, also while a call is under way.
+It has the shape of :class:`hashring.running.machine_loop.Loop`. The event loop is its inbox:
+messages and other news reach the machine in the event loop's thread, also while a call is under
+way.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class AsyncLoop:
         machine: the protocol; only this loop drives it while it runs.
         store: what its commands run in; closed at the end.
         clock: monotonic seconds.
-        publish: called after every step, and after everything that the machine is told.
+        publish: called after every step, and after all news that reaches the machine.
 
     Attributes:
         home: the event loop, which is the one that runs the caller.

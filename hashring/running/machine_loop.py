@@ -1,6 +1,6 @@
 """The loop that drives a machine over a sync store, in a thread or in a greenlet.
 
-Also what drives one where no loop runs, in the thread of whoever calls: :func:`run_out`.
+Where no loop runs, :func:`run_out` drives a machine in the caller's thread.
 """
 
 from __future__ import annotations

@@ -36,6 +36,23 @@ LONG_AGO = -5.0
 AVAILABLE = Scoring.expiry(TTL)
 
 
+class Channels:
+    """A subscription to channels, and what came on them."""
+
+    def __init__(self, store: Store, *channels: bytes) -> None:
+        self._subscription: Subscription = store.subscribe(*channels)
+        for _ in channels:
+            assert self._subscription.wait(PATIENCE) == Subscribed()
+
+    def next(self) -> tuple[bytes, bytes]:
+        notice = self._subscription.wait(PATIENCE)
+        assert isinstance(notice, Message)
+        return notice.channel, notice.payload
+
+    def close(self) -> None:
+        self._subscription.close()
+
+
 class Place:
     """One ring in one store, and a hand that reaches behind the store's back."""
 

@@ -8,15 +8,14 @@ from contextlib import closing
 import pytest
 
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease
-from hashring.store.interface import Message, Store, Subscribed, Subscription
+from hashring.store.interface import Store
 from hashring.store.lease_challenge.commands import (
     ChallengeKeys,
     challenge_keys,
     read_table,
     write_table,
 )
-from tests.conftest import PATIENCE
-from tests.contract.places import Place
+from tests.contract.places import Channels, Place
 
 EMPTY = LeaseTable(2)
 HELD = LeaseTable(2, {0: PartitionLease("a", 3, 7.5, 1.25)}, {"a": 9.0}, token=3)
@@ -27,25 +26,9 @@ def keys() -> ChallengeKeys:
     return challenge_keys("work")
 
 
-class Channels:
-    """A subscription to the channel of a challenge."""
-
-    def __init__(self, store: Store, keys: ChallengeKeys) -> None:
-        self._subscription: Subscription = store.subscribe(keys.told)
-        assert self._subscription.wait(PATIENCE) == Subscribed()
-
-    def next(self) -> tuple[bytes, bytes]:
-        notice = self._subscription.wait(PATIENCE)
-        assert isinstance(notice, Message)
-        return notice.channel, notice.payload
-
-    def close(self) -> None:
-        self._subscription.close()
-
-
 @pytest.fixture
 def channels(store: Store, keys: ChallengeKeys) -> Iterator[Channels]:
-    with closing(Channels(store, keys)) as found:
+    with closing(Channels(store, keys.told)) as found:
         yield found
 
 

@@ -18,8 +18,8 @@ from hashring.store.faithful_challenge.commands import (
     signal,
     told_partition,
 )
-from hashring.store.interface import Message, Store, Subscribed, Subscription
-from tests.conftest import PATIENCE
+from hashring.store.interface import Store
+from tests.contract.places import Channels
 
 
 @pytest.fixture
@@ -27,27 +27,9 @@ def keys() -> FaithfulKeys:
     return faithful_keys("work")
 
 
-class Channels:
-    """A subscription to the channels of a challenge."""
-
-    def __init__(self, store: Store, keys: FaithfulKeys) -> None:
-        channels = (keys.grabs, keys.allocated)
-        self._subscription: Subscription = store.subscribe(*channels)
-        for _ in channels:
-            assert self._subscription.wait(PATIENCE) == Subscribed()
-
-    def next(self) -> tuple[bytes, bytes]:
-        notice = self._subscription.wait(PATIENCE)
-        assert isinstance(notice, Message)
-        return notice.channel, notice.payload
-
-    def close(self) -> None:
-        self._subscription.close()
-
-
 @pytest.fixture
 def channels(store: Store, keys: FaithfulKeys) -> Iterator[Channels]:
-    with closing(Channels(store, keys)) as found:
+    with closing(Channels(store, keys.grabs, keys.allocated)) as found:
         yield found
 
 

@@ -99,8 +99,8 @@ class Pins:
             return
         lease.revoked_at, lease.last = now, now + self._config.max_handoff_time
         if held.deadline > lease.last:
-            # Here before in Redis, which is told next: whatever gets lost, the lease is never
-            # thought to last longer than the lock.
+            # The deadline changes here first, and in Redis with the next renewal. So the node never
+            # takes the lease to last longer than the lock, even if that renewal is lost.
             held.deadline = lease.last
             self._renewal.soon(held, now)
         lease.revoked.set()

@@ -49,7 +49,7 @@ class Releases:
         if held.state is not _S.WANTED:
             # `contains` asks in other threads: it writes `asked` and then reads the state, and
             # here it is the other way round, so one of the two sees what the other wrote. Else a
-            # key might be let go that the loop was told to work on in that very moment.
+            # key might be let go just after `contains` said that its caller may work on it.
             kept = held.state is _S.KEPT
             self._keys.enter(_E.NOT_ASKED, held)
             if held.asked >= idle:
@@ -68,7 +68,7 @@ class Releases:
         """Release what was let go.
 
         Args:
-            then: is told the time when that is done.
+            then: called with the time when that is done.
         """
         keys, due_calls = self._keys, self._due_calls
         chosen = [(key, key.token) for key in keys.of(_S.RELEASING)[:LOCKS_A_CALL]]
