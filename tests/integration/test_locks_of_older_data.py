@@ -69,6 +69,7 @@ def test_after_a_restart_from_an_older_snapshot_no_key_has_two_holders(
     holder = running(stack, away, "holder", **LONG)
     if known:
         other = running(stack, client, "other", **LONG)
+        eventually(lambda: "other" in holder.ring.nodes, "the holder has learnt of the other")
         other.select(KEYS[:1])
         # It has what is its own, and then the holder has all of it.
         other.stop()

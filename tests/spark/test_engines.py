@@ -112,6 +112,7 @@ def test_spark_connect(spark, work):
         f"spark.connect.grpc.binding.port={port}",
         "spark.connect.grpc.binding.address=127.0.0.1",
         "spark.ui.enabled=false",
+        "spark.sql.shuffle.partitions=2",
         # Killed, it leaves its files.
         f"spark.driver.extraJavaOptions={JAVA} -Djava.io.tmpdir={folder}",
     ):

@@ -52,7 +52,7 @@ BATCH = 100
 FAULT_BUDGET = 800
 """A planted fault must be found within this many histories."""
 
-LATE = (388, 390, 380)
+LATE = (388, 390, 380, 452, 46, 14, 66)
 """The seeds that are tried first."""
 
 
