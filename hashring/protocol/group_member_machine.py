@@ -346,18 +346,22 @@ class GroupMemberMachine(BaseMemberMachine):
             return (yield from self._come_back())
         sent = self.sent
         self._awaited = self._before = None
-        view = answer.view
+        view, part = answer.view, answer.part
         if view is None:
             # Read later than the lease was renewed, so it has all that a lease of then goes by.
-            state = (yield read(self._keys)).standing()
+            reading = yield read(self._keys)
+            state = reading.standing()
             view = None if state is None else state.view(self.member, self._session)
+            if part == NO_PART:
+                # Somebody deleted it. With the next renewal Redis has it again.
+                part = reading.tag
         self._redis_now = answer.now
         if answer.terms is not None:
             self.offered = answer.terms
         if answer.wait is not None:
             self.membership.watch(self.now + answer.wait)
         if view is not None:
-            self.view, self._known = view, answer.part if view.seated else NO_PART
+            self.view, self._known = view, part if view.seated else NO_PART
             if self.view.seated:
                 self._claims = {}
                 self.admitted()

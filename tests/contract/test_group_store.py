@@ -1011,10 +1011,38 @@ def test_a_member_whose_part_somebody_deleted_reads_the_decision_once(keys: Grou
         store.run(join(keys, facts("a"), TERMS))
         step(store, keys)
         known = beaten(store, keys, facts("a"))
+        store.run(join(keys, facts("b", B), TERMS))
+        step(store, keys)
         client.delete(keys.views.decode())
         lost = beaten(store, keys, facts("a"), known)
         assert (lost.view, lost.part) == (None, NO_PART)
         assert beaten(store, keys, facts("a"), lost).view is not None
+        reading = store.run(read(keys))
+        state = reading.standing()
+        assert state is not None
+        again = replace(lost, part=reading.tag, view=state.view("a", A))
+        found = beaten(store, keys, facts("a"), again)
+        assert (found.view, found.part) == (again.view, reading.tag)
+        store.close()
+
+
+def test_a_part_that_somebody_deleted_is_there_again_once_its_member_renews(
+    keys: GroupKeys,
+) -> None:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        store = RedisStore(client, PATIENCE)
+        store.run(join(keys, facts("a"), TERMS))
+        step(store, keys)
+        known = beaten(store, keys, facts("a"))
+        client.delete(keys.views.decode())
+        same = beaten(store, keys, facts("a"), known)
+        assert (same.view, same.part) == (known.view, known.part)
+        # It hears of the next decision as if nothing had been.
+        store.run(join(keys, facts("b", B), TERMS))
+        step(store, keys)
+        state = store.run(read(keys)).standing()
+        assert state is not None
+        assert beaten(store, keys, facts("a"), same).view == state.view("a", A)
         store.close()
 
 

@@ -1,7 +1,8 @@
 -- Renew a lease, report, and learn where the group stands. See beat() in commands.py.
 --
 -- ARGV  1 member  2 session  3 ttl  4 report  5 generation seen
---       6 tag of the decision that changed its part last, as far as it knows; "-" for none
+--       6 tag of the decision that changed its part last, as far as it knows, or of one since then;
+--         "-" for none
 --       7 seconds a claim lasts; see takes()
 --       8 how many members are to wait for the next step
 --       9 the decision that this member's decider knows; empty when it is to read by itself
@@ -73,7 +74,11 @@ local names = due == 1 and ARGV[9] ~= '' and changed_since(ARGV[9])
 -- A part that was written for an earlier session of this name is none of this one's.
 local whose, since, changes = part(ARGV[1])
 local last = '-'
-if whose ~= ARGV[2] then
+if whose ~= ARGV[2] and ARGV[6] == tag then
+  -- Somebody deleted it. The member knows the decision that stands: it has missed nothing.
+  redis.call('HSET', KEYS[4], ARGV[1], ARGV[2] .. ' ' .. tag)
+  last, changes = tag, ''
+elseif whose ~= ARGV[2] then
   -- If it knew one, somebody has deleted that: what it did not know of it stands in the state.
   changes = ARGV[6] == '-' and ''
 else

@@ -817,6 +817,18 @@ def test_a_member_gets_what_it_was_granted_before_somebody_deleted_that() -> Non
     assert GroupSimulator().broken_rule(history) is None
 
 
+def test_a_member_with_nothing_leaves_at_once_though_somebody_deleted_what_it_was_told() -> None:
+    specs = tuple(MemberSpec(f"p{number}", f"m{number}") for number in range(3))
+    starts = (Event(0.1 * number, "start", spec.label) for number, spec in enumerate(specs))
+    events = (*starts, Event(20.0, "delete", what="views"), Event(23.0, "hand over", "p2"))
+    terms = Terms(2, ttl=6.0, rebalance_delay=0.0, leave_timeout=30.0)
+    world = GroupSimulator().world(GroupHistory(1, specs, events, terms))
+    world.run(22.9)
+    assert "m2" not in map(world.state().holder, range(2))
+    world.run(24.0)
+    assert world.processes["p2"].machine.stage is Stage.LEFT
+
+
 def test_a_newcomer_that_takes_nobodys_place_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     terms = Terms(8, "contiguous", rebalance_delay=5.0)
     specs = tuple(MemberSpec(f"p{number}", f"m{number}") for number in range(4))
