@@ -460,6 +460,7 @@ STATE_TABLES = (
     "hashring.node.states.NODE_LIFE",
     "hashring.node.states.SIGHT",
     "hashring.node.states.CLAIM",
+    "hashring.protocol.listening.LISTENING",
     "hashring.protocol.silent_subscription.SUBSCRIPTION_LIFE",
     "hashring.protocol.locks.key_states.KEY_LIFE",
     "hashring.protocol.base_member_machine.MEMBER_LIFE",
