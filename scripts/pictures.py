@@ -422,6 +422,7 @@ HANDOFF_BESIDE = (
     "groups/base_partition_group.py",
     "protocol/flow.py",
     "protocol/group_member_machine.py",
+    "protocol/listening.py",
     "protocol/machine.py",
     "protocol/silent_subscription.py",
     "running/callback_turns.py",

@@ -32,6 +32,7 @@ from hashring.testing.simulator import (
     ChallengeSimulator,
     GroupSimulator,
     RingSimulator,
+    own_ranges,
     random_challenge_history,
     random_group_history,
     random_history,
@@ -230,6 +231,7 @@ def test_histories_go_every_way_of_what_a_machine_subscribes_to(
         listening_twice.ask(1.0, 1.0, now + 1.0)
     for seed in range(100):
         RingSimulator().play(random_history(seed))
+        RingSimulator().play(own_ranges(with_returns(random_history(seed))))
         if ways(listening.LISTENING) <= gone:
             return
     assert ways(listening.LISTENING) <= gone
