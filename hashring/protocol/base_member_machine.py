@@ -203,14 +203,11 @@ class BaseMemberMachine(ABC):
         """
 
     def hand_over(self) -> float:
-        """Begin to hand over; seconds after which to leave in any case.
-
-        Where nobody assigns, that is at once: others take what is let go of.
-        """
+        """Begin to hand over; seconds after which to leave in any case. Where nobody assigns, 0."""
         return 0.0
 
     def empty_handed(self) -> bool:
-        """Whether the group knows that this member holds nothing."""
+        """Whether the group knows that this member holds nothing. Where nobody assigns, true."""
         return True
 
     @abstractmethod
