@@ -84,6 +84,7 @@ def _contract(*names: str) -> list[str]:
 _NODE: Final = [
     "tests/unit/node",
     "tests/unit/test_flows.py",
+    "tests/unit/test_listening.py",
     "tests/unit/test_silent_subscription.py",
 ]
 _MACHINES: Final = ("node_machine", "own_ranges", "weight", "drain", "states")

@@ -82,10 +82,6 @@ class AsyncRunner(AsyncLoop):
         """Whether nothing runs any more: it has ended, or its event loop was closed."""
         return self.task.done() or self.home.is_closed()
 
-    def beat_soon(self) -> None:
-        """Send the next heartbeat now. Any thread may call it."""
-        self.tell(self.machine.beat_at_once)
-
     async def beaten_since(self, moment: float) -> None:
         """Beat now, and wait for the answer to a heartbeat that was sent after that moment."""
         machine = self.machine
@@ -174,10 +170,7 @@ class AsyncRunner(AsyncLoop):
     async def _run(self, step: Run) -> HashringError | None:
         failing = self.machine.failing
         error = await super()._run(step)
-        if error is not None:
-            self._log.failure(failing, error)
-        else:
-            self._log.success(failing)
+        self._log.outcome(failing, error)
         return error
 
     def _publish(self) -> None:
@@ -205,4 +198,4 @@ class AsyncRunner(AsyncLoop):
         failing = self.machine.failed_since is not None
         super()._unsubscribed(number, failure, now)
         if failure is not None:
-            self._log.failure(failing, failure)
+            self._log.outcome(failing, failure)

@@ -26,7 +26,7 @@ from hashring.store.async_memory_store import async_store
 from hashring.store.command import Command
 from hashring.store.interface import AsyncStore
 from hashring.store.redis_answers import told_failure
-from hashring.store.ring.commands import owner, snapshot
+from hashring.store.ring.commands import owner
 from hashring.store.ring.node_orders import OrderStatus, check_order
 
 T = TypeVar("T")
@@ -238,9 +238,8 @@ class AsyncRingNode(Node):
         Raises:
             RedisUnavailable, RedisRefused: Redis could not be asked.
         """
-        config = self._machine.config
-        seen = await self._ask(snapshot(config.keys, scoring=config.scoring))
-        return seen.ring(config.algorithm)
+        seen = await self._ask(self._ring_snapshot())
+        return seen.ring(self._settings.algorithm)
 
     async def _ask(self, command: Command[T]) -> T:
         store = self._make_store()
@@ -308,8 +307,8 @@ class AsyncRingNode(Node):
         self._turns = TaskTurns()
 
     @property
-    def _loops(self) -> bool:
-        return self._run is not None
+    def _loop(self) -> AsyncRunner | None:
+        return self._run
 
     async def _release_late(self, asking: Asking) -> None:
         """Let go of what is left after the node has stopped. When cancelled, it goes on."""
@@ -334,14 +333,6 @@ class AsyncRingNode(Node):
 
     def _make_store(self) -> AsyncStore:
         return async_store(self._redis, self._machine.config.io_timeout)
-
-    def _poke(self) -> None:
-        if self._run is not None:
-            self._run.wake()
-
-    def _beat_soon(self) -> None:
-        if self._run is not None:
-            self._run.beat_soon()
 
     async def __aenter__(self: N) -> N:
         await self.start()

@@ -25,10 +25,13 @@ from hashring.node.settings import (
 from hashring.node.states import RENEWING, STARTABLE, NodeState
 from hashring.node.status import NodeStatus, status_of
 from hashring.protocol.locks.lease import KeyLease
+from hashring.running.async_machine_loop import AsyncLoop
+from hashring.running.machine_loop import Loop
 from hashring.running.not_copied import NotCopied
 from hashring.store.client_kind import is_async
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryStore
+from hashring.store.ring.commands import Snapshot, snapshot
 from hashring.store.ring.node_orders import OrderStatus, drain, undrain
 
 
@@ -125,21 +128,22 @@ class Node(NotCopied, KeyAnswers):
         return self._settings.follow
 
     @property
-    def _loops(self) -> bool:
-        """Whether the node has a loop."""
+    def _loop(self) -> Loop | AsyncLoop | None:
+        """What runs the machine, if anything."""
         raise NotImplementedError
 
     def _poke(self) -> None:
-        """Wake the loop."""
-        raise NotImplementedError
-
-    def _beat_soon(self) -> None:
-        """Have the loop send the next heartbeat now, if it runs."""
-        raise NotImplementedError
+        if (loop := self._loop) is not None:
+            loop.wake()
 
     def _publish(self, lease: Shown | None) -> None:
         """Show readers the machine's view; see :meth:`KeyAnswers._show`."""
         self._show(self._machine.view(monotonic()), lease)
+
+    def _ring_snapshot(self) -> Command[Snapshot]:
+        """What reads the ring."""
+        config = self._machine.config
+        return snapshot(config.keys, scoring=config.scoring)
 
     def _check_stay(self, stay: bool) -> None:
         if stay and self._settings.name is None:
@@ -168,7 +172,7 @@ class Node(NotCopied, KeyAnswers):
         if not asking.book.unpin(lease, monotonic()):
             return False
         asking.stir()
-        return asking.book.left or not self._loops
+        return asking.book.left or self._loop is None
 
     # --- orders -------------------------------------------------------------------------------
 
@@ -221,7 +225,7 @@ class Node(NotCopied, KeyAnswers):
             self._machine,
             self._shown(),
             monotonic(),
-            self._settings.keys.ring.decode("utf-8", "replace"),
+            self._settings.ring_name,
         )
 
     @property
@@ -244,7 +248,8 @@ class Node(NotCopied, KeyAnswers):
         checked = checked_weight(self._settings.n_replicas, weight)
         self._refuse_if_forked()
         self._machine.weigh(checked)
-        self._beat_soon()
+        if (loop := self._loop) is not None:
+            loop.tell(self._machine.beat_at_once)
 
     @property
     def load(self) -> float | None:

@@ -19,16 +19,15 @@ class NodeLog:
         self._losses = machine.counters.losses
         self._history = machine.history
 
-    def failure(self, failing: bool, error: HashringError) -> None:
-        """A failure; ``failing`` says whether it is not the first of a row."""
-        # The status has the newest error, and retries are many.
-        if not failing and self._machine.state is not NodeState.FAILED:
-            logger.warning("hashring %s: %s", self._machine.name, error)
-
-    def success(self, failing: bool) -> None:
-        """An answer; ``failing`` says whether the one before was a failure."""
-        if failing and not self._machine.failing:
-            logger.info("hashring %s: Redis answers again", self._machine.name)
+    def outcome(self, failing: bool, error: HashringError | None) -> None:
+        """How a call went; ``failing`` says whether the one before has failed."""
+        machine = self._machine
+        if error is None:
+            if failing and not machine.failing:
+                logger.info("hashring %s: Redis answers again", machine.name)
+        elif not failing and machine.state is not NodeState.FAILED:
+            # The status has the newest error, and retries are many.
+            logger.warning("hashring %s: %s", machine.name, error)
 
     def state(self) -> None:
         """The state, where it is a new one."""

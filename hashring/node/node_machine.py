@@ -23,9 +23,11 @@ How a node stays right:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import is_
 from typing import Any, Final
 
 from hashring.core.hashing import HashAlgorithm
@@ -65,9 +67,10 @@ from hashring.node.states import (
     SightEvent,
     SightState,
 )
+from hashring.protocol.listening import Listening
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.ring_place import Surroundings
-from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
+from hashring.protocol.machine import Finished, Run, Step, Wait
 from hashring.store.locks.commands import parse_lock_news
 from hashring.store.ring.commands import (
     BeatReply,
@@ -138,6 +141,11 @@ class NodeConfig:
     follow: bool = True
     weight: float = 1.0
 
+    @property
+    def locking(self) -> bool:
+        """Whether it locks keys, and does not only keep a limit."""
+        return self.locks is not None and self.locks.locking
+
 
 @dataclass(frozen=True)
 class View:
@@ -158,6 +166,12 @@ class View:
     ranges: tuple[PointRange, ...]
     ring: Ring
     node_count: int = 0
+
+
+Owned = tuple[tuple[PointRange, ...], tuple[int, ...], tuple[int, ...]]
+"""A node's own ranges, their boundaries, and those with what it inherits from full nodes."""
+
+_NOTHING: Final[Owned] = ((), (), ())
 
 
 @dataclass(frozen=True)
@@ -196,7 +210,7 @@ class Counters:
     bad_messages: int = 0
     fences: int = 0
     losses: int = 0
-    changes: dict[str, int] = field(default_factory=dict)
+    changes: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -205,7 +219,6 @@ class _Schedule:
 
     beat: float = 0.0
     sweep: float = float("inf")
-    subscribe: float = 0.0
     fetch: float = float("inf")
 
 
@@ -250,8 +263,8 @@ class NodeMachine:
         self.name = self.config.name
         self.ring = Ring(hash_algorithm=self.config.algorithm)
         self._at = _Schedule()
-        self._strict = False
-        self._stays = False
+        # How start() and stop() were called: the one counts until the node has joined.
+        self._strict = self._stays = False
         self._drop: tuple[Replica, ...] = ()
         # The replicas of the newest heartbeat, and how many times they were others than before.
         self._placed: tuple[tuple[Replica, ...], int] = ((), 0)
@@ -277,16 +290,15 @@ class NodeMachine:
         self._behind: Stamp | None = None
         # What was told since the heartbeat under way was sent; None when none is.
         self._heard: list[Any] | None = None
-        self._subscription = 0
-        self._subscribed = False
+        self._listening = Listening()
+        # From a heartbeat on, whether answered or not, until it has left or tried to.
         self._may_be_on_ring = False
         # When it was last told of an order about it, or of what happened to it.
         self._ordered = float("-inf")
         self._tries = 0
-        self._subscribe_tries = 0
         self._started_at = 0
         self._view = View((), float("-inf"), (), self.ring)
-        self._viewed_full, self._viewed_state = self.full_nodes, self.state
+        self._viewed: tuple[object, ...] = (None,)
         self._announced_full = False
         config = self.config
         self.book = (
@@ -310,19 +322,20 @@ class NodeMachine:
         self.stamp = None
         # The history that it knew stands: Redis may lose its data between a stop and a start, while
         # others still hold locks.
-        self._strict = strict
+        self._strict, self._stays = strict, False
         self._sessions = (self.session,)
         self._replaced = ()
         self._started_at = 0
         self.claim = self._first_claim
         self.sight = SightState.UNKNOWN
         self._behind = None
-        self._tries = self._subscribe_tries = 0
+        self._tries = 0
+        self._listening.anew(now)
         # What was given before the start is what it starts with: an order comes before that.
         self._own = self._own_said = (self._own[0], "")
         self._ordered_weight = None
         self._settled = ()
-        self._at = _Schedule(beat=now, subscribe=now)
+        self._at = _Schedule(beat=now)
 
     def stop(self, *, stay: bool = False) -> None:
         """Begin to leave; nothing is owned from now on.
@@ -372,16 +385,15 @@ class NodeMachine:
         self._fence_when_due(now)
         if self.state in (NodeState.LEAVING, *ENDED):
             return self._next_of_leaving(now)
-        at = self._at
-        if now >= at.subscribe:
-            return self._next_subscription(now)
+        at, listening, config = self._at, self._listening, self.config
+        if now >= listening.at:
+            again_at = now + 4 * config.io_timeout
+            return listening.ask(config.heartbeat_interval, config.io_timeout, again_at)
         if self.state is NodeState.JOINING:
             # The subscription stands first: no change after the first fetch can be missed.
-            if not self._subscribed:
-                return Wait(at.subscribe)
-            if now < at.beat:
-                return Wait(min(at.beat, at.subscribe))
-            return self.beat_step()
+            if not listening.stands:
+                return Wait(listening.at)
+            return Wait(at.beat) if now < at.beat else self.beat_step()
         if self.book is not None and self.book.due_calls.outdated:
             self.book.due_calls.outdated = False
             at.beat = min(at.beat, now)
@@ -394,48 +406,50 @@ class NodeMachine:
             if (step := self.book.step(now)) is not None:
                 return step
             due = min(due, self.book.due())
-        until = min(due, at.subscribe)
+        until = min(due, listening.at)
         if self.state in RENEWING:
             until = min(until, self.deadline)
         return Wait(until)
 
     def view(self, now: float) -> View:
         """What readers may see, as of the last call of ``next`` or answer to it."""
-        owns = self.state is NodeState.LIVE
         # What a drained node has locked it may work on, until it has handed it over.
         deadline = self.deadline if self.state in RENEWING else float("-inf")
-        known = self._view
-        if (
-            known.ring is not self.ring
-            or self._viewed_state is not self.state
-            or self._viewed_full is not self.full_nodes
-        ):
-            ranges = self.ring.node_ranges(self.name) if owns else ()
-            own_bounds = bounds = bounds_of(ranges)
-            others = self.full_nodes - {self.name}
-            if owns and others and self.config.locks and self.config.locks.locking:
-                room = self.ring.without_nodes(*others)
-                bounds = bounds_of(room.node_ranges(self.name))
+        known, basis = self._view, (self.state, self._surroundings, self.full_nodes)
+        if not all(map(is_, basis, self._viewed)):
+            ranges, own_bounds, bounds = self._owned if self.state is NodeState.LIVE else _NOTHING
             if bounds == known.bounds:
                 # Most changes are between others: what was made of these bounds is kept.
                 bounds = known.bounds
             if own_bounds == bounds:
                 own_bounds = bounds  # Nothing is inherited, which the book sees by identity.
             # What says that it was shown comes last: a signal handler may raise in between.
-            self._show_book(self.ring, bounds, own_bounds, now)
-            self._view = View(bounds, deadline, ranges, self.ring, self.ring.node_count)
-            self._viewed_full, self._viewed_state = self.full_nodes, self.state
-        elif known.deadline != deadline:
-            self._view = replace(known, deadline=deadline)
+            self._show_book(bounds, own_bounds, now)
+            self._view = View(bounds, deadline, ranges, self.ring, self._node_count)
+            self._viewed = basis
+        elif (known.deadline, known.node_count) != (deadline, self._node_count):
+            self._view = replace(known, deadline=deadline, node_count=self._node_count)
         return self._view
 
-    def _show_book(
-        self,
-        surroundings: Surroundings,
-        bounds: tuple[int, ...],
-        own_bounds: tuple[int, ...],
-        now: float,
-    ) -> None:
+    @property
+    def _owned(self) -> Owned:
+        """What a live node owns."""
+        ranges = self.ring.node_ranges(self.name)
+        own_bounds = bounds = bounds_of(ranges)
+        if self.config.locking and (others := self.full_nodes - {self.name}):
+            bounds = bounds_of(self.ring.without_nodes(*others).node_ranges(self.name))
+        return ranges, own_bounds, bounds
+
+    @property
+    def _node_count(self) -> int:
+        return self.ring.node_count
+
+    @property
+    def _surroundings(self) -> Surroundings:
+        """What it knows of the ring, for its book of locks; another object when that changes."""
+        return self.ring
+
+    def _show_book(self, bounds: tuple[int, ...], own_bounds: tuple[int, ...], now: float) -> None:
         """Show the book of locks what a new view shows."""
         if self.book is None:
             return
@@ -443,7 +457,7 @@ class NodeMachine:
             self.book.drain()
         if self.state in RENEWING:
             # A node that is fenced for a while has not lost its keys to anybody yet.
-            self.book.see(surroundings, bounds, own_bounds, now)
+            self.book.see(self._surroundings, bounds, own_bounds, now)
 
     @property
     def in_doubt(self) -> bool:
@@ -467,14 +481,9 @@ class NodeMachine:
 
     def subscribed(self, number: int, now: float) -> None:
         """The subscription stands (again)."""
-        if number != self._subscription:
+        if not self._listening.confirmed(number):
             return
-        self._subscribe_tries = 0
         self.counters.subscriptions += 1
-        if not self._subscribed:
-            self._subscribed = True
-            # Until it answers or fails, the number stands; see `unsubscribed`.
-            self._at.subscribe = float("inf")
         if self.state is not NodeState.JOINING:
             # Whatever was said while nobody listened is found by asking.
             self._at.beat = min(self._at.beat, now)
@@ -483,20 +492,20 @@ class NodeMachine:
 
     def unsubscribed(self, number: int, error: StoreError | None, now: float) -> None:
         """The subscription is gone, or could not be made; without an error, in silence."""
-        if number != self._subscription:
+        listening = self._listening
+        stood = listening.stands
+        if not listening.ended(number):
             return
-        if error is None and not self._subscribed:
+        listening.at = now + self._backoff(listening.failed)
+        if error is None and not stood:
             error = RedisUnavailable("Redis did not confirm the subscription in time")
-        self._subscribed = False
-        self._subscribe_tries += 1
-        self._at.subscribe = now + self._backoff(self._subscribe_tries)
         if error is not None:
             self._note(error, now)
             self._give_up_if_strict(error)
 
     def told(self, number: int, channel: bytes, payload: bytes, now: float) -> None:
         """A message on one of :attr:`channels`."""
-        if number != self._subscription:
+        if number != self._listening.number:
             return
         if channel != self.config.keys.channel:
             self._told_alone(payload, now)
@@ -541,12 +550,7 @@ class NodeMachine:
             ring = change.apply(self.ring)
             self._adopt(ring, change.stamp)
             self._follow_full(change)
-            counted = self.counters.changes
-            counted[change.cause] = counted.get(change.cause, 0) + 1
-            if change.kind is ChangeKind.EXPIRE:
-                # Somebody was first. Whoever it was knows what expires next; did it end, the next
-                # heartbeat of anybody tells. All nodes beating for each crash is what costs.
-                self._at.sweep = float("inf")
+            self._count(change)
             if change.was not in (None, mine.members) or not self._is_whole(ring, change.stamp):
                 # Somebody touched the ZSET without telling.
                 self._doubt(now + self._moment())
@@ -556,6 +560,13 @@ class NodeMachine:
             self._fall_behind(SightEvent.SKIPPED, change.stamp, now)
         if self.name in change.nodes:
             self._change_of_own(change, now, continues=change.prev == mine.tag)
+
+    def _count(self, change: RingChange) -> None:
+        self.counters.changes[change.cause] += 1
+        if change.kind is ChangeKind.EXPIRE:
+            # Somebody was first. Whoever it was knows what expires next; did it end, the next
+            # heartbeat of anybody tells. All nodes beating for each crash is what costs.
+            self._at.sweep = float("inf")
 
     def _follow_full(self, change: RingChange) -> None:
         if change.kind is ChangeKind.FULL:
@@ -732,7 +743,7 @@ class NodeMachine:
             # Others may lock although this one does not. It does not know for how long, but a lock
             # lasts the ttl unless somebody chose otherwise.
             lock_ttl=config.locks.ttl if config.locks else config.ttl,
-            locking=config.locks is not None and config.locks.locking,
+            locking=config.locking,
         )
         self._may_be_on_ring = True
         self._heard = []
@@ -1030,9 +1041,8 @@ class NodeMachine:
     def _refresh_subscription(self, now: float) -> None:
         """After a change that no message told of, the connection may be dead: make it anew."""
         deaf = self.sight is SightState.DEAF
-        if deaf and self._subscribed and self.state is NodeState.LIVE:
-            self._subscribed = False
-            self._at.subscribe = now
+        if deaf and self._listening.stands and self.state is NodeState.LIVE:
+            self._listening.anew(now)
 
     # --- failing ------------------------------------------------------------------------------
 
@@ -1082,8 +1092,7 @@ class NodeMachine:
         self.replicas, self._settled, self.claim = (), (), self._first_claim
         self._join_anew(now)
         # Its own channel has its name.
-        self._subscribed = False
-        self._at.subscribe = now
+        self._listening.anew(now)
 
     def _began_before(self, holder: NodeRecord) -> bool:
         """Whether this process began before the one that has its name now."""
@@ -1193,14 +1202,6 @@ class NodeMachine:
         self._note(error, now)
 
     # --- small things -------------------------------------------------------------------------
-
-    def _next_subscription(self, now: float) -> Subscribe:
-        self._subscription += 1
-        self._subscribed = False
-        # The runner says when it stands or fails; should it do neither, try again.
-        self._at.subscribe = now + 4 * self.config.io_timeout
-        config = self.config
-        return Subscribe(self._subscription, config.heartbeat_interval, config.io_timeout)
 
     def _new_session(self) -> None:
         self.session = self._hex(16)

@@ -216,10 +216,7 @@ class Runner(Loop):
     def _run(self, step: Run, store: Store) -> HashringError | None:
         failing = self.machine.failing
         error = super()._run(step, store)
-        if error is not None:
-            self._log.failure(failing, error)
-        else:
-            self._log.success(failing)
+        self._log.outcome(failing, error)
         return error
 
     # --- the subscription ---------------------------------------------------------------------
@@ -231,7 +228,7 @@ class Runner(Loop):
         failing = self.machine.failed_since is not None
         super()._unsubscribed(number, failure, now)
         if failure is not None and number == self._listening:
-            self._log.failure(failing, failure)
+            self._log.outcome(failing, failure)
 
     def _close(self, subscription: Subscription) -> None:
         if not self._abandoned:

@@ -17,11 +17,10 @@ All else is as in :mod:`hashring.node.node_machine`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.own_ranges import Nearby, OwnRanges, is_nearby, parse_nearby
+from hashring.core.own_ranges import Nearby, OwnRanges, parse_nearby
 from hashring.core.placement import (
     BALANCED_STRETCH,
     BALANCED_STRETCHES,
@@ -30,10 +29,10 @@ from hashring.core.placement import (
     more_cuts,
     sampled_points,
 )
-from hashring.core.ring_change import ChangeKind
 from hashring.errors import MessageFormatError
-from hashring.node.node_machine import BeforeJoin, NodeConfig, NodeMachine, View
+from hashring.node.node_machine import BeforeJoin, NodeConfig, NodeMachine, Owned
 from hashring.node.states import RENEWING, ClaimState, NodeEvent, NodeState, SightEvent, SightState
+from hashring.protocol.locks.ring_place import Surroundings
 from hashring.protocol.machine import Run
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, Look, Snapshot, look
@@ -57,7 +56,7 @@ class OwnRangesMachine(NodeMachine):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.near = self._asked = self._viewed = OwnRanges()
+        self.near = self._asked = OwnRanges()
         # What the last heartbeat's answer stated, and the tag of the ring then.
         self._stated = ("", OwnRanges())
 
@@ -76,29 +75,14 @@ class OwnRangesMachine(NodeMachine):
         """A node that follows no ring never has another than its stamp says."""
         return False
 
-    def view(self, now: float) -> View:
-        """What readers may see, as of the last call of ``next`` or answer to it."""
-        owns = self.state is NodeState.LIVE
-        deadline = self.deadline if self.state in RENEWING else float("-inf")
-        known, near = self._view, self.near
-        if self._viewed is not near or self._viewed_state is not self.state:
-            bounds = near.own_bounds if owns else ()
-            own_bounds = bounds
-            if owns and self.config.locks and self.config.locks.locking:
-                bounds = near.bounds
-            if bounds == known.bounds:
-                # What was made of these bounds is kept.
-                bounds = known.bounds
-            if own_bounds == bounds:
-                own_bounds = bounds  # Nothing is inherited, which the book sees by identity.
-            ranges = near.ranges if owns else ()
-            # See NodeMachine.view.
-            self._show_book(near, bounds, own_bounds, now)
-            self._view = View(bounds, deadline, ranges, self.ring, self._node_count)
-            self._viewed, self._viewed_state = near, self.state
-        elif known.deadline != deadline or known.node_count != self._node_count:
-            self._view = replace(known, deadline=deadline, node_count=self._node_count)
-        return self._view
+    @property
+    def _owned(self) -> Owned:
+        near, own_bounds = self.near, self.near.own_bounds
+        return near.ranges, own_bounds, near.bounds if self.config.locking else own_bounds
+
+    @property
+    def _surroundings(self) -> Surroundings:
+        return self.near
 
     # --- joining ------------------------------------------------------------------------------
 
@@ -110,9 +94,8 @@ class OwnRangesMachine(NodeMachine):
 
     def _look(self) -> Run:
         """Read what the node must know before it joins, which is not the ring."""
-        if self.config.placement == "balanced":
-            return Run(self._look_around(), self._found, self._beat_failed)
-        command = look(self.config.keys, node=self.name)
+        balanced = self.config.placement == "balanced"
+        command = self._look_around() if balanced else look(self.config.keys, node=self.name)
         return Run(command, self._found, self._beat_failed)
 
     def _look_around(self) -> Command[Look]:
@@ -205,15 +188,13 @@ class OwnRangesMachine(NodeMachine):
     # --- messages -----------------------------------------------------------------------------
 
     def _told_alone(self, payload: bytes, now: float) -> None:
-        if not is_nearby(payload):
-            super()._told_alone(payload, now)
-            return
         try:
             news = parse_nearby(payload)
         except MessageFormatError:
             self.counters.bad_messages += 1
             return
         if news is None:
+            super()._told_alone(payload, now)
             return
         if self._heard is not None:
             self._heard.append(news)
@@ -232,11 +213,7 @@ class OwnRangesMachine(NodeMachine):
             return  # From before the newest statement.
         self.stamp = stamp
         self.near = self.near.after(news)
-        counted, cause = self.counters.changes, news.change.cause
-        counted[cause] = counted.get(cause, 0) + 1
-        if news.change.kind is ChangeKind.EXPIRE:
-            # Somebody was first, and the next heartbeat says what expires next.
-            self._at.sweep = float("inf")
+        self._count(news.change)
         if self.name in news.change.nodes:
             self._change_of_own(news.change, now, continues=news.change.prev == mine.tag)
 

@@ -17,12 +17,13 @@ from hashring.node.forks import remembered
 from hashring.node.key_answers import listed, monotonic
 from hashring.node.life import Life, backend_of_threads
 from hashring.node.lock_flows import Asking
+from hashring.node.node_runner import Runner
 from hashring.node.user_calls import UserCalls
 from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.running.threads_and_greenlets import GeventBackend
 from hashring.store.command import Command
-from hashring.store.ring.commands import owner, snapshot
+from hashring.store.ring.commands import owner
 from hashring.store.ring.node_orders import OrderStatus, check_order
 from hashring.store.ring.printed_tables import ring_tables
 
@@ -243,18 +244,8 @@ class RingNode(Node):
         return self._calls.run_flow(asking, asking.take_one(asked))
 
     @property
-    def _loops(self) -> bool:
-        return self._calls.runner is not None
-
-    def _poke(self) -> None:
-        runner = self._calls.runner
-        if runner is not None:
-            runner.wake()
-
-    def _beat_soon(self) -> None:
-        runner = self._calls.runner
-        if runner is not None:
-            runner.tell(self._machine.beat_at_once)
+    def _loop(self) -> Runner | None:
+        return self._calls.runner
 
     def _ask_owner(self, point: int) -> str:
         found = self._calls.run(owner(self._settings.keys, point))
@@ -263,9 +254,7 @@ class RingNode(Node):
         return found
 
     def _ask_ring(self) -> Ring:
-        config = self._machine.config
-        command = snapshot(config.keys, scoring=config.scoring)
-        return self._calls.run(command).ring(config.algorithm)
+        return self._calls.run(self._ring_snapshot()).ring(self._settings.algorithm)
 
     # --- orders -------------------------------------------------------------------------------
 
@@ -358,10 +347,8 @@ class RingNode(Node):
         Raises:
             RedisUnavailable, RedisRefused: the ring could not be read.
         """
-        config = self._machine.config
-        command = snapshot(config.keys, scoring=config.scoring)
-        ring = config.keys.ring.decode("utf-8", "replace")
-        print("\n".join(ring_tables(ring, self._calls.run(command), config.scoring)))
+        seen, scoring = self._calls.run(self._ring_snapshot()), self._machine.config.scoring
+        print("\n".join(ring_tables(self._settings.ring_name, seen, scoring)))
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ from hashring.core.groups.state import MemberView
 from hashring.core.state_table import StateTable, with_tables
 from hashring.errors import StoreError
 from hashring.protocol.flow import Flow, FlowRun
-from hashring.protocol.machine import Finished, Step, Subscribe, Wait, io_timeout
+from hashring.protocol.listening import Listening
+from hashring.protocol.machine import Finished, Step, Wait, io_timeout
 
 RETRY: Final = 0.5
 """Seconds until Redis is asked again after it did not answer."""
@@ -139,7 +140,7 @@ class BaseMemberMachine(ABC):
         error: what went wrong last; ``None`` once a renewal was answered.
         failure: why it did not enter.
         changes: what the application is to be told; whoever tells it takes them out.
-        hears: whether messages arrive.
+        listening: whether messages arrive.
     """
 
     awaits_decision: ClassVar[bool] = False
@@ -168,13 +169,11 @@ class BaseMemberMachine(ABC):
         self.error: Exception | None = None
         self.failure: Exception | None = None
         self.changes: list[PartitionChange] = []
-        self.hears = False
-        self._subscription = 0
+        self.listening = Listening()
         self._flow: FlowRun[Any] | None = None
         self._began = self._last_tick = 0.0
         self._due = self._asked_at = self._admitted_by = 0.0
         self._woken = False
-        self._subscribe_at = 0.0
         self._leave_at = math.inf
 
     # --- the protocol -------------------------------------------------------------------------
@@ -203,13 +202,13 @@ class BaseMemberMachine(ABC):
             HashringError: it was not done.
         """
 
-    @abstractmethod
     def hand_over(self) -> float:
-        """Begin to hand over; seconds after which to leave in any case."""
+        """Begin to hand over; seconds after which to leave in any case. Where nobody assigns, 0."""
+        return 0.0
 
-    @abstractmethod
     def empty_handed(self) -> bool:
-        """Whether the group knows that this member holds nothing."""
+        """Whether the group knows that this member holds nothing. Where nobody assigns, true."""
+        return True
 
     @abstractmethod
     def concerns(self, channel: bytes, payload: bytes) -> bool:
@@ -222,8 +221,9 @@ class BaseMemberMachine(ABC):
         self.membership = self._new_membership()
         self.error = self.failure = None
         self.changes = []
-        self.hears = self._woken = False
-        self._began = self._last_tick = self._subscribe_at = now
+        self._woken = False
+        self._began = self._last_tick = now
+        self.listening.anew(now)
         self._leave_at = math.inf
         self._turn(Turn.START)
 
@@ -270,23 +270,17 @@ class BaseMemberMachine(ABC):
     def next(self, now: float) -> Step:
         """What to do now."""
         self._let_time_end(now)
-        if self._flow is None:
-            if self.stage in _RENEWING and self._asked_at > self._subscribe_at:
-                # Another renewal may be due already, and after it the next: one was enough.
-                return self._subscribe()
+        # Another renewal may be due already, and after it the next: one was enough.
+        listens_first = self.stage in _RENEWING and self._asked_at > self.listening.at
+        if self._flow is None and not listens_first:
             self._begin_what_is_due(now)
         if self._flow is not None and self._flow.step is not None:
             return self._flow.step
         if self.stage in ENDED:
             return Finished()
-        if self.stage in _RENEWING and now >= self._subscribe_at:
-            return self._subscribe()
+        if self.stage in _RENEWING and now >= self.listening.at:
+            return self.listening.ask(self.interval, io_timeout(self.membership.ttl))
         return Wait(self._wait_until())
-
-    def _subscribe(self) -> Subscribe:
-        self._subscription += 1
-        self._subscribe_at = math.inf
-        return Subscribe(self._subscription, self.interval, io_timeout(self.membership.ttl))
 
     def _begin_what_is_due(self, now: float) -> None:
         if now >= self._admitted_by:
@@ -299,28 +293,29 @@ class BaseMemberMachine(ABC):
         elif self.stage in _RENEWING:
             if now >= self._leave_at:
                 self._leave(now)
-            elif self._woken or now >= self._due:
-                self._woken = False
-                self._begin(self.renew(), self._renewed, self._not_renewed, now)
+            else:
+                self._renew_when_due(now)
         if self.stage is Stage.LEAVING and self._flow is None:
             if not self.membership.holding.partitions:
                 self._let_go()
-            elif self.renews_to_the_end and (self._woken or now >= self._due):
-                self._woken = False
-                self._begin(self.renew(), self._renewed, self._not_renewed, now)
+            elif self.renews_to_the_end:
+                self._renew_when_due(now)
         if self.stage in (Stage.WITHDRAWING, Stage.DEPARTING) and self._flow is None:
             self._begin(self.depart(), self._departed, self._not_departed, now)
+
+    def _renew_when_due(self, now: float) -> None:
+        if self._woken or now >= self._due:
+            self._woken = False
+            self._begin(self.renew(), self._renewed, self._not_renewed, now)
 
     def _wait_until(self) -> float:
         until = self.membership.due()
         if self.stage in _RENEWING:
-            until = min(until, self._leave_at, self._due, self._stall_at())
+            until = min(until, self._leave_at, self._due, self._stall_at(), self.listening.at)
         if self.stage is Stage.WAITING or (self.stage is Stage.LEAVING and self.renews_to_the_end):
             until = min(until, self._due)
         if self.stage is Stage.JOINED:
             until = min(until, self._admitted_by)
-        if self.stage in _RENEWING:
-            until = min(until, self._subscribe_at)
         return until
 
     def _begin(
@@ -359,19 +354,18 @@ class BaseMemberMachine(ABC):
 
     def subscribed(self, number: int, now: float) -> None:
         """The subscription stands (again)."""
-        if number == self._subscription:
+        if self.listening.confirmed(number):
             # Whatever was said while nobody listened is found by asking.
-            self.hears = self._woken = True
+            self._woken = True
 
     def unsubscribed(self, number: int, error: StoreError | None, now: float) -> None:
         """The subscription is gone, or could not be made."""
-        if number == self._subscription:
-            self.hears = False
-            self._subscribe_at = now + RETRY
+        if self.listening.ended(number):
+            self.listening.at = now + RETRY
 
     def told(self, number: int, channel: bytes, payload: bytes, now: float) -> None:
         """A message has arrived."""
-        if number == self._subscription and self.concerns(channel, payload):
+        if number == self.listening.number and self.concerns(channel, payload):
             self._woken = True
 
     # --- its life -----------------------------------------------------------------------------

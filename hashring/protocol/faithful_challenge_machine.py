@@ -197,14 +197,6 @@ class FaithfulChallengeMachine(BaseMemberMachine):
         yield open_again(self._keys, partition, self._me)
         yield end(self._keys, partition, self._me)
 
-    def hand_over(self) -> float:
-        """Nobody assigns: what is let go of is challenged."""
-        return 0.0
-
-    def empty_handed(self) -> bool:
-        """Nobody waits for others to take over."""
-        return True
-
     def depart(self) -> Flow[None]:
         """Let what this member worked on be challenged."""
         for partition in (*self._active, *self._stopping):

@@ -103,8 +103,12 @@ class DeciderStage(str, Enum):
     """What a decider is doing."""
 
     IDLE = "idle"
+    ASKED = "asked"
     DECIDING = "deciding"
-    LAST = "last decision"
+    ASKED_AGAIN = "asked again"
+    ENDING = "ending"
+    LAST_ASKED = "last step asked"
+    LAST = "last step"
     ENDED = "ended"
 
 
@@ -112,30 +116,40 @@ class DeciderTurn(str, Enum):
     """What leads from one stage of a decider to the next."""
 
     ASKED = "asked"
+    BEGUN = "begun"
     DONE = "done"
     END = "end"
+    GIVE_UP = "end at once"
 
+
+_S, _T = DeciderStage, DeciderTurn
+_END_IDLE: Final = {_T.END: _S.LAST_ASKED, _T.GIVE_UP: _S.ENDED}
+_END_BUSY: Final = {_T.END: _S.ENDING, _T.GIVE_UP: _S.LAST}
 
 DECIDER_LIFE: Final = StateTable(
     {
-        DeciderStage.IDLE: "nothing is asked of it",
-        DeciderStage.DECIDING: "reads the group, runs the assignor, commits",
-        DeciderStage.LAST: "ends what it does; for a member that has left",
-        DeciderStage.ENDED: "its member has left",
+        _S.IDLE: "nothing is asked of it",
+        _S.ASKED: "is to decide",
+        _S.DECIDING: "reads the group, runs the assignor, commits",
+        _S.ASKED_AGAIN: "the same, and once more: it may have read too early",
+        _S.ENDING: "the same, and once more, for the last time",
+        _S.LAST_ASKED: "is to decide for the last time",
+        _S.LAST: "decides for the last time; its member has left",
+        _S.ENDED: "its member has left",
     },
     {
-        DeciderStage.IDLE: {
-            DeciderTurn.ASKED: DeciderStage.DECIDING,
-            DeciderTurn.END: DeciderStage.LAST,
-        },
-        DeciderStage.DECIDING: {
-            DeciderTurn.ASKED: DeciderStage.DECIDING,
-            DeciderTurn.DONE: DeciderStage.IDLE,
-            DeciderTurn.END: DeciderStage.LAST,
-        },
-        DeciderStage.LAST: {DeciderTurn.DONE: DeciderStage.ENDED},
+        _S.IDLE: {_T.ASKED: _S.ASKED, **_END_IDLE},
+        _S.ASKED: {_T.ASKED: _S.ASKED, _T.BEGUN: _S.DECIDING, **_END_IDLE},
+        _S.DECIDING: {_T.ASKED: _S.ASKED_AGAIN, _T.DONE: _S.IDLE, **_END_BUSY},
+        _S.ASKED_AGAIN: {_T.ASKED: _S.ASKED_AGAIN, _T.DONE: _S.ASKED, **_END_BUSY},
+        _S.ENDING: {_T.DONE: _S.LAST_ASKED},
+        _S.LAST_ASKED: {_T.BEGUN: _S.LAST},
+        _S.LAST: {_T.DONE: _S.ENDED},
     },
 )
+
+AT_WORK: Final = (_S.ASKED, _S.DECIDING, _S.ASKED_AGAIN)
+"""The stages in which the group may wait for it."""
 
 __doc__ = with_tables(__doc__, DECIDER_LIFE=DECIDER_LIFE)
 
@@ -178,7 +192,6 @@ class Decider:
         self._part = ""
         # What members reported last.
         self._reports: Reports = {}
-        self._again = False
         # What the last ask brought, to go by.
         self._brought: Brought | None = None
         self._asked = self._answers = 0
@@ -199,19 +212,19 @@ class Decider:
             brought: what to go by; read when there is nothing, or something newer is known.
         """
         if DECIDER_LIFE.may(self.stage, DeciderTurn.ASKED):
-            # What is under way may have read too early.
-            self._again = True
             self._asked = number
             self._brought = brought
             self._turn(DeciderTurn.ASKED)
 
     def end(self, *, last: bool = True) -> None:
-        """Take a last step, if nobody else does, and end."""
-        if DECIDER_LIFE.may(self.stage, DeciderTurn.END):
-            self._turn(DeciderTurn.END)
-            self._again = last
-            if not last and self._flow is None:
-                self._turn(DeciderTurn.DONE)
+        """Take a last step, if nobody else does, and end.
+
+        Args:
+            last: whether a step is due; else it ends with the turn that is under way.
+        """
+        turn = DeciderTurn.END if last else DeciderTurn.GIVE_UP
+        if DECIDER_LIFE.may(self.stage, turn):
+            self._turn(turn)
 
     def follow(self, assignor: str) -> None:
         """Go by the assignor that the group was migrated to, if it is one of this project's.
@@ -233,8 +246,8 @@ class Decider:
 
     def next(self, now: float) -> Step:
         """What to do now."""
-        while self._flow is None and self._again:
-            self._again = False
+        while DECIDER_LIFE.may(self.stage, DeciderTurn.BEGUN):
+            self._turn(DeciderTurn.BEGUN)
             self._answers, self._due, self._look = self._asked, None, None
             self._flow = FlowRun(self._decide(), self._done, self._failed)
             self._flow.begin(now)
@@ -287,7 +300,7 @@ class Decider:
         self.follow(state.terms.assignor)
         outcome = self._step(state, reading.facts)
         self._plan = outcome.plan
-        stays = self.stage is not DeciderStage.LAST
+        stays = self.stage not in (DeciderStage.ENDING, DeciderStage.LAST)
         done = yield commit(self._keys, reading, outcome, self._member, goes_on=True, stays=stays)
         if isinstance(done, Conflict):
             if not done.left:
@@ -364,6 +377,5 @@ class Decider:
 
     def _finish(self, decided: Decided) -> None:
         self._flow = None
-        if not self._again:
-            self._turn(DeciderTurn.DONE)
+        self._turn(DeciderTurn.DONE)
         self._report(decided)

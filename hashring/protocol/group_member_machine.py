@@ -21,7 +21,7 @@ from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
 from hashring.protocol.base_member_machine import RETRY, BaseMemberMachine, Stage
 from hashring.protocol.flow import Flow
 from hashring.protocol.group_changes import change
-from hashring.protocol.group_decider import Decided, Decider, DeciderStage, OwnDecision
+from hashring.protocol.group_decider import AT_WORK, Decided, Decider, OwnDecision
 from hashring.store.group.commands import (
     CLAIM,
     NO_PART,
@@ -149,7 +149,7 @@ class GroupMemberMachine(BaseMemberMachine):
         Its assignor raises or takes very long, or it does not know the group's. All that could
         decide renew within that time, and none of those that could not keeps them from it.
         """
-        busy = self.decider.stage is DeciderStage.DECIDING
+        busy = self.decider.stage in AT_WORK
         unable = self.undecided is not None and not isinstance(self.undecided, StoreError)
         return self.terms.ttl / 2 if busy or unable else 0.0
 
@@ -170,7 +170,8 @@ class GroupMemberMachine(BaseMemberMachine):
         awaited = self._awaited is not None and decided.number >= self._awaited
         # After an error of the store a decision may stand of which this member had no message.
         unsure = isinstance(decided.error, StoreError)
-        if unsure or (awaited and decided.look is None) or (decided.news and not self.hears):
+        untold = decided.news and not self.listening.stands
+        if unsure or untold or (awaited and decided.look is None):
             self.wake()
 
     def own_decision(self, own: OwnDecision, now: float) -> None:

@@ -7,45 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final
 
 from hashring.errors import HashringError, RedisUnavailable, StoreError
 from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
 from hashring.protocol.silent_subscription import Silence, Silent
 from hashring.running.loop_log import LoopLog
-from hashring.running.threads_and_greenlets import Inbox
+from hashring.running.threads_and_greenlets import Ground
 from hashring.store.command import Command
 from hashring.store.interface import Message, Store, Subscribed, Subscription, Unsubscribed
 from hashring.store.redis_answers import told_failure
 
 logger = LoopLog("hashring")
 
-T = TypeVar("T")
-
 # Seconds for which a machine receives what has arrived, before it decides its next step.
 _SAYING: Final = 0.05
 
 Word = Callable[[float], object]
 """Something that a machine is told, with the time."""
-
-
-class Ground(Protocol):
-    """What a loop runs on: some of :class:`hashring.running.threads_and_greenlets.Backend`."""
-
-    def inbox(self) -> Inbox:
-        """Where the loop is told things."""
-
-    def spawn(self, target: Callable[[], None], name: str) -> object:
-        """Run something beside the loop."""
-
-    def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Make a call that may wait for I/O."""
-
-    def forward(self, error: BaseException) -> bool:
-        """Raise where it belongs what a signal handler raised here; whether it could."""
-
-    def close(self) -> None:
-        """The loop has ended: let go what it ran on."""
 
 
 def _nothing(now: float) -> None:

@@ -49,20 +49,34 @@ class Latch(Protocol):
         """Wait until it is set, ``timeout`` seconds at most; whether it is."""
 
 
-class Backend(Protocol):
-    """What a loop needs of the world besides Redis and a clock."""
+class Ground(Protocol):
+    """What a loop runs on."""
 
-    def spawn(self, target: Callable[[], None], name: str) -> None:
+    def inbox(self) -> Inbox:
+        """A new inbox, where a loop is told things."""
+
+    def spawn(self, target: Callable[[], None], name: str) -> object:
         """Run something beside the caller; it must not keep the process alive."""
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Make a call of the loop's that may wait for I/O."""
 
+    def forward(self, error: BaseException) -> bool:
+        """Raise in the main greenlet what a signal handler raised in another; whether it could.
+
+        A signal interrupts whatever greenlet runs; its exception is for the user's code. What
+        ends a greenlet that is killed is raised again, and ends it.
+        """
+
+    def close(self) -> None:
+        """The loop has ended: let go what it ran on."""
+
+
+class Backend(Ground, Protocol):
+    """The same for a loop beside users, who ask it and stop it."""
+
     def call_for_user(self, function: Callable[..., T], *arguments: Any) -> T:
         """Make a call that may wait for I/O; however many there are, the loop's do not wait."""
-
-    def inbox(self) -> Inbox:
-        """A new inbox."""
 
     def latch(self) -> Latch:
         """A new latch."""
@@ -79,21 +93,11 @@ class Backend(Protocol):
     def may_wait(self) -> bool:
         """Whether the caller may wait here: not in gevent's hub."""
 
-    def forward(self, error: BaseException) -> bool:
-        """Raise in the main greenlet what a signal handler raised in another; whether it could.
-
-        A signal interrupts whatever greenlet runs; its exception is for the user's code. What
-        ends a greenlet that is killed is raised again, and ends it.
-        """
-
     def abandon(self) -> None:
         """In a forked child: end what was spawned and lives on here, before it does anything."""
 
     def gone(self) -> bool:
         """Whether the thread or the hub of the greenlets has ended: they will never go on."""
-
-    def close(self) -> None:
-        """The loop has ended: let go what it ran on."""
 
 
 class _QueueInbox:

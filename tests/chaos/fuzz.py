@@ -319,7 +319,7 @@ class Handler:
         if self._told % 3 and stamp is not None:
             # As if it continued the history that the node knows.
             data = data.replace(b'"t2"', b'"%s"' % stamp.tag.encode())
-        machine.told(machine._subscription, channel, data, time.monotonic())
+        machine.told(machine._listening.number, channel, data, time.monotonic())
         if self._told % 200 == 0:
             for node in (*self._nodes, *self._nodes):
                 node.heartbeat()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from itertools import product
 from types import ModuleType
 from typing import Any
 
@@ -10,22 +11,31 @@ import pytest
 
 import hashring
 import hashring.core
+from hashring.core.assignors import BalancedAssignor
 from hashring.core.groups import next_state
 from hashring.core.groups.state import PHASES, GroupPhase
 from hashring.core.state_table import StateTable, with_tables
+from hashring.errors import RedisUnavailable
 from hashring.protocol import (
     base_member_machine,
     group_decider,
     lease_table_machine,
+    listening,
     silent_subscription,
 )
-from hashring.protocol.machine import Subscribe
+from hashring.protocol.group_decider import Decider
+from hashring.protocol.listening import Listening
+from hashring.protocol.machine import Finished, Run, Subscribe
 from hashring.protocol.silent_subscription import Silence, Silent, SubscriptionState
+from hashring.store.group.commands import group_keys
 from hashring.testing.simulator import (
     ChallengeSimulator,
     GroupSimulator,
+    RingSimulator,
+    own_ranges,
     random_challenge_history,
     random_group_history,
+    random_history,
     with_returns,
 )
 from tests.unit.state_assignments import places_that_pass, places_that_set
@@ -80,6 +90,7 @@ TABLES: list[tuple[ModuleType, StateTable[Any, Any], type[Enum]]] = [
     (group_decider, group_decider.DECIDER_LIFE, group_decider.DeciderStage),
     (next_state, PHASES, GroupPhase),
     (lease_table_machine, lease_table_machine.TABLE_SIGHT, lease_table_machine.TableSight),
+    (listening, listening.LISTENING, listening.ListeningState),
     (
         silent_subscription,
         silent_subscription.SUBSCRIPTION_LIFE,
@@ -128,7 +139,12 @@ def test_nothing_but_its_table_moves_a_subscription_or_what_is_known_of_a_lease_
         for place in places_that_set("state", hashring.protocol)
         if not place.startswith("key_states.py")
     ]
-    assert places == ["silent_subscription.py:__init__", "silent_subscription.py:_turn"]
+    assert places == [
+        "listening.py:__init__",
+        "listening.py:_turn",
+        "silent_subscription.py:__init__",
+        "silent_subscription.py:_turn",
+    ]
 
 
 def test_nothing_but_its_table_moves_a_group() -> None:
@@ -145,6 +161,27 @@ def test_nothing_but_its_table_moves_a_group() -> None:
         "next_state.py:_outcome",
         "view_changes.py:changed_view",
     ]
+
+
+def decide_with_bad_luck() -> None:
+    """A decider is told that its member has left in each stage, before its loop comes to it."""
+    for last, asked, begun in product((True, False), range(4), (True, False)):
+        decider = Decider(
+            "orders",
+            group_keys("orders"),
+            "m",
+            BalancedAssignor(),
+            report=lambda decided: None,
+            tell=lambda own: None,
+        )
+        for number in range(asked):
+            decider.ask(number)
+            if begun:
+                decider.next(0.0)
+        decider.end(last=last)
+        while isinstance(step := decider.next(0.0), Run):
+            step.failed(RedisUnavailable("no answer"), 0.0)
+        assert isinstance(step, Finished)
 
 
 SEEDS = (40, 178, 4, 30, 135, 180, 69, 370)
@@ -176,12 +213,28 @@ def test_histories_of_faults_go_every_way_that_a_table_has(
     table: StateTable[Any, Any], gone: set[tuple[int, Any, Any]]
 ) -> None:
     """What never happens has no business in a table."""
+    decide_with_bad_luck()
     simulator = GroupSimulator()
     for seed in (*SEEDS, *range(400)):
         simulator.play(random_group_history(seed))
         if ways(table) <= gone:
             return
     assert ways(table) <= gone
+
+
+def test_histories_go_every_way_of_what_a_machine_subscribes_to(
+    gone: set[tuple[int, Any, Any]],
+) -> None:
+    # What loops never do: they report how each subscription ends.
+    listening_twice = Listening()
+    for now in (0.0, 1.0):
+        listening_twice.ask(1.0, 1.0, now + 1.0)
+    for seed in range(100):
+        RingSimulator().play(random_history(seed))
+        RingSimulator().play(own_ranges(with_returns(random_history(seed))))
+        if ways(listening.LISTENING) <= gone:
+            return
+    assert ways(listening.LISTENING) <= gone
 
 
 def test_histories_go_every_way_of_what_is_known_of_a_lease_table(

@@ -15,10 +15,10 @@ so a key never goes round.
 
 from __future__ import annotations
 
-from hashring.protocol.locks.due_calls import DueCalls
-from hashring.protocol.locks.key_states import Key, KeyEvent, KeysByState, KeyState
+from hashring.protocol.locks.book_facts import BookFacts
+from hashring.protocol.locks.key_states import Key, KeyEvent, KeyState
 from hashring.protocol.locks.pins import Pins
-from hashring.protocol.locks.ring_place import RingPlace, Surroundings
+from hashring.protocol.locks.ring_place import Surroundings
 from hashring.store.locks.commands import LockNews
 
 _S, _E = KeyState, KeyEvent
@@ -28,18 +28,15 @@ class Handover:
     """The keys of one book that another node has, waits for, or is to have.
 
     Args:
-        keys: the book's keys.
-        place: the node's place on the ring.
-        pins, due_calls: the book's.
+        facts: what all pieces of the book know.
+        pins: the book's.
     """
 
-    def __init__(
-        self, keys: KeysByState, place: RingPlace, pins: Pins, due_calls: DueCalls
-    ) -> None:
-        self._keys = keys
-        self._place = place
+    def __init__(self, facts: BookFacts, pins: Pins) -> None:
+        self._keys = facts.keys
+        self._place = facts.place
+        self._due_calls = facts.due_calls
         self._pins = pins
-        self._due_calls = due_calls
 
     def drain(self) -> None:
         """Keep no key for an owner that is full: what is held is to be handed over."""

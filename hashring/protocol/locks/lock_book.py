@@ -2,23 +2,22 @@
 
 A :class:`LockBook` knows which keys its node holds, which it lets go, and which it waits for. It
 is asked by users (``ask``, ``take``, ``acquired``) and by the node's loop (``step``, ``heartbeat``,
-``see``). It decides little itself. :mod:`.key_states` has the life of a key in it. Of the rest each
-piece knows only those above it:
+``see``). It decides little itself: which call the loop makes next, and which piece learns what came
+of it. :mod:`.key_states` has the life of a key in it. Of the rest each piece knows only those above
+it:
 
 ====================  ============================================================================
 piece                 what it decides
 ====================  ============================================================================
-``ring_place``        which points are the node's own
-``limit``             how many keys the node may hold
-``hold_off``          until when no lock may be taken after a loss
-``due_calls``         what the loop has to do next
+``book_facts``        what all others know: ``ring_place`` (which points are the node's own),
+                      ``limit`` (how many keys it may hold), ``hold_off`` (until when no lock may be
+                      taken after a loss), ``renewal`` (which locks are renewed), and ``due_calls``
+                      (what the loop has to do next)
 ``releases``          which keys are let go
-``renewal``           which locks are renewed
 ``pins``              who holds a key by hand (``lease``), and what a loss tells them
 ``handover``          what moves to other nodes, is kept for them, or awaited from them
-``calls_under_way``   which places are kept for calls, and what they bring
-``doubts``            what came of calls without an answer
-``next_call``         which call the loop makes next
+``calls_under_way``   which places are kept for calls, what they bring, and what came of those
+                      without an answer
 ``taking``            which keys a call asks for
 ``verdicts``          may the node work on a key now
 ====================  ============================================================================
@@ -40,24 +39,19 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hashring.errors import StoreError
+from hashring.protocol.locks.book_facts import BookFacts
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
-from hashring.protocol.locks.doubts import Doubts
-from hashring.protocol.locks.due_calls import DueCalls
 from hashring.protocol.locks.handover import Handover
-from hashring.protocol.locks.hold_off import HoldOff
-from hashring.protocol.locks.key_states import NEVER, KeyEvent, KeysByState, KeyState
+from hashring.protocol.locks.key_states import HOLDING, NEVER, KeyEvent, KeyState
 from hashring.protocol.locks.lease import KeyLease
-from hashring.protocol.locks.limit import Limit
 from hashring.protocol.locks.lock_config import LockConfig
-from hashring.protocol.locks.next_call import NextCall
 from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.releases import Releases
-from hashring.protocol.locks.renewal import Renewal
-from hashring.protocol.locks.ring_place import RingPlace, Surroundings
+from hashring.protocol.locks.ring_place import Surroundings
 from hashring.protocol.locks.taking import Taking
 from hashring.protocol.locks.verdicts import Verdict, Verdicts
 from hashring.protocol.machine import Run
-from hashring.store.locks.commands import AcquireAnswer, LockNews
+from hashring.store.locks.commands import AcquireAnswer, Lock, LockNews, Renewed, look, renew
 from hashring.store.ring.key_names import RingKeys
 
 _S, _E = KeyState, KeyEvent
@@ -78,84 +72,30 @@ class LockBook:
     """
 
     def __init__(self, names: RingKeys, config: LockConfig, retry: float) -> None:
+        self._facts = facts = BookFacts.of(names, config, retry)
         self.config = config
-        self.limit = Limit(config.limit, config.idle, locking=config.locking)
-        self.due_calls = DueCalls(retry)
-        self._names = names
-        self._keys = keys = KeysByState()
-        self.held = keys.held
-        self._place = place = RingPlace()
-        self._hold_off = hold_off = HoldOff()
-        self._renewal = renewal = Renewal(config.ttl)
-        limit, due_calls = self.limit, self.due_calls
-        self._releases = releases = Releases(names, config, keys, due_calls)
-        self._pins = pins = Pins(
-            config=config,
-            keys=keys,
-            place=place,
-            releases=releases,
-            renewal=renewal,
-            due_calls=due_calls,
-        )
-        self._handover = Handover(keys, place, pins, due_calls)
-        self._calls = calls = CallsUnderWay(
-            keys=keys, place=place, limit=limit, releases=releases, due_calls=due_calls
-        )
-        self._doubts = doubts = Doubts(
-            names=names,
-            config=config,
-            keys=keys,
-            place=place,
-            calls=calls,
-            limit=limit,
-            due_calls=due_calls,
-        )
-        self._taking = Taking(
-            names=names,
-            config=config,
-            keys=keys,
-            place=place,
-            calls=calls,
-            doubts=doubts,
-            limit=limit,
-            hold_off=hold_off,
-            due_calls=due_calls,
-        )
-        self._verdicts = Verdicts(
-            config=config,
-            keys=keys,
-            calls=calls,
-            limit=limit,
-            hold_off=hold_off,
-            releases=releases,
-        )
-        self._next_call = NextCall(
-            names=names,
-            config=config,
-            keys=keys,
-            place=place,
-            limit=limit,
-            hold_off=hold_off,
-            renewal=renewal,
-            releases=releases,
-            pins=pins,
-            handover=self._handover,
-            calls=calls,
-            doubts=doubts,
-            due_calls=due_calls,
-        )
+        self.limit = facts.limit
+        self.due_calls = facts.due_calls
+        self.held = facts.keys.held
+        self._keys = facts.keys
+        self._place = facts.place
+        self._hold_off = facts.hold_off
+        self._renewal = facts.renewal
+        self._releases = Releases(facts)
+        self._pins = Pins(facts, self._releases)
+        self._handover = Handover(facts, self._pins)
+        self._calls = CallsUnderWay(facts, self._releases)
+        self._taking = Taking(facts, self._calls)
+        self._verdicts = Verdicts(facts, self._calls, self._releases)
         self._forget("", "")
 
     def _forget(self, node: str, session: str) -> None:
-        self._place.begin(node, session)
-        self.due_calls.forget()
+        self._facts.begin(node, session)
         self._calls.forget()
-        self._hold_off.forget()
-        self._next_call.forget()
+        # Whether the last call found out about doubts: then other work goes first.
+        self._resolved = False
         # Whether something may have been missed that a change of the ring asks for.
         self._mended = False
-        self._renewal.forget()
-        self.limit.forget()
 
     # --- asked by users -----------------------------------------------------------------------
 
@@ -189,12 +129,12 @@ class LockBook:
         self._taking.acquired(take, answers, sent, now)
 
     def acquire_failed(self, take: Take, now: float, refusal: StoreError | None = None) -> None:
-        """Redis did not take these locks, as far as is known; see :class:`.doubts.Doubts`."""
-        self._doubts.acquire_failed(take, now, refusal)
+        """Redis did not take these locks, as far as is known; see :class:`.CallsUnderWay`."""
+        self._calls.acquire_failed(take, now, refusal)
 
     def interrupted(self, take: Take, now: float) -> None:
         """The caller did not wait for the answer to a :meth:`take`."""
-        self._doubts.interrupted(take, now)
+        self._calls.interrupted(take, now)
 
     def busy(self, key: bytes) -> bool:
         """Whether a call of this node's about the key is under way, and Redis answers calls."""
@@ -263,7 +203,7 @@ class LockBook:
         loop asks Redis about locks that may have been taken, and looks over the leases.
         """
         self._keys.index()
-        self._doubts.mend()
+        self._calls.mend()
         self._releases.mend()
         self._pins.mend()
         self.due_calls.mend()
@@ -318,9 +258,9 @@ class LockBook:
             if held.asked < idle and held.lease is None:
                 self._releases.let_go_if_idle(held, idle, now)
         self._handover.forget_idle(idle)
-        self._doubts.heartbeat(now)
+        self._calls.heartbeat(now)
         self.limit.recount(place.owns, everyone_full, now)
-        self.limit.settle(self._calls.count, now)
+        self._settle(now)
         if self.config.locking:
             self._renewal.all(self.held.values(), now)
 
@@ -342,14 +282,80 @@ class LockBook:
         """A message on the node's own channel."""
         self._handover.news(news, now)
 
+    # --- the loop's calls ---------------------------------------------------------------------
+
     def due(self) -> float:
         """When :meth:`step` has something to do, in monotonic seconds."""
-        return self._next_call.due()
+        due = min(self.due_calls.resolve_at, self._renewal.due, self.limit.look_at)
+        if self._releases.due:
+            due = min(due, self.due_calls.release_at)
+        return min([due, *self._pins.due()])
 
     def step(self, now: float) -> Run | None:
         """What the loop has to run now, if anything."""
         self._pins.end_what_expired(now)
-        return self._next_call.next(now)
+        # By turns: callers that are interrupted all the time must not keep locks from renewal.
+        first = now >= self.due_calls.resolve_at and not self._resolved
+        if first and (step := self._calls.resolve_step()) is not None:
+            self._resolved = True
+            return step
+        self._resolved = False
+        step = self._other_step(now)
+        if step is None and now >= self.due_calls.resolve_at:
+            step = self._calls.resolve_step()
+        return step
+
+    def _other_step(self, now: float) -> Run | None:
+        step = self._releases.step(self._settle) if now >= self.due_calls.release_at else None
+        if step is None and now >= self._renewal.due:
+            step = self._renew_step(now)
+        if step is None and now >= self.limit.look_at:
+            step = self._look_step()
+        return step
+
+    def _renew_step(self, now: float) -> Run | None:
+        renewal, place = self._renewal, self._place
+        batch = renewal.next(now)
+        if batch is None:
+            return None
+
+        def done(reply: Renewed, sent: float, now: float) -> None:
+            if reply.unknown:
+                # Redis lost the ring since the heartbeat: the next one learns of it.
+                self.due_calls.outdated = True
+            for key in renewal.done(batch, reply, sent, now):
+                if key.state in HOLDING:
+                    self._pins.end(key)
+                    self._keys.enter(_E.LOST, key)
+            for number, waiter in reply.wanted.items():
+                self._handover.want(batch.keys[number], waiter, now)
+            self._settle(now)
+
+        command = renew(
+            self._facts.names,
+            session=place.session,
+            ttl=self.config.ttl,
+            locked=[(key.key, key.token) for key in batch.keys],
+            lasting=batch.lasting,
+            node=place.node,
+            history=self._hold_off.history,
+            put_back=batch.put_back,
+        )
+        return self.due_calls.run(command, done, lambda retry_at: renewal.failed(batch, retry_at))
+
+    def _look_step(self) -> Run | None:
+        """Find out how many of the refused keys nobody holds."""
+        sample = self.limit.sample()
+        if not sample:
+            return None
+
+        def done(found: dict[bytes, Lock], sent: float, now: float) -> None:
+            self.limit.found(len(found), len(sample))
+
+        return self.due_calls.run(look(self._facts.names, locked=sample), done, lambda _: None)
+
+    def _settle(self, now: float) -> None:
+        self.limit.settle(self._calls.count, now)
 
     def leave(self, now: float) -> Run | None:
         """The node leaves: let go of everything that nobody works on, a call at a time.
@@ -364,7 +370,7 @@ class LockBook:
                 self._releases.let_go(held, now)
         self.limit.forget()
         self._renewal.forget()
-        return self._next_call.last()
+        return self._calls.resolve_step() or self._releases.step(self._settle)
 
     def forget_releases(self) -> bool:
         """Redis does not answer, and the node leaves: what is not released expires.
@@ -376,5 +382,5 @@ class LockBook:
             return False  # It has begun anew.
         found = self._keys.of(_S.DOUBTED, _S.RELEASING)
         self._keys.enter(_E.FORGOTTEN, *found)
-        self._doubts.forget()
+        self._calls.forget_doubts()
         return bool(found)

@@ -6,13 +6,10 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from hashring.protocol.locks.due_calls import DueCalls
-from hashring.protocol.locks.key_states import Key, KeyEvent, KeysByState, KeyState
+from hashring.protocol.locks.book_facts import BookFacts
+from hashring.protocol.locks.key_states import Key, KeyEvent, KeyState
 from hashring.protocol.locks.lease import KeyLease
-from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.releases import Releases
-from hashring.protocol.locks.renewal import Renewal
-from hashring.protocol.locks.ring_place import RingPlace
 
 _S, _E = KeyState, KeyEvent
 
@@ -21,32 +18,21 @@ class Pins:
     """The keys of one book that are pinned.
 
     Args:
-        config: how the node locks.
-        keys: the book's keys.
-        place: the node's place on the ring.
-        releases, renewal, due_calls: the book's.
+        facts: what all pieces of the book know.
+        releases: the book's.
 
     Attributes:
         keys: those that have a lease.
     """
 
-    def __init__(
-        self,
-        *,
-        config: LockConfig,
-        keys: KeysByState,
-        place: RingPlace,
-        releases: Releases,
-        renewal: Renewal,
-        due_calls: DueCalls,
-    ) -> None:
+    def __init__(self, facts: BookFacts, releases: Releases) -> None:
         self.keys: set[Key] = set()
-        self._config = config
-        self._all = keys
-        self._place = place
+        self._config = facts.config
+        self._all = facts.keys
+        self._place = facts.place
+        self._renewal = facts.renewal
+        self._due_calls = facts.due_calls
         self._releases = releases
-        self._renewal = renewal
-        self._due_calls = due_calls
 
     def pin(
         self, key: bytes, clock: Callable[[], float], event: Callable[[], Any]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hashring.protocol.locks.due_calls import DueCalls
-from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeysByState, KeyState
-from hashring.protocol.locks.lock_config import LockConfig
+from hashring.protocol.locks.book_facts import BookFacts
+from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
 from hashring.protocol.machine import Run
 from hashring.store.locks.commands import LOCKS_A_CALL, release
-from hashring.store.ring.key_names import RingKeys
 
 _S, _E = KeyState, KeyEvent
 
@@ -18,19 +16,15 @@ class Releases:
     """The keys that one book lets go.
 
     Args:
-        names: the ring's keys in Redis.
-        config: how the node locks.
-        keys: the book's keys.
-        due_calls: what its loop has to do.
+        facts: what all pieces of the book know.
     """
 
-    def __init__(
-        self, names: RingKeys, config: LockConfig, keys: KeysByState, due_calls: DueCalls
-    ) -> None:
-        self._names = names
-        self._config = config
-        self._keys = keys
-        self._due_calls = due_calls
+    def __init__(self, facts: BookFacts) -> None:
+        self._names = facts.names
+        self._config = facts.config
+        self._keys = facts.keys
+        self._place = facts.place
+        self._due_calls = facts.due_calls
 
     def let_go(self, held: Key, now: float) -> None:
         """Let go of a key that is held."""
@@ -64,14 +58,16 @@ class Releases:
         """Whether Redis is to learn that keys were let go."""
         return self._keys.count(_S.RELEASING) > 0
 
-    def step(self, session: str, then: Callable[[float], None]) -> Run:
-        """Release what was let go.
+    def step(self, then: Callable[[float], None]) -> Run | None:
+        """Release what was let go, if anything was.
 
         Args:
             then: called with the time when that is done.
         """
         keys, due_calls = self._keys, self._due_calls
         chosen = [(key, key.token) for key in keys.of(_S.RELEASING)[:LOCKS_A_CALL]]
+        if not chosen:
+            return None
 
         def done(_: int, sent: float, now: float) -> None:
             for key, token in chosen:
@@ -85,7 +81,8 @@ class Releases:
             due_calls.release_at = retry_at
 
         locked = [(key.key, token) for key, token in chosen]
-        return due_calls.run(release(self._names, session=session, locked=locked), done, failed)
+        command = release(self._names, session=self._place.session, locked=locked)
+        return due_calls.run(command, done, failed)
 
     def mend(self) -> None:
         """Make whole again what was raised into."""

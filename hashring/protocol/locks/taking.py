@@ -5,16 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from hashring.protocol.locks.book_facts import BookFacts
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
-from hashring.protocol.locks.doubts import Doubts
-from hashring.protocol.locks.due_calls import DueCalls
-from hashring.protocol.locks.hold_off import HoldOff
-from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeysByState, KeyState
-from hashring.protocol.locks.limit import Limit
-from hashring.protocol.locks.lock_config import LockConfig
-from hashring.protocol.locks.ring_place import RingPlace
+from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
 from hashring.store.locks.commands import AcquireAnswer, HeldBefore, HeldByOther, HeldOff, acquire
-from hashring.store.ring.key_names import RingKeys
 
 _S, _E = KeyState, KeyEvent
 
@@ -26,40 +20,24 @@ class Taking:
     """The calls of one book that take locks.
 
     Args:
-        names: the ring's keys in Redis.
-        config: how the node locks.
-        keys: the book's keys.
-        place: the node's place on the ring.
-        calls, doubts, limit, hold_off, due_calls: the book's.
+        facts: what all pieces of the book know.
+        calls: the book's.
     """
 
-    def __init__(
-        self,
-        *,
-        names: RingKeys,
-        config: LockConfig,
-        keys: KeysByState,
-        place: RingPlace,
-        calls: CallsUnderWay,
-        doubts: Doubts,
-        limit: Limit,
-        hold_off: HoldOff,
-        due_calls: DueCalls,
-    ) -> None:
-        self._names = names
-        self._config = config
-        self._keys = keys
-        self._place = place
+    def __init__(self, facts: BookFacts, calls: CallsUnderWay) -> None:
+        self._names = facts.names
+        self._config = facts.config
+        self._keys = facts.keys
+        self._place = facts.place
+        self._limit = facts.limit
+        self._hold_off = facts.hold_off
+        self._due_calls = facts.due_calls
         self._calls = calls
-        self._doubts = doubts
-        self._limit = limit
-        self._hold_off = hold_off
-        self._due_calls = due_calls
 
     def take(self, asked: Sequence[AskedKey], now: float) -> Take | None:
         """What to run to take keys; nothing when none is left to take.
 
-        It keeps places within the limit until :meth:`acquired` or :meth:`acquire_failed`, and
+        It keeps places within the limit until :meth:`acquired` or until that is given up, and
         nobody else takes these keys meanwhile.
         """
         kept: dict[bytes, Key] = {}
@@ -114,7 +92,7 @@ class Taking:
         answered = zip(take.keys, answers, strict=True)
         if take not in self._calls.takes:
             # Given up since, and asked about; but perhaps before it was done.
-            self._doubts.look_into(take, [(k, t) for k, a in answered if (t := _token(a))], now)
+            self._calls.look_into(take, [(k, t) for k, a in answered if (t := _token(a))], now)
             return
         self._calls.takes.remove(take)
         taken, refused = [], []

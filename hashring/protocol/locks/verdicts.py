@@ -6,11 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
+from hashring.protocol.locks.book_facts import BookFacts
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay
-from hashring.protocol.locks.hold_off import HoldOff
-from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeysByState, KeyState
-from hashring.protocol.locks.limit import Limit
-from hashring.protocol.locks.lock_config import LockConfig
+from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
 from hashring.protocol.locks.releases import Releases
 
 _S, _E = KeyState, KeyEvent
@@ -34,26 +32,16 @@ class Verdicts:
     """The questions that users ask one book.
 
     Args:
-        config: how the node locks.
-        keys: the book's keys.
-        calls, limit, hold_off, releases: the book's.
+        facts: what all pieces of the book know.
+        calls, releases: the book's.
     """
 
-    def __init__(
-        self,
-        *,
-        config: LockConfig,
-        keys: KeysByState,
-        calls: CallsUnderWay,
-        limit: Limit,
-        hold_off: HoldOff,
-        releases: Releases,
-    ) -> None:
-        self._config = config
-        self._keys = keys
+    def __init__(self, facts: BookFacts, calls: CallsUnderWay, releases: Releases) -> None:
+        self._config = facts.config
+        self._keys = facts.keys
+        self._limit = facts.limit
+        self._hold_off = facts.hold_off
         self._calls = calls
-        self._limit = limit
-        self._hold_off = hold_off
         self._releases = releases
 
     def ask(

@@ -131,7 +131,7 @@ def test_a_member_that_has_not_started_has_nothing_to_do() -> None:
         "m", channels=(CHANNEL,), ttl=TTL, interval=INTERVAL, grace=GRACE, progress_timeout=None
     )
     assert isinstance(machine.next(0.0), Finished)
-    assert not machine.hears
+    assert not machine.listening.stands
 
 
 def test_it_enters_renews_at_once_and_then_listens() -> None:
@@ -142,7 +142,7 @@ def test_it_enters_renews_at_once_and_then_listens() -> None:
     hand.answer(view(p0=7))
     assert hand.machine.membership.held(hand.now) == {0: 7}
     hand.subscribe()
-    assert hand.machine.hears
+    assert hand.machine.listening.stands
 
 
 def test_one_that_awaits_a_decision_listens_meanwhile() -> None:
@@ -302,16 +302,16 @@ def test_when_a_step_of_the_group_is_due_it_is_asked_for_at_once() -> None:
 def test_a_lost_subscription_is_made_anew_a_moment_later() -> None:
     hand = Hand().inside()
     hand.machine.unsubscribed(hand.number + 1, GONE, hand.now)
-    assert hand.machine.hears
+    assert hand.machine.listening.stands
     hand.machine.unsubscribed(hand.number, GONE, hand.now)
-    assert not hand.machine.hears
+    assert not hand.machine.listening.stands
     assert hand.until() == hand.now + RETRY
     hand.now += RETRY
     step = hand.next()
     assert isinstance(step, Subscribe)
     assert step.number == hand.number + 1
     hand.machine.subscribed(hand.number, hand.now)
-    assert not hand.machine.hears
+    assert not hand.machine.listening.stands
     hand.machine.subscribed(step.number, hand.now)
     # Whatever was said meanwhile is found by asking.
     assert isinstance(hand.next(), Run)
@@ -514,7 +514,7 @@ def test_one_that_starts_again_begins_anew() -> None:
     hand.now += 50.0
     hand.machine.start(hand.now)
     machine = hand.machine
-    assert (machine.error, machine.failure, machine.changes, machine.hears) == (
+    assert (machine.error, machine.failure, machine.changes, machine.listening.stands) == (
         None,
         None,
         [],

@@ -161,14 +161,15 @@ def test_terms_that_are_offered_to_a_member_are_taken_up_with_its_renewal() -> N
 @pytest.mark.parametrize("hears", [True, False])
 def test_one_that_hears_no_messages_asks_when_its_decider_has_news(hears: bool) -> None:
     hand = Hand().inside()
-    hand.machine.hears = hears
+    if not hears:
+        hand.machine.unsubscribed(1, None, hand.now)
     hand.machine.decided(NEWS)
     assert hand.asks_at_once() is not hears
 
 
 def test_a_turn_without_news_wakes_nobody() -> None:
     hand = Hand().inside()
-    hand.machine.hears = False
+    hand.machine.unsubscribed(1, None, hand.now)
     hand.machine.decided(replace(NEWS, news=False))
     assert not hand.asks_at_once()
 
@@ -563,7 +564,7 @@ def test_a_report_names_the_last_ask_that_it_answers() -> None:
 
 def test_a_decision_whose_outcome_is_unknown_makes_the_member_ask() -> None:
     hand = Hand().inside()
-    hand.machine.hears = True
+    assert hand.machine.listening.stands
     hand.decider.ask(99)
     reads = hand.decider.next(hand.now)
     assert isinstance(reads, Run)

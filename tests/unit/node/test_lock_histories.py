@@ -16,7 +16,6 @@ import pytest
 
 from hashring.errors import RedisUnavailable
 from hashring.protocol.locks.calls_under_way import CallsUnderWay, Doubt, Take
-from hashring.protocol.locks.doubts import Doubts
 from hashring.protocol.locks.key_states import Key
 from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.pins import Pins
@@ -314,8 +313,8 @@ def revoked_without_a_new_deadline(pins: Pins, held: Key, now: float) -> None:
         held.lease.revoked.set()
 
 
-def nothing_is_asked_about_lost_answers(doubts: Doubts, doubt: Doubt, now: float) -> None:
-    doubts._due_calls.stirred = True
+def nothing_is_asked_about_lost_answers(calls: CallsUnderWay, doubt: Doubt, now: float) -> None:
+    calls._due_calls.stirred = True
 
 
 @pytest.mark.parametrize(
@@ -323,7 +322,7 @@ def nothing_is_asked_about_lost_answers(doubts: Doubts, doubt: Doubt, now: float
     [
         (CallsUnderWay, "count", property(no_places_for_calls_under_way)),
         (Pins, "revoke", revoked_without_a_new_deadline),
-        (Doubts, "_doubt", nothing_is_asked_about_lost_answers),
+        (CallsUnderWay, "_doubt", nothing_is_asked_about_lost_answers),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -1015,6 +1015,18 @@ def test_of_two_stops_the_first_says_whether_the_node_stays() -> None:
     assert hand.run().command.script.name == "park"
 
 
+def test_a_start_that_fails_leaves_nothing_behind_though_the_node_stayed_before() -> None:
+    hand = _named()
+    hand.machine.stop(stay=True)
+    hand.run().done(LeaveStatus.OK, hand.now, hand.now)
+    hand.start(strict=True)
+    hand.subscribe()
+    hand.run().done(seen(hand.stamp, []), hand.now, hand.now)
+    hand.run().failed(GONE, hand.now)
+    assert hand.state is NodeState.FAILED
+    assert hand.run().command.script.name == "leave"
+
+
 def test_a_node_that_stayed_joins_with_the_very_replicas() -> None:
     hand = Hand(named=True, n_replicas=2)
     old = [(b"11:me:x", 1.0), (b"12:me:z", 1.0)]

@@ -41,11 +41,11 @@ from typing import Any, Final
 
 from hashring.errors import HoldTimeout
 from hashring.store.command import Command
-from hashring.store.ring.commands import BeatReply, BeatStatus
-from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
+from hashring.store.ring.commands import BeatReply
+from hashring.testing.simulator.ring.history import TTL
 from hashring.testing.simulator.ring.lock_user import User
-from hashring.testing.simulator.ring.node_rules import RECOVERY, REST
-from hashring.testing.simulator.ring.process import RingProcess
+from hashring.testing.simulator.ring.node_rules import RECOVERY, FewCalls
+from hashring.testing.simulator.ring.process import ACCEPTED, RingProcess
 from hashring.testing.simulator.ring.world import KEYS, RingRule, RingWorld
 from hashring.testing.simulator.virtual_time import NEVER
 
@@ -100,8 +100,7 @@ class LockHolder(LockWatch):
     name = "holder"
 
     def look(self, world: RingWorld) -> None:
-        terms = world.history.locks
-        assert terms is not None
+        terms = world.lock_terms
         locks = world.locks()
         for process in world.processes.values():
             session = process.machine.session
@@ -138,8 +137,6 @@ class Sole(LockWatch):
         self._unfounded: set[tuple[bytes, int]] = set()
 
     def touched(self, world: RingWorld, lost: bool) -> None:
-        terms = world.history.locks
-        assert terms is not None
         self._lost_at = world.now if lost else self._lost_at
         self._standing = world.locks()
         if not self._standing and not world.server.tag(KEYS.ring):
@@ -149,9 +146,8 @@ class Sole(LockWatch):
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
     ) -> None:
-        terms = world.history.locks
-        assert terms is not None
-        if isinstance(reply, BeatReply) and reply.status in (BeatStatus.OK, BeatStatus.DRAINED):
+        terms = world.lock_terms
+        if isinstance(reply, BeatReply) and reply.status in ACCEPTED:
             # It may have been sent before its node knew that.
             knew = process.history if world.sent_at >= process.history_at else ""
             if knew not in ("", reply.history) or world.now > self._emptied_at + terms.ttl:
@@ -179,8 +175,7 @@ class Sole(LockWatch):
             seen |= keys
 
     def _look_at_each(self, world: RingWorld) -> None:
-        terms = world.history.locks
-        assert terms is not None
+        terms = world.lock_terms
         holders: dict[bytes, str] = {}
         for process in world.processes.values():
             own: set[bytes] = set()
@@ -269,8 +264,7 @@ class LockLimit(LockWatch):
     name = "limit"
 
     def look(self, world: RingWorld) -> None:
-        terms = world.history.locks
-        assert terms is not None
+        terms = world.lock_terms
         locks = Counter(session for _, session, _ in world.locks().values())
         for process in world.processes.values():
             limit, book = process.spec.limit, process.machine.book
@@ -325,8 +319,7 @@ class LockHandoff(LockWatch):
     name = "handoff"
 
     def look(self, world: RingWorld) -> None:
-        terms = world.history.locks
-        assert terms is not None
+        terms = world.lock_terms
         for process in world.processes.values():
             for lease in process.user.leases if process.user else ():
                 if lease.revoked_at is None:
@@ -341,8 +334,7 @@ class LockService(LockWatch):
     name = "served"
 
     def healed(self, world: RingWorld) -> None:
-        terms = world.history.locks
-        assert terms is not None
+        terms = world.lock_terms
         for process in filter(world.is_to_drain, world.alive):
             if kept := sorted(key for key, _, _ in believed(world, process)):
                 raise self.broken(world, f"{process.spec.label} is drained, and holds {kept}")
@@ -375,30 +367,22 @@ def _has_room(running: Sequence[RingProcess], keys: int) -> bool:
     return None in limits or sum(limit - 1 for limit in limits if limit) >= keys
 
 
-class Calm(LockWatch):
+class Calm(FewCalls):
     name = "calm"
+    most = 3
 
     def __init__(self) -> None:
+        super().__init__()
         self._locks: dict[bytes, int] = {}
-        self._calls: dict[str, int] = {}
 
     def healed(self, world: RingWorld) -> None:
+        super().healed(world)
         self._locks = self._tokens(world)
-        self._calls = {process.spec.label: process.calls for process in world.alive}
 
     def _tokens(self, world: RingWorld) -> dict[bytes, int]:
         return {key: token for key, (token, _, _) in world.locks().items()}
 
     def finished(self, world: RingWorld) -> None:
-        if not world.alive:
-            return
-        if self._tokens(world) != self._locks:
+        if world.alive and self._tokens(world) != self._locks:
             raise self.broken(world, f"keys changed hands: {self._locks}, {self._tokens(world)}")
-        # A heartbeat comes up to a tenth early.
-        most = 3 * (int(REST / (0.9 * HEARTBEAT)) + 1)
-        for process in world.alive:
-            made = process.calls - self._calls[process.spec.label]
-            if made > most:
-                raise self.broken(
-                    world, f"{process.spec.label} made {made} calls in {REST} s, not {most}"
-                )
+        super().finished(world)

@@ -68,7 +68,7 @@ of the live ones.
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ranges import PointRange
@@ -87,7 +87,7 @@ from hashring.store.ring.commands import (
 from hashring.store.ring.node_entries import PLACED, holder_of, told_of
 from hashring.testing.simulator.network import LATENCY
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
-from hashring.testing.simulator.ring.process import RingProcess, members_of
+from hashring.testing.simulator.ring.process import ACCEPTED, RingProcess, members_of
 from hashring.testing.simulator.ring.world import (
     ALGORITHM,
     KEYS,
@@ -120,8 +120,6 @@ REST: Final = 2 * HEARTBEAT
 
 EXPECTED_TAG: Final = 6
 """Which argument of a heartbeat is the tag of the ring at which alone it joins, after a ``=``."""
-
-_ACCEPTED: Final = (BeatStatus.OK, BeatStatus.DRAINED)
 
 # Scores have microseconds, and Redis time in seconds is a float.
 _ROUNDING: Final = 3e-6
@@ -426,7 +424,7 @@ class Names(RingRule):
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
     ) -> None:
-        accepted = isinstance(reply, BeatReply) and reply.status in _ACCEPTED
+        accepted = isinstance(reply, BeatReply) and reply.status in ACCEPTED
         # One that comes back to what it left there need not look before its first heartbeat.
         if accepted or isinstance(reply, Snapshot | Look):
             self._began.setdefault(process.spec.label, world.now)
@@ -619,7 +617,7 @@ class Spares(RingRule):
                         world,
                         f"{process.spec.label} has given up {sorted(back)}, and they are back",
                     )
-            if reply.status in _ACCEPTED:
+            if reply.status in ACCEPTED:
                 number = _placed_of(self._entries.get(name.encode(), b""))
                 self._newest[session] = max(number, self._newest.get(session, 0))
         spares = {
@@ -665,7 +663,7 @@ class Ended(RingRule):
         before, self._holders = self._holders.get(node, ""), _holders(world)
         if not isinstance(reply, BeatReply):
             self._ended.add(session)
-        elif reply.status in _ACCEPTED:
+        elif reply.status in ACCEPTED:
             if session in self._ended:
                 raise self.broken(
                     world, f"a heartbeat of {process.spec.label} came after its end, and is obeyed"
@@ -717,7 +715,7 @@ class Stays(RingRule):
         if reply is LeaveStatus.OK and command.script.name == "park":
             self._parked[name] = (world.now, members)
             return
-        if isinstance(reply, BeatReply) and reply.status in _ACCEPTED:
+        if isinstance(reply, BeatReply) and reply.status in ACCEPTED:
             self._since.setdefault(process.spec.label, world.now)
         if isinstance(reply, BeatReply) and reply.status is BeatStatus.DRAINED:
             self._parked.pop(name, None)
@@ -777,25 +775,45 @@ class Recovery(RingRule):
             raise self.broken(world, f"nobody claims the points from {at} on")
 
 
-class RingRest(RingRule):
-    name = "rest"
+class FewCalls(RingRule):
+    """A node that has nothing to do makes few calls.
+
+    Attributes:
+        most: calls a heartbeat.
+    """
+
+    most: ClassVar[int]
 
     def __init__(self) -> None:
-        self._tag = ""
         self._calls: dict[str, int] = {}
 
     def healed(self, world: RingWorld) -> None:
-        self._tag = world.server.tag(KEYS.ring)
         self._calls = {process.spec.label: process.calls for process in world.alive}
 
     def finished(self, world: RingWorld) -> None:
-        if world.server.tag(KEYS.ring) != self._tag:
-            raise self.broken(world, "the ring changed without a reason")
         # A heartbeat comes up to a tenth early.
-        most = int(REST / (0.9 * HEARTBEAT)) + 1
+        most = self.most * (int(REST / (0.9 * HEARTBEAT)) + 1)
         for process in world.alive:
             made = process.calls - self._calls[process.spec.label]
             if made > most:
                 raise self.broken(
                     world, f"{process.spec.label} made {made} calls in {REST} s, not {most}"
                 )
+
+
+class RingRest(FewCalls):
+    name = "rest"
+    most = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tag = ""
+
+    def healed(self, world: RingWorld) -> None:
+        super().healed(world)
+        self._tag = world.server.tag(KEYS.ring)
+
+    def finished(self, world: RingWorld) -> None:
+        if world.server.tag(KEYS.ring) != self._tag:
+            raise self.broken(world, "the ring changed without a reason")
+        super().finished(world)

@@ -22,6 +22,9 @@ from hashring.testing.simulator.virtual_time import NEVER
 if TYPE_CHECKING:
     from hashring.testing.simulator.ring.world import RingWorld
 
+ACCEPTED: Final = (BeatStatus.OK, BeatStatus.DRAINED)
+"""How Redis answers a heartbeat that it has obeyed."""
+
 _EMPTY: Final = View((), float("-inf"), (), Ring())
 
 
@@ -123,22 +126,19 @@ class RingProcess(Process):
 
     def answered(self, call: Call, outcome: Any) -> None:
         """The machine is about to be told of an answer."""
+        if not isinstance(outcome, BeatReply) or outcome.status not in ACCEPTED:
+            return
         machine = self.machine
-        if isinstance(outcome, BeatReply) and outcome.status in (BeatStatus.OK, BeatStatus.DRAINED):
-            here = machine.state in (NodeState.JOINING, NodeState.FENCED, *RENEWING)
-            of_this = here and call.command.arguments[1] == machine.session
-            if of_this and outcome.history != self.history:
-                self.history, self.history_at = outcome.history, self.world.now
-        if isinstance(outcome, BeatReply) and outcome.status is BeatStatus.OK:
+        here = machine.state in (NodeState.JOINING, NodeState.FENCED, *RENEWING)
+        of_this = here and call.command.arguments[1] == machine.session
+        if of_this and outcome.history != self.history:
+            self.history, self.history_at = outcome.history, self.world.now
+        if outcome.status is BeatStatus.OK:
             if call.sent >= self.renewed_sent:
                 self.renewed = members_of(call.command, outcome)
             self.renewed_sent = max(self.renewed_sent, call.sent)
             self.renewed_at = max(self.renewed_at, call.executed or NEVER)
-        elif (
-            isinstance(outcome, BeatReply)
-            and outcome.status is BeatStatus.DRAINED
-            and call.sent >= self.renewed_sent
-        ):
+        elif call.sent >= self.renewed_sent:
             self.renewed = frozenset()  # It has given up all of them.
 
     def finished(self, loop: SimulatedLoop[Any]) -> None:

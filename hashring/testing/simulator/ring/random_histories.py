@@ -94,10 +94,9 @@ def random_history(seed: int) -> NodeHistory:
             twin = processes[rng.randrange(i)]
             processes[i] = replace(processes[i], name=twin.name, named=twin.named)
     together = rng.random() < 0.3
-    start = 0.0 if together else None
     events = []
     for index, spec in enumerate(processes):
-        at = start if start is not None else (0.0 if not index else rng.uniform(0.0, window * 0.7))
+        at = 0.0 if together or not index else rng.uniform(0.0, window * 0.7)
         events.append(Event(round(at, 3), "start", spec.label))
 
     kinds, weights = list(KINDS), list(KINDS.values())

@@ -21,7 +21,13 @@ from hashring.store.memory_store import MemoryServer
 from hashring.store.ring.commands import BeatReply, Scoring, read_members
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.node_orders import read_drains, read_weights
-from hashring.testing.simulator.ring.history import HEARTBEAT, TTL, NodeHistory, ProcessSpec
+from hashring.testing.simulator.ring.history import (
+    HEARTBEAT,
+    TTL,
+    LockTerms,
+    NodeHistory,
+    ProcessSpec,
+)
 from hashring.testing.simulator.ring.process import RingProcess
 from hashring.testing.simulator.rules import Rule
 from hashring.testing.simulator.virtual_time import NEVER
@@ -91,6 +97,12 @@ class RingWorld(World[RingProcess]):
     def ring(self) -> Ring:
         """The ring as it is in Redis."""
         return Ring(read_members(self.server.scores(KEYS.ring))[0], ALGORITHM)
+
+    @property
+    def lock_terms(self) -> LockTerms:
+        """How its nodes lock, in a history with locks."""
+        assert self.history.locks is not None
+        return self.history.locks
 
     def locks(self) -> dict[bytes, tuple[int, str, float]]:
         """The locks that stand in Redis now; several rules look at them after each command."""
