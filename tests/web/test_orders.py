@@ -97,6 +97,29 @@ def test_the_last_node_is_drained_only_by_who_accepts_what_comes_of_it(
     assert "a of the ring ring is to drain." in visitor.page("/")
 
 
+def test_a_form_that_is_sent_again_acts_once_and_leads_to_the_same_place(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", QUARTER)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    path = "/act/drain?ring=ring&node=a"
+
+    def drained() -> int:
+        return sum(entry[b"kind"] == b"drain" for _, entry in redis.xrange("{ring}:events"))
+
+    form = form_data(visitor.client.get(path).text)
+    for _ in range(2):
+        answer = visitor.client.post("/act/drain", data=form)
+        assert (answer.status_code, answer.location) == (303, "/ring?name=ring")
+    assert drained() == 1
+    assert "a of the ring ring is to drain." in visitor.page("/")
+    # Whoever is asked anew may mean it.
+    assert answered(visitor, path).status_code == 303
+    assert drained() == 2
+
+
 def test_an_order_about_a_node_that_does_not_run_is_seen_and_lifted(
     redis: Redis, visit: Visit
 ) -> None:
