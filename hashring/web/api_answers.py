@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
+
+import msgspec
 
 from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import ring_plan
-from hashring.health import Health, State, exit_status, worst, worst_first
+from hashring.health import Health, Reason, State, exit_status, worst, worst_first
 from hashring.store.ring.ring_events import RingEvent, event_json, iso_time
 from hashring.web import api_types as api
 from hashring.web.group_view import GroupView
@@ -33,36 +35,29 @@ def failure(watcher: RingWatcher | GroupWatcher) -> api.FailureAnswer | None:
 
 def status(health: Health) -> api.Status:
     """A verdict."""
-    return api.Status(state=health.state.value, reasons=_reasons(health))
+    return api.Status(state=health.state.value, reasons=list(map(_reason, health.reasons)))
 
 
-def _reasons(health: Health) -> list[api.ReasonAnswer]:
-    return [
-        api.ReasonAnswer(
-            state=reason.state.value, text=reason.text, remedy=reason.remedy, command=reason.command
-        )
-        for reason in health.reasons
-    ]
+def _reason(reason: Reason) -> api.ReasonAnswer:
+    return msgspec.convert(reason.as_dict(), api.ReasonAnswer)
 
 
 def overview(service: Service) -> api.Overview:
     """The verdict on everything."""
     found, of_all = verdicts(service), Health.of(doubts(service))
-    reasons = _reasons(of_all) + [
-        api.ReasonAnswer(
-            state=reason.state,
-            text=f"{name}: {reason.text}",
-            remedy=reason.remedy,
-            command=reason.command,
-        )
-        for name, health in sorted(found.items(), key=lambda item: worst_first(item[1]))
-        if health.state not in (State.HEALTHY, State.STOPPED)
-        for reason in _reasons(health)
+    reasons = [
+        *of_all.reasons,
+        *(
+            replace(reason, text=f"{name}: {reason.text}")
+            for name, health in sorted(found.items(), key=lambda item: worst_first(item[1]))
+            if health.state not in (State.HEALTHY, State.STOPPED)
+            for reason in health.reasons
+        ),
     ]
     every = [of_all, *found.values()]
     return api.Overview(
         state=worst(every if of_all.reasons else found.values()).value,
-        reasons=reasons[:100],
+        reasons=list(map(_reason, reasons[:100])),
         exit_status=exit_status(every),
         rings=_tally(found, "ring "),
         groups=_tally(found, "group "),
