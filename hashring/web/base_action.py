@@ -140,7 +140,7 @@ class Action(ABC, Generic[A]):
         """Do it; the history shows by whom."""
 
 
-class Order(Protocol):
+class ForeseenOrder(Protocol):
     """An order about a node or a member, not given yet."""
 
     @property
@@ -168,7 +168,7 @@ class PlannedAction(Action[A], Generic[A, Q]):
     lasting: bool = False
 
     @abstractmethod
-    def order(self, asked: Q) -> Order:
+    def order(self, asked: Q) -> ForeseenOrder:
         """The order, not given yet.
 
         Raises:

@@ -13,7 +13,7 @@ from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_changes import change
-from hashring.store.group.commands import group_keys
+from hashring.store.group.commands import group_keys, read
 from hashring.web import api_types as api
 from hashring.web.api_queries import MemberQuery, MemberWeightQuery
 from hashring.web.base_action import (
@@ -108,6 +108,11 @@ class PlannedGroupAction(GroupAction[A], PlannedAction[A, Q]):
 
     def _ordered(self, group: str, order: Callable[[GroupState, float], StepOutcome]) -> GroupOrder:
         watcher, view = group_of(self._service, group)
+        # As Redis has it now: what was asked is compared with this before it is done.
+        reading = self._service.store.run(read(watcher.keys))
+        state = reading.standing()
+        if state is not None:
+            view = GroupView(group, reading, state, view.decisions)
         return GroupOrder(watcher, view, order(view.state, view.now).state)
 
 

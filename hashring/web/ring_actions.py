@@ -62,6 +62,16 @@ class RingAction(Action[A]):
         """The ring as it is in Redis now. The watcher's own reading is its thread's alone."""
         return self._service.store.run(snapshot(watcher.keys, scoring=watcher.scoring))
 
+    def _seen(self, ring: str, node: str) -> tuple[RingWatcher, RingView]:
+        """A ring as Redis has it now, with what it remembers of a node.
+
+        What was asked is compared with this before it is done: the watcher's view may be older.
+        """
+        watcher, view = ring_of(self._service, ring)
+        command = snapshot(watcher.keys, scoring=watcher.scoring, remembered=node)
+        seen = self._service.store.run(command)
+        return watcher, RingView(ring, seen, view.events, watcher.scoring, view)
+
     def _event(self, watcher: RingWatcher, kind: str, by: str) -> str:
         events = newest(self._service.store, watcher.keys.events, _RECENT)
         return next((e.id for e in reversed(events) if (e.kind, e.by) == (kind, by)), "")
@@ -77,7 +87,7 @@ class RemoveNode(RingAction[api.RemoveAsked]):
     def question(self, given: Given) -> Question:
         """Ask, with a warning if the node has not expired."""
         ring, node = text_of(given, "ring"), text_of(given, "node")
-        _, view = ring_of(self._service, ring)
+        _, view = self._seen(ring, node)
         _check_known(view, node)
         known = view.by_name.get(node)
         text = "The others take over at once."
@@ -203,18 +213,16 @@ class PlannedRingAction(RingAction[A], PlannedAction[A, Q]):
     def order(self, asked: Q) -> RingOrder:
         """The order, not given yet."""
 
-    def _looked(self, ring: str, node: str) -> tuple[RingWatcher, RingView, Snapshot]:
-        """The ring as shown, and what Redis has about the node now.
+    def _looked(self, ring: str, node: str) -> tuple[RingWatcher, RingView]:
+        """The ring as Redis has it now.
 
         Raises:
             UnknownNodeError: there is no such node, and none of that name was there within a day.
         """
-        watcher, view = ring_of(self._service, ring)
-        command = snapshot(watcher.keys, scoring=watcher.scoring, remembered=node)
-        seen = self._service.store.run(command)
-        if not seen.remembered:
+        watcher, view = self._seen(ring, node)
+        if not view.snapshot.remembered:
             _check_known(view, node)
-        return watcher, view, seen
+        return watcher, view
 
     def _obeyed(self, watcher: RingWatcher, node: str, command: Command[OrderStatus]) -> bool:
         status = self._service.store.run(command)
@@ -239,8 +247,8 @@ class DrainNode(PlannedRingAction[api.DrainAsked, NodeQuery]):
     def order(self, asked: NodeQuery) -> RingOrder:
         """To drain a node."""
         ring, node = asked.ring, asked.node
-        watcher, view, seen = self._looked(ring, node)
-        after = drained_ring(seen, view.ring, node)
+        watcher, view = self._looked(ring, node)
+        after = drained_ring(view.snapshot, view.ring, node)
         if after.node_count and node not in view.ring:
             return RingOrder(watcher, view, None, _NOT_ON_RING)
         return RingOrder(watcher, view, lambda: (after, None), "" if after.node_count else _LAST)
@@ -276,7 +284,8 @@ class UndrainNode(PlannedRingAction[api.UndrainAsked, NodeQuery]):
     def order(self, asked: NodeQuery) -> RingOrder:
         """To drain a node no more."""
         ring, node = asked.ring, asked.node
-        watcher, view, seen = self._looked(ring, node)
+        watcher, view = self._looked(ring, node)
+        seen = view.snapshot
         if node not in seen.drained:
             note = NO_DRAIN
             if node in seen.drains:
@@ -309,11 +318,12 @@ class WeighNode(PlannedRingAction[api.WeightAsked, NodeWeightQuery]):
         ring, node, weight = asked.ring, asked.node, asked.weight
         if weight is not None:
             checked_weight(weight)
-        watcher, view, seen = self._looked(ring, node)
+        watcher, view = self._looked(ring, node)
         if node not in view.ring:
             return RingOrder(watcher, view, None, _NOT_ON_RING)
+        weights = {node: weight}
         return RingOrder(
-            watcher, view, lambda: (weighed_ring(seen, view.ring, {node: weight}), None)
+            watcher, view, lambda: (weighed_ring(view.snapshot, view.ring, weights), None)
         )
 
     def _do(self, asked: api.WeightAsked, by: str) -> Deed:
