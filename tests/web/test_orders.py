@@ -457,8 +457,8 @@ def test_an_answer_is_compared_with_redis_and_not_with_the_last_reading(
     even = visitor.client.get("/act/drain?ring=ring&node=b").text
     assert "It has not expired" not in gone
     put(redis, "a", 0)
-    for what, asked in (("remove", gone), ("drain", even)):
-        answer = visitor.client.post(f"/act/{what}", data=form_data(asked) | {"force": "1"})
+    for what, form in (("drain", form_data(even) | {"force": "1"}), ("remove", form_data(gone))):
+        answer = visitor.client.post(f"/act/{what}", data=form)
         assert (what, answer.status_code) == (what, 409)
     assert redis.zcard("ring") == 2
 
