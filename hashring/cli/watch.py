@@ -63,7 +63,6 @@ class LastLook:
     """What was last seen of a ring.
 
     Args:
-        connection: the ring.
         kept: how many of the last events to keep.
 
     Raises:

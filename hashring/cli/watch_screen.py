@@ -38,11 +38,7 @@ _LEAST_NODES: Final = 3
 
 
 class Screen:
-    """Draws rings on the terminal that standard output is.
-
-    Args:
-        title: what is watched.
-    """
+    """Draws rings on the terminal that standard output is."""
 
     def __init__(self, title: str) -> None:
         self.console = Console()

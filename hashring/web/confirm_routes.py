@@ -44,9 +44,6 @@ class ConfirmRoutes:
     """Asks, acts, and leads back to where the visitor came from.
 
     Args:
-        templates: what renders.
-        actions: what can be done.
-        login: who may do it.
         turns: whose turn it is to do costly work, of those who may act.
     """
 

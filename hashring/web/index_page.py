@@ -62,11 +62,7 @@ class _Entry:
 
 
 class IndexPage(LivePage):
-    """The list of rings and groups.
-
-    Args:
-        service: whose.
-    """
+    """The list of rings and groups."""
 
     def __init__(self, templates: Templates, service: Service) -> None:
         super().__init__(templates)

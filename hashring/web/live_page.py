@@ -46,9 +46,6 @@ class LivePage(ABC):
 
     Attributes:
         feed: what changes, for those who watch.
-
-    Args:
-        templates: what renders.
     """
 
     def __init__(self, templates: Templates) -> None:
@@ -84,11 +81,7 @@ class LivePage(ABC):
 
 
 class WatchedPage(LivePage, Generic[V]):
-    """The page of what a watcher looks at.
-
-    Args:
-        watcher: looks at it again and again.
-    """
+    """The page of what a watcher looks at."""
 
     def __init__(self, templates: Templates, watcher: Watcher[V]) -> None:
         super().__init__(templates)

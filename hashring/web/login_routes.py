@@ -27,10 +27,7 @@ class Login:
     """Who may act.
 
     Args:
-        templates: what renders.
         guard: knows the token; ``None`` when nothing can be done.
-        sessions: who is signed in.
-        users: the rights of those whom a proxy has signed in.
     """
 
     def __init__(

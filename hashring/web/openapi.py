@@ -183,11 +183,7 @@ def _paths() -> dict[str, Any]:
 
 
 def document(base_path: str) -> dict[str, Any]:
-    """The description.
-
-    Args:
-        base_path: what every path begins with.
-    """
+    """The description."""
     types = {reading.answer for reading in (*GET_OPERATIONS.values(), *_HEALTH.values())}
     types |= {api.Done, api.Error, api.OwnersAnswer, api.OwnersAsked}
     types |= {kind.asked for kind in ACTIONS.values()}

@@ -32,16 +32,7 @@ _FIRST_ROWS: Final = 40
 
 
 class PageRoutes:
-    """The pages.
-
-    Args:
-        service: what is shown.
-        templates: what renders.
-        pages: the pages that stay up to date.
-        login: who has signed in.
-        streams: all that are open.
-        turns: whose turn it is to do costly work.
-    """
+    """The pages."""
 
     def __init__(
         self,

@@ -27,14 +27,7 @@ _ROWS: Final = 200  # rows of a table
 
 
 class PlanRoutes:
-    """The pages of plans.
-
-    Args:
-        service: what is planned for.
-        templates: what renders.
-        login: who has signed in.
-        turns: whose turn it is to do costly work.
-    """
+    """The pages of plans."""
 
     def __init__(self, service: Service, templates: Templates, login: Login, turns: Turns) -> None:
         self._service = service

@@ -33,11 +33,7 @@ _ROW_ORDER: Final = {
 
 
 class RingPage(WatchedPage[RingView]):
-    """The page of a ring.
-
-    Args:
-        watcher: the ring's.
-    """
+    """The page of a ring."""
 
     def __init__(self, templates: Templates, watcher: RingWatcher) -> None:
         super().__init__(templates, watcher)

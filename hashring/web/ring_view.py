@@ -92,10 +92,7 @@ class RingView:
     """A ring at one instant. Immutable.
 
     Args:
-        name: the ring's name.
-        snapshot: what Redis said.
         events: the end of its history, oldest first.
-        scoring: what the scores mean.
         before: the view before, from which is taken what is the same.
 
     Attributes:

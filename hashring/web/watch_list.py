@@ -58,11 +58,7 @@ class WatchList:
     Args:
         store: Redis.
         responding: the same for a request that waits; raises when Redis does not respond.
-        wanted: rings to watch whether they are found or not.
-        scoring: what the scores of ``wanted`` mean, or without any, of all rings; by default what
-            they mean to this package's nodes, as on all other rings.
-        forget_after: seconds after which a ring that was stopped is not watched any more, until a
-            node joins it again; ``inf`` for never. Those that are wanted always are.
+        wanted, scoring, forget_after: ``rings`` and the others of :class:`hashring.web.Service`.
         metrics: told what was read.
 
     Attributes:

@@ -250,9 +250,6 @@ class FoundWatcher(Watcher[V]):
     Attributes:
         found: its kind and name.
         name: its name.
-
-    Args:
-        found: as above.
     """
 
     def __init__(self, store: RedisStore, found: Found, channel: bytes) -> None:
@@ -270,10 +267,6 @@ class RingWatcher(FoundWatcher[RingView]):
     Attributes:
         new_events: those that the last look brought.
         scoring: what its scores mean.
-
-    Args:
-        name: the ring's name.
-        scoring: as above.
     """
 
     def __init__(self, store: RedisStore, name: str, scoring: Scoring) -> None:
@@ -320,11 +313,7 @@ class RingWatcher(FoundWatcher[RingView]):
 
 
 class GroupWatcher(FoundWatcher[GroupView]):
-    """Watches a partition group; sees ``None`` while there is none.
-
-    Args:
-        name: the group's name.
-    """
+    """Watches a partition group; sees ``None`` while there is none."""
 
     def __init__(self, store: RedisStore, name: str) -> None:
         self.keys = group_keys(name)

@@ -37,12 +37,7 @@ class SimulatedSpec(Protocol):
 
 
 class Process(Networked):
-    """A process; subclasses say what runs in it.
-
-    Args:
-        world: where it runs.
-        spec: what it is.
-    """
+    """A process; subclasses say what runs in it."""
 
     def __init__(self, world: World[Any], spec: SimulatedSpec) -> None:
         super().__init__(world, spec)
