@@ -158,7 +158,7 @@ def read_query(kind: type[Q], given: Given, *, lines: bool = False) -> Q:
         HTTPException: a parameter is missing, or not what it may be.
     """
     found: dict[str, Any] = {}
-    for field, parameter in _parameters(kind):
+    for field, parameter in _parameters(kind):  # type: ignore[arg-type] # classes have a hash
         value = parameter.read(given, field.name, lines)
         if _required(field) and not value:
             abort(400, f"say which {field.name}: {field.name}=…")
@@ -174,11 +174,12 @@ def described(kind: type[Any]) -> list[dict[str, Any]]:
 
 def schemas(kind: type[Any]) -> dict[str, Mapping[str, Any]]:
     """The JSON schemas of a query's parameters, by name."""
-    return {field.name: parameter.schema for field, parameter in _parameters(kind)}
+    known = _parameters(kind)  # type: ignore[arg-type] # as above
+    return {field.name: parameter.schema for field, parameter in known}
 
 
 def _described(kind: type[Any]) -> Iterator[dict[str, Any]]:
-    for field, parameter in _parameters(kind):
+    for field, parameter in _parameters(kind):  # type: ignore[arg-type] # classes have a hash
         schema = parameter.schema
         if isinstance(field.default, int | str) and field.default != "":
             schema = {**schema, "default": field.default}
@@ -192,7 +193,7 @@ def _described(kind: type[Any]) -> Iterator[dict[str, Any]]:
 
 
 @cache
-def _parameters(kind: Any) -> tuple[tuple[Field[Any], Parameter], ...]:
+def _parameters(kind: type[Any]) -> tuple[tuple[Field[Any], Parameter], ...]:
     hints = get_type_hints(kind, include_extras=True)
     return tuple((field, hints[field.name].__metadata__[0]) for field in fields(kind))
 
