@@ -67,6 +67,10 @@ class Reason:
     remedy: str = ""
     command: str = ""
 
+    def as_dict(self) -> dict[str, str]:
+        """The same as JSON types."""
+        return {**vars(self), "state": self.state.value}
+
 
 @dataclass(frozen=True)
 class Health:

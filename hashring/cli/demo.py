@@ -205,22 +205,21 @@ class _Stage:
         return self._step(what, name, actor.started, before, remark)
 
     def kill(self, name: str) -> DemoStep:
-        before = dict(self.owned)
-        actor = self.actors[name]
-        since = time.monotonic()
-        actor.process.kill()
-        lost = self._forget(name)
-        self._until(self._settled, f"{name} was killed")
-        return self._step("kill", name, since, before, _orphans(len(lost)))
+        return self._silence(name, "kill", signal.SIGKILL, "was killed")
 
     def pause(self, name: str) -> DemoStep:
+        return self._silence(name, "pause", signal.SIGSTOP, "was paused")
+
+    def _silence(self, name: str, what: str, number: signal.Signals, became: str) -> DemoStep:
         before = dict(self.owned)
-        actor = self.actors[name]
         since = time.monotonic()
-        actor.process.send_signal(signal.SIGSTOP)
-        lost = self._forget(name)
-        self._until(self._settled, f"{name} was paused")
-        return self._step("pause", name, since, before, _orphans(len(lost)))
+        self.actors[name].process.send_signal(number)
+        # What it says of its keys does not count any more.
+        self.actors[name].present = False
+        lost = self.owned.pop(name)
+        self._until(self._settled, f"{name} {became}")
+        remark = f"its {len(lost):,} keys had no owner meanwhile"
+        return self._step(what, name, since, before, remark)
 
     def wake(self, name: str) -> DemoStep:
         before = dict(self.owned)
@@ -287,10 +286,6 @@ class _Stage:
                 actor.at, actor.fences = told["at"], told["fences"]
                 actor.reports += 1
                 self.owned[name] = frozenset(told["keys"])
-
-    def _forget(self, name: str) -> frozenset[int]:
-        self.actors[name].present = False
-        return self.owned.pop(name)
 
     # --- its processes ---
 
@@ -360,10 +355,6 @@ def _stage(connection: Connection, keys: list[str]) -> Iterator[_Stage]:
         yield stage
     finally:
         stage.close()
-
-
-def _orphans(lost: int) -> str:
-    return f"its {lost:,} keys had no owner meanwhile"
 
 
 # --- the words --------------------------------------------------------------------------------

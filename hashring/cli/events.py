@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -13,14 +13,11 @@ from hashring.cli.common_options import NewPath, Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.event_archive import archive as archive_events
 from hashring.cli.event_lines import event_line
+from hashring.cli.looks import looks
 from hashring.cli.output import document, json_line
-from hashring.cli.ticks import Ticks
 from hashring.core.printable import printable
 from hashring.core.readable import counted
-from hashring.errors import RetryLater
 from hashring.store.ring.ring_events import EVENTS_KEPT, RingEvent, after, event_json, newest
-
-_INTERVAL: Final = 1.0  # seconds between two looks when no message comes
 
 
 @click.command("events")
@@ -89,21 +86,16 @@ def _follow(settings: Settings, connection: Connection, events: list[RingEvent])
     # With nothing to begin with, from the newest there is, without showing it.
     stream = connection.keys.events
     last = deque(events or newest(connection, stream, 1), maxlen=1)
-    ticks = Ticks(connection, _INTERVAL)
-    told = False
-    try:
-        while True:
-            ticks.wait()
-            try:
-                new = list(after(connection, stream, last[0].id if last else "0-0"))
-            except RetryLater as error:
-                ticks.failed(error)
-            else:
-                ticks.failure = None
-                last.extend(new)
-                _show(settings, new)
-            if (ticks.failure is not None) != told:
-                told = ticks.failure is not None
-                click.echo(f"hashring: {ticks.failure or 'Redis answers again'}", err=True)
-    finally:
-        ticks.close()
+
+    def look() -> list[RingEvent]:
+        new = list(after(connection, stream, last[0].id if last else "0-0"))
+        last.extend(new)
+        return new
+
+    away = False
+    with closing(looks(connection, look)) as found:
+        for new, failure in found:
+            _show(settings, new)
+            if (failure is not None) != away:
+                away = failure is not None
+                click.echo(f"hashring: {failure or 'Redis answers again'}", err=True)

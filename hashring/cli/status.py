@@ -144,15 +144,7 @@ def _write_json(verdicts: dict[tuple[str, str], Health]) -> None:
                 {
                     kind: name,
                     "state": health.state.value,
-                    "reasons": [
-                        {
-                            "state": r.state.value,
-                            "text": r.text,
-                            "remedy": r.remedy,
-                            "command": r.command,
-                        }
-                        for r in health.reasons
-                    ],
+                    "reasons": [reason.as_dict() for reason in health.reasons],
                 }
                 for (kind, name), health in sorted(
                     verdicts.items(), key=lambda item: (worst_first(item[1]), item[0])

@@ -6,7 +6,7 @@ import importlib.util
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from contextlib import closing
 from typing import Any, Final
 
 import click
@@ -14,9 +14,9 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.event_lines import event_line
+from hashring.cli.looks import INTERVAL, looks
 from hashring.cli.output import can_redraw, json_line, local_time, percent
 from hashring.cli.signals import around_a_stop, held_back, termination_unwinds
-from hashring.cli.ticks import Ticks
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
@@ -25,7 +25,6 @@ from hashring.store.ring.commands import Snapshot
 from hashring.store.ring.node_reports import NodeFacts, node_facts
 from hashring.store.ring.ring_events import RingEvent, after, event_json, iso_time, newest
 
-_INTERVAL: Final = 1.0  # seconds between two looks when nothing changes
 _PART: Final = 20  # reading the ring may take 1/20 of the time
 _EVENTS: Final = 8  # on the screen
 _NODES_IN_LINE: Final = 12
@@ -64,7 +63,6 @@ class LastLook:
     """What was last seen of a ring.
 
     Args:
-        connection: the ring.
         kept: how many of the last events to keep.
 
     Raises:
@@ -91,32 +89,9 @@ class LastLook:
         self.took = time.monotonic() - started
         return new
 
-    @property
     def pause(self) -> float:
         """Seconds until the next look: longer on a ring that takes long to read."""
-        return max(_INTERVAL, _PART * self.took)
-
-
-def _looks(
-    connection: Connection,
-    look: LastLook,
-    show: Callable[[list[RingEvent], RetryLater | None], None],
-) -> None:
-    """Look again at every change and every second, for ever."""
-    ticks = Ticks(connection, _INTERVAL)
-    try:
-        while True:
-            ticks.wait(look.pause)
-            new: list[RingEvent] = []
-            try:
-                new = look.again()
-            except RetryLater as error:
-                ticks.failed(error)
-            else:
-                ticks.failure = None
-            show(new, ticks.failure)
-    finally:
-        ticks.close()
+        return max(INTERVAL, _PART * self.took)
 
 
 # --- lines ------------------------------------------------------------------------------------
@@ -146,7 +121,9 @@ def _watch_lines(settings: Settings, connection: Connection) -> None:
                 click.echo(_ring_line(look.snapshot, ring))
 
     show([], None)
-    _looks(connection, look, show)
+    with closing(looks(connection, look.again, look.pause)) as found:
+        for new, failure in found:
+            show(new, failure)
 
 
 def _ring_json(snapshot: Snapshot, ring: Ring) -> dict[str, Any]:
@@ -194,13 +171,12 @@ def _watch_screen(settings: Settings, connection: Connection) -> None:
         with held_back(signal.SIGTSTP):
             live.stop()
 
-    def show(_: list[RingEvent], failure: RetryLater | None) -> None:
-        with held_back(signal.SIGTSTP):
-            live.update(draw(failure), refresh=True)
-
     with around_a_stop(leave, enter):
         try:
             enter()
-            _looks(connection, look, show)
+            with closing(looks(connection, look.again, look.pause)) as found:
+                for _, failure in found:
+                    with held_back(signal.SIGTSTP):
+                        live.update(draw(failure), refresh=True)
         finally:
             leave()

@@ -12,9 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hashring.cli.event_lines import event_line
-from hashring.cli.output import percent, seconds
+from hashring.cli.nodes import node_line
 from hashring.core.hashing import RING_SIZE
-from hashring.core.printable import printable
 from hashring.errors import RetryLater
 from hashring.store.ring.commands import Snapshot
 from hashring.store.ring.node_reports import NodeFacts, Sees
@@ -39,11 +38,7 @@ _LEAST_NODES: Final = 3
 
 
 class Screen:
-    """Draws rings on the terminal that standard output is.
-
-    Args:
-        title: what is watched.
-    """
+    """Draws rings on the terminal that standard output is."""
 
     def __init__(self, title: str) -> None:
         self.console = Console()
@@ -125,15 +120,15 @@ class Screen:
             bar = Text("█" * round(_BAR * node.share / most), style=color)
             is_late = not node.away and node.ttl is not None and node.expires_in < node.ttl / 2
             late = "yellow" if is_late else ""
-            expires = Text(f"in {seconds(node.expires_in)}", style=late)
+            share, replicas, beat, expires, sees, _, name = node_line(node)
             table.add_row(
                 Text(mark, style=f"black on {color}"),
-                "drained" if node.drained else percent(node.share),
-                *((bar, str(node.replicas)) if wide else ()),
-                Text("away" if node.away else f"{seconds(node.delay)} ago", style=late),
-                Text("EXPIRED", style="bold red") if node.expired else expires,
-                Text(node.sees.value, style="" if node.sees is Sees.CURRENT else "yellow"),
-                Text(printable(node.name)),
+                share,
+                *((bar, replicas) if wide else ()),
+                Text(beat, style=late),
+                Text(expires, style="bold red" if node.expired else late),
+                Text(sees, style="" if node.sees is Sees.CURRENT else "yellow"),
+                Text(name),
             )
         if len(shown) < len(nodes):
             cells = [""] * (len(table.columns) - 1)

@@ -52,12 +52,7 @@ def plan_path(name: str) -> str:
 
 
 class Actions:
-    """The actions on what a service watches.
-
-    Args:
-        service: what they are done to.
-        templates: where pages are.
-    """
+    """The actions on what a service watches."""
 
     def __init__(self, service: Service, templates: Templates) -> None:
         self._every = {name: kind(service, templates.link) for name, kind in ACTIONS.items()}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any, Final
+from dataclasses import asdict, replace
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.hashing import RING_SIZE
@@ -21,6 +23,8 @@ from hashring.web.service import Service
 from hashring.web.watcher_health import doubts, verdict_of, verdicts
 from hashring.web.watchers import GroupWatcher, RingWatcher
 
+A = TypeVar("A")
+
 MOST_MOVES: Final = 10_000
 """How many moves or flows a plan lists; the greatest come first."""
 
@@ -33,36 +37,30 @@ def failure(watcher: RingWatcher | GroupWatcher) -> api.FailureAnswer | None:
 
 def status(health: Health) -> api.Status:
     """A verdict."""
-    return api.Status(state=health.state.value, reasons=_reasons(health))
+    return _alike(health, api.Status)
 
 
-def _reasons(health: Health) -> list[api.ReasonAnswer]:
-    return [
-        api.ReasonAnswer(
-            state=reason.state.value, text=reason.text, remedy=reason.remedy, command=reason.command
-        )
-        for reason in health.reasons
-    ]
+def _alike(found: Any, kind: type[A]) -> A:
+    """An answer that says what an object's attributes of the same names say."""
+    return msgspec.convert(found, kind, from_attributes=True)
 
 
 def overview(service: Service) -> api.Overview:
     """The verdict on everything."""
     found, of_all = verdicts(service), Health.of(doubts(service))
-    reasons = _reasons(of_all) + [
-        api.ReasonAnswer(
-            state=reason.state,
-            text=f"{name}: {reason.text}",
-            remedy=reason.remedy,
-            command=reason.command,
-        )
-        for name, health in sorted(found.items(), key=lambda item: worst_first(item[1]))
-        if health.state not in (State.HEALTHY, State.STOPPED)
-        for reason in _reasons(health)
+    reasons = [
+        *of_all.reasons,
+        *(
+            replace(reason, text=f"{name}: {reason.text}")
+            for name, health in sorted(found.items(), key=lambda item: worst_first(item[1]))
+            if health.state not in (State.HEALTHY, State.STOPPED)
+            for reason in health.reasons
+        ),
     ]
     every = [of_all, *found.values()]
     return api.Overview(
         state=worst(every if of_all.reasons else found.values()).value,
-        reasons=reasons[:100],
+        reasons=_alike(reasons[:100], list[api.ReasonAnswer]),
         exit_status=exit_status(every),
         rings=_tally(found, "ring "),
         groups=_tally(found, "group "),
@@ -108,7 +106,7 @@ def ring(watcher: RingWatcher, view: RingView) -> api.RingAnswer:
         held=view.held,
         limit=view.limit,
         unserved=view.unserved,
-        balance=None if view.balance is None else api.BalanceAnswer(**asdict(view.balance)),
+        balance=None if view.balance is None else _alike(view.balance, api.BalanceAnswer),
         failure=failure(watcher),
     )
 
@@ -223,24 +221,10 @@ def group(watcher: GroupWatcher, view: GroupView) -> api.Group:
         until=found.until,
         latest=found.latest,
         access=found.access,  # type: ignore[arg-type]
-        waits=[
-            api.WaitAnswer(
-                kind=wait.kind.value, member=wait.member, partition=wait.partition, until=wait.until
-            )
-            for wait in found.waits
-        ],
+        waits=_alike(found.waits, list[api.WaitAnswer]),
         unowned=list(found.unowned),
         draining=list(found.draining),
-        members=[
-            api.MemberAnswer(
-                name=member.name,
-                state=member.state.value,
-                partitions=list(member.partitions),
-                active=member.active,
-                expires_in=member.expires_in,
-            )
-            for member in found.members
-        ],
+        members=_alike(found.members, list[api.MemberAnswer]),
         orders=[
             api.OrderAnswer(
                 member=name,
@@ -280,18 +264,7 @@ def group_plan(watcher: GroupWatcher, found: GroupForesight, note: str = "") -> 
     return api.GroupPlan(
         group=watcher.name,
         note=note or found.unowned or None,
-        moves=[
-            api.MoveAnswer(
-                partition=move.partition,
-                before=move.before,
-                after=move.after,
-                reason=move.reason.value,
-                handoff=move.handoff,
-                warm_up=move.warm_up,
-                why=move.why,
-            )
-            for move in found.moves[:MOST_MOVES]
-        ],
+        moves=_alike(found.moves[:MOST_MOVES], list[api.MoveAnswer]),
         rounds=found.rounds,
         delay=found.delay,
         longest=found.longest,

@@ -9,14 +9,13 @@ from typing import Annotated, Final
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE
 from hashring.core.placement import MAX_POINTS, PLACEMENTS
 from hashring.web.query_parameters import (
-    ChoiceParameter,
-    KeyParameter,
-    NameParameter,
-    NamesParameter,
-    TextParameter,
-    WeightParameter,
-    WeightsParameter,
-    WholeParameter,
+    choice_parameter,
+    name_parameter,
+    names_parameter,
+    text_parameter,
+    weight_parameter,
+    weights_parameter,
+    whole_parameter,
 )
 from hashring.web.watch_list import MOST
 from hashring.web.watchers import EVENTS
@@ -31,13 +30,16 @@ MOST_REPLICAS: Final = MAX_POINTS
 """How many points a node of a plan may have: as many as one may start with."""
 MOST_PARTITIONS: Final = 100_000
 """Partitions that a group may have to be planned for."""
+MOST_KEY_BYTES: Final = 16_384
+"""The longest key that can be asked for in an address."""
 
-_LAST_NAME: Final = TextParameter("The last name of the page before.")
-_LAST_CHANGE: Final = TextParameter("The id of a change: those after it.")
+_LAST_NAME: Final = text_parameter("The last name of the page before.")
+_LAST_CHANGE: Final = text_parameter("The id of a change: those after it.")
+_KEY: Final = text_parameter(f"The key; at most {MOST_KEY_BYTES:,} bytes of UTF-8.", minLength=1)
 _MOST_RETURNED: Final = "The most to return."
-_JOINING: Final = NamesParameter("A name that joins; may come more than once.", MOST_JOINING)
-_LEAVING: Final = NamesParameter("A name that leaves; may come more than once.", MOST_LEAVING)
-_NEW_WEIGHT: Final = WeightParameter("The new weight; its own unless given.")
+_JOINING: Final = names_parameter("A name that joins; may come more than once.", MOST_JOINING)
+_LEAVING: Final = names_parameter("A name that leaves; may come more than once.", MOST_LEAVING)
+_NEW_WEIGHT: Final = weight_parameter("The new weight; its own unless given.")
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class PageQuery:
     """A page of a list."""
 
     after: Annotated[str, _LAST_NAME] = ""
-    count: Annotated[int, WholeParameter(_MOST_RETURNED, 1, MOST)] = MOST
+    count: Annotated[int, whole_parameter(_MOST_RETURNED, 1, MOST)] = MOST
 
 
 # --- rings ------------------------------------------------------------------------------------
@@ -60,7 +62,7 @@ class PageQuery:
 class RingQuery:
     """A ring."""
 
-    ring: Annotated[str, NameParameter("The ring's name.")]
+    ring: Annotated[str, name_parameter("The ring's name.")]
 
 
 @dataclass(frozen=True)
@@ -68,14 +70,14 @@ class NodesQuery(RingQuery):
     """A page of a ring's nodes."""
 
     after: Annotated[str, _LAST_NAME] = ""
-    count: Annotated[int, WholeParameter(_MOST_RETURNED, 1, MOST_NODES)] = MOST_NODES
+    count: Annotated[int, whole_parameter(_MOST_RETURNED, 1, MOST_NODES)] = MOST_NODES
 
 
 @dataclass(frozen=True)
 class OwnerQuery(RingQuery):
     """A key."""
 
-    key: Annotated[str, KeyParameter("The key; at most 16,384 bytes of UTF-8.")]
+    key: Annotated[str, _KEY]
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class ChangesQuery(RingQuery):
     """The end of a ring's history."""
 
     after: Annotated[str, _LAST_CHANGE] = ""
-    count: Annotated[int, WholeParameter("How many of the last ones to return.", 1, EVENTS)] = 100
+    count: Annotated[int, whole_parameter("How many of the last ones to return.", 1, EVENTS)] = 100
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class LiveChangesQuery(RingQuery):
 class NodeQuery(RingQuery):
     """A node."""
 
-    node: Annotated[str, NameParameter("The node's name.")]
+    node: Annotated[str, name_parameter("The node's name.")]
 
 
 @dataclass(frozen=True)
@@ -122,14 +124,14 @@ class PlannedRingChange:
     leave: Annotated[Sequence[str], _LEAVING] = ()
     weight: Annotated[
         Mapping[str, float],
-        WeightsParameter(
+        weights_parameter(
             "A node that joins or stays, and its new weight: worker-3=2; may come more than once.",
             MOST_LEAVING,
         ),
     ] = field(default_factory=dict)
     replicas: Annotated[
         int | None,
-        WholeParameter(
+        whole_parameter(
             "Points of a node of weight 1 that joins; as most nodes of the ring have, unless "
             "given.",
             1,
@@ -137,7 +139,7 @@ class PlannedRingChange:
         ),
     ] = None
     placement: Annotated[
-        str, ChoiceParameter("Where nodes that join put their points.", PLACEMENTS)
+        str, choice_parameter("Where nodes that join put their points.", *PLACEMENTS)
     ] = PLACEMENTS[0]
 
     @property
@@ -158,14 +160,14 @@ class RingPlanQuery(PlannedRingChange, RingQuery):
 class GroupQuery:
     """A group."""
 
-    group: Annotated[str, NameParameter("The group's name.")]
+    group: Annotated[str, name_parameter("The group's name.")]
 
 
 @dataclass(frozen=True)
 class MemberQuery(GroupQuery):
     """A member."""
 
-    member: Annotated[str, NameParameter("The member's name.")]
+    member: Annotated[str, name_parameter("The member's name.")]
 
 
 @dataclass(frozen=True)
@@ -182,10 +184,10 @@ class PlannedGroupChange:
     join: Annotated[Sequence[str], _JOINING] = ()
     leave: Annotated[Sequence[str], _LEAVING] = ()
     partitions: Annotated[
-        int | None, WholeParameter("Another number of partitions.", 1, MOST_PARTITIONS)
+        int | None, whole_parameter("Another number of partitions.", 1, MOST_PARTITIONS)
     ] = None
     access: Annotated[
-        str | None, ChoiceParameter("Another access type.", (EXCLUSIVE, NON_EXCLUSIVE))
+        str | None, choice_parameter("Another access type.", NON_EXCLUSIVE, EXCLUSIVE)
     ] = None
 
     @property

@@ -34,16 +34,7 @@ M = TypeVar("M", bound=queries.MemberQuery)
 
 
 class ApiRoutes:
-    """The API.
-
-    Args:
-        service: what is asked.
-        actions: what can be done.
-        login: who may do it.
-        base_path: what every path begins with.
-        streams: all that are open.
-        turns: whose turn it is to do costly work.
-    """
+    """The API."""
 
     def __init__(
         self,

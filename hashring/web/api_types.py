@@ -416,11 +416,22 @@ class ActionAsked(Answer):
     ]
 
 
-class RemoveAsked(ActionAsked):
-    """A node to take off a ring."""
+class NodeAsked(ActionAsked):
+    """A node."""
 
     ring: Name
     node: Name
+
+
+class MemberAsked(ActionAsked):
+    """A member."""
+
+    group: Name
+    member: Name
+
+
+class RemoveAsked(NodeAsked):
+    """A node to take off a ring."""
 
 
 class ReleaseAsked(ActionAsked):
@@ -446,55 +457,41 @@ class RebalanceAsked(ActionAsked):
 Seconds = Annotated[float, Meta(gt=0, le=LONGEST)]
 
 
-class DrainAsked(ActionAsked):
+class DrainAsked(NodeAsked):
     """A node that is to run on and own nothing.
 
     ``seconds`` is for how long, ``null`` until somebody lifts it; ``force`` orders it although no
     other node is left.
     """
 
-    ring: Name
-    node: Name
     seconds: Seconds | None = None
     force: bool = False
 
 
-class UndrainAsked(ActionAsked):
+class UndrainAsked(NodeAsked):
     """A drained node that is to own keys again."""
 
-    ring: Name
-    node: Name
 
-
-class WeightAsked(ActionAsked):
+class WeightAsked(NodeAsked):
     """A node's new weight; ``null`` is its own."""
 
-    ring: Name
-    node: Name
     weight: Annotated[float, Meta(gt=0)] | None = None
 
 
-class GroupDrainAsked(ActionAsked):
+class GroupDrainAsked(MemberAsked):
     """A member that is to hand over what it has; as DrainAsked."""
 
-    group: Name
-    member: Name
     seconds: Seconds | None = None
     force: bool = False
 
 
-class GroupUndrainAsked(ActionAsked):
+class GroupUndrainAsked(MemberAsked):
     """A drained member that is to have partitions again."""
 
-    group: Name
-    member: Name
 
-
-class GroupWeightAsked(ActionAsked):
+class GroupWeightAsked(MemberAsked):
     """A member's new weight; ``null`` is the one that it started with."""
 
-    group: Name
-    member: Name
     weight: Annotated[float, Meta(gt=0)] | None = None
 
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.order_checks import checked_by
 from hashring.core.ring_plan import RingPlan
 from hashring.errors import RedisUnavailable
 from hashring.web import api_types as api
-from hashring.web.query_parameters import Given
+from hashring.web.api_queries import MemberQuery, NodeQuery
+from hashring.web.page_templates import shown
+from hashring.web.query_parameters import Given, read_query
 from hashring.web.service import Service
 
 A = TypeVar("A", bound=api.ActionAsked)
+Q = TypeVar("Q", bound=NodeQuery | MemberQuery)
 
 NO_DRAIN: Final = "No order to drain it stands, so nothing moves."
 """Why lifting an order would move nothing."""
+_ANOTHER: Final = "another weight?"
+"""What the question ends with that asks for a weight."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class Action(ABC, Generic[A]):
     Attributes:
         asked: what must be given to do it.
         about: what it does, for the API's description.
-        words: what the visitor wants, from what is given.
+        words: what the visitor wants, from what is given; the question says the same.
 
     Args:
         service: what it is done to.
@@ -96,6 +101,18 @@ class Action(ABC, Generic[A]):
         Raises:
             HTTPException, HashringError: what is given cannot be.
         """
+
+    def _ask(self, fields: dict[str, str], text: str, title: str = "") -> Question:
+        """A question.
+
+        Args:
+            fields: what the form sends. The first names the ring or the group.
+            title: asks instead of the action's words.
+        """
+        kind, name = next(iter(fields.items()))
+        page = self._link(f"/{kind}", name=name)
+        words = self.words.format(**{field: shown(value) for field, value in fields.items()})
+        return Question(title or f"{words[0].upper()}{words[1:]}?", text, fields, page, page)
 
     def do(self, asked: A, address: str) -> Deed:
         """Do it, and say what was done.
@@ -123,11 +140,64 @@ class Action(ABC, Generic[A]):
         """Do it; the history shows by whom."""
 
 
+class ForeseenOrder(Protocol):
+    """An order about a node or a member, not given yet."""
+
+    @property
+    def plan(self) -> Callable[[], RingPlan | GroupForesight] | None:
+        """What it would do; see :class:`Question`."""
+
+    @property
+    def note(self) -> str:
+        """Why nothing moves, or what must be accepted; else empty."""
+
+
+class PlannedAction(Action[A], Generic[A, Q]):
+    """An order about a node or a member, whose plan can be shown.
+
+    Attributes:
+        planned: what must be given to plan it.
+        plan_about: what the plan shows, for the API's description.
+        comes: what comes of it, for the question.
+        lasting: whether it is asked how long the order stands, and to accept what is noted.
+    """
+
+    planned: type[Q]
+    plan_about: str
+    comes: str = ""
+    lasting: bool = False
+
+    @abstractmethod
+    def order(self, asked: Q) -> ForeseenOrder:
+        """The order, not given yet.
+
+        Raises:
+            HTTPException, HashringError: what is wrong with it, as giving it does.
+        """
+
+    def question(self, given: Given) -> Question:
+        """Ask, with what would move; for a weight first, if it is about one."""
+        wanted = read_query(self.planned, given)
+        order = self.order(wanted)
+        fields: dict[str, Any] = {**vars(wanted)}
+        weighs, weight = "weight" in fields, fields.pop("weight", None)
+        found = self._ask(fields, self.comes)
+        if weighs and "weight" not in given:
+            return replace(found, text="", weight="", ready=False)
+        if weighs:
+            again = " again" if weight is None else ""
+            title = f"{found.title.removesuffix(_ANOTHER)}{weight_in_words(weight)}{again}?"
+            # What was typed may be a number to Python alone, as +2.
+            typed = "" if weight is None else repr(weight).removesuffix(".0")
+            found = replace(found, title=title, weight=typed)
+        note, accepted = order.note, ""
+        if self.lasting and order.plan is not None:
+            note, accepted = "", order.note
+        return replace(
+            found, plan=order.plan, unforeseen=note, lasting=self.lasting, force=accepted
+        )
+
+
 def weight_in_words(weight: float | None) -> str:
     """A weight that an order gives; ``None`` for its own."""
-    return "its own weight again" if weight is None else f"the weight {weight:g}"
-
-
-def weight_in_form(weight: float | None) -> str:
-    """The same as a form sends it: what was typed may be a number to Python alone, as ``+2``."""
-    return "" if weight is None else repr(weight).removesuffix(".0")
+    return "its own weight" if weight is None else f"the weight {weight:g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import blake2b
+from secrets import token_urlsafe
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ from hashring.web.costly_requests import Turns
 from hashring.web.login_routes import Login, see
 from hashring.web.page_templates import Templates
 from hashring.web.request_parameters import address_of, status_of
-from hashring.web.sessions import PageNotice
+from hashring.web.sessions import PageNotice, Session
 
 _LASTING: Final = {
     "": "until somebody lifts it",
@@ -32,7 +33,9 @@ _LASTING: Final = {
 """How long an order to drain may stand, by the seconds that the form sends."""
 _SHOWN: Final = "shown"
 """The field of a form that names what the visitor was shown with the question."""
-_OWN_FIELDS: Final = ("csrf", "by", "next", _SHOWN)  # those that are not about the action
+_FORM: Final = "form"
+"""The field of a form by which it is known when it is sent again."""
+_OWN_FIELDS: Final = ("csrf", "by", "next", _SHOWN, _FORM)  # those that are not about the action
 _LONGEST: Final = 32_768  # characters of an address that browsers and proxies let pass
 _ROWS: Final = 20  # of the table of what moves
 
@@ -41,9 +44,6 @@ class ConfirmRoutes:
     """Asks, acts, and leads back to where the visitor came from.
 
     Args:
-        templates: what renders.
-        actions: what can be done.
-        login: who may do it.
         turns: whose turn it is to do costly work, of those who may act.
     """
 
@@ -74,6 +74,12 @@ class ConfirmRoutes:
         session = self._login.session()
         if session is None:
             return self._sign_in(what)
+        # A second click waits for what the first one did, and leads to the same place.
+        with session.acting:
+            led = session.answers.get(request.form.get(_FORM, ""))
+            return see(led) if led else self._answer(what, session)
+
+    def _answer(self, what: str, session: Session) -> Any:
         question = self._question(what, request.form)
         # The answer to the question may have changed meanwhile, and who asked it is not known.
         if not self._login.is_own_form(session):
@@ -97,12 +103,16 @@ class ConfirmRoutes:
             return page, status_of(error)
         link = f"{question.events}#e-{deed.event}" if deed.event else ""
         session.notice = PageNotice(deed.text, link)
+        if form := request.form.get(_FORM):
+            session.answered(form, question.back)
         return see(question.back)
 
     def _sign_in(self, what: str) -> Any:
         """Lead to the login, and from there to the question."""
         sent = {
-            name: value for name, value in request.values.items() if name not in ("csrf", _SHOWN)
+            name: value
+            for name, value in request.values.items()
+            if name not in ("csrf", _SHOWN, _FORM)
         }
         here = self._link(f"/act/{what}", **sent)
         address = self._link("/login", next=here)
@@ -119,6 +129,7 @@ class ConfirmRoutes:
             plan=plan,
             unforeseen=unforeseen,
             shown_now=_mark(question, plan, unforeseen),
+            form=token_urlsafe(12),
             wrong=wrong,
             given=request.values,
             lasting=_LASTING,

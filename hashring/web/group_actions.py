@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 from hashring.core.groups import member_orders, next_state
 from hashring.core.groups.group_plan import GroupForesight
@@ -13,7 +13,7 @@ from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_changes import change
-from hashring.store.group.commands import group_keys
+from hashring.store.group.commands import group_keys, read
 from hashring.web import api_types as api
 from hashring.web.api_queries import MemberQuery, MemberWeightQuery
 from hashring.web.base_action import (
@@ -21,19 +21,18 @@ from hashring.web.base_action import (
     A,
     Action,
     Deed,
+    PlannedAction,
     Question,
-    weight_in_form,
     weight_in_words,
 )
 from hashring.web.change_plans import group_ordered
 from hashring.web.group_view import GroupView
 from hashring.web.page_templates import day, shown
-from hashring.web.query_parameters import Given, read_query
+from hashring.web.query_parameters import Given
 from hashring.web.request_parameters import group_of, text_of
 from hashring.web.watchers import GroupWatcher
 
 _PLANNING: Final = "plan"  # who gives the orders that are only planned
-
 
 Q = TypeVar("Q", bound=MemberQuery)
 
@@ -68,10 +67,7 @@ class RebalanceGroup(GroupAction[api.RebalanceAsked]):
     def question(self, given: Given) -> Question:
         """Ask, with what it does not wait for."""
         group = text_of(given, "group")
-        title = f"Let {shown(group)} move partitions now?"
-        back = self._link("/group", name=group)
-        text = "It does not wait for the rest of its rebalance delay."
-        return Question(title, text, {"group": group}, back, back)
+        return self._ask({"group": group}, "It does not wait for the rest of its rebalance delay.")
 
     def _do(self, asked: api.RebalanceAsked, by: str) -> Deed:
         state, _ = self._decided(
@@ -103,33 +99,21 @@ class GroupOrder:
         return group_ordered(self.view, self.state)
 
 
-class PlannedGroupAction(GroupAction[A], Generic[A, Q]):
-    """An order about a member, whose plan can be shown.
-
-    Attributes:
-        planned: what must be given to plan it.
-        plan_about: what the plan shows, for the API's description.
-    """
-
-    planned: type[Q]
-    plan_about: str
+class PlannedGroupAction(GroupAction[A], PlannedAction[A, Q]):
+    """An order about a member, whose plan can be shown."""
 
     @abstractmethod
     def order(self, asked: Q) -> GroupOrder:
-        """The order, not given yet.
-
-        Raises:
-            HTTPException, HashringError: what is wrong with it, as giving it does.
-        """
+        """The order, not given yet."""
 
     def _ordered(self, group: str, order: Callable[[GroupState, float], StepOutcome]) -> GroupOrder:
         watcher, view = group_of(self._service, group)
+        # As Redis has it now: what was asked is compared with this before it is done.
+        reading = self._service.store.run(read(watcher.keys))
+        state = reading.standing()
+        if state is not None:
+            view = GroupView(group, reading, state, view.decisions)
         return GroupOrder(watcher, view, order(view.state, view.now).state)
-
-    def _about_member(self, given: Given, title: str, text: str) -> Question:
-        group, member = text_of(given, "group"), text_of(given, "member")
-        back = self._link("/group", name=group)
-        return Question(title, text, {"group": group, "member": member}, back, back)
 
 
 class DrainMember(PlannedGroupAction[api.GroupDrainAsked, MemberQuery]):
@@ -140,19 +124,11 @@ class DrainMember(PlannedGroupAction[api.GroupDrainAsked, MemberQuery]):
     about = "Order a member to hand over what it has, and give it nothing new."
     plan_about = "What would move if a member were drained."
     words = "drain {member} of the group {group}"
-
-    def question(self, given: Given) -> Question:
-        """Ask, with what would move, and whether no other member is left."""
-        wanted = read_query(MemberQuery, given)
-        group, member = wanted.group, wanted.member
-        order = self.order(wanted)
-        found = self._about_member(
-            given,
-            f"Drain {shown(member)} of the group {shown(group)}?",
-            "It runs on, hands over what it has within the group's budget of handoffs, and gets "
-            "nothing new.",
-        )
-        return replace(found, plan=order.plan, lasting=True, force=order.note)
+    comes = (
+        "It runs on, hands over what it has within the group's budget of handoffs, and gets "
+        "nothing new."
+    )
+    lasting = True
 
     def order(self, asked: MemberQuery) -> GroupOrder:
         """To drain a member."""
@@ -163,7 +139,7 @@ class DrainMember(PlannedGroupAction[api.GroupDrainAsked, MemberQuery]):
         )
         if member_orders.is_last(found.view.state, member, found.view.now):
             note = "No other member is left: drained ones keep the partitions until one joins."
-            return GroupOrder(found.watcher, found.view, found.state, note)
+            return replace(found, note=note)
         return found
 
     def _do(self, asked: api.GroupDrainAsked, by: str) -> Deed:
@@ -190,14 +166,6 @@ class UndrainMember(PlannedGroupAction[api.GroupUndrainAsked, MemberQuery]):
     plan_about = "What would move if a drained member were to have partitions again."
     words = "let {member} have partitions of the group {group} again"
 
-    def question(self, given: Given) -> Question:
-        """Ask, with what would move."""
-        wanted = read_query(MemberQuery, given)
-        group, member = wanted.group, wanted.member
-        order = self.order(wanted)
-        asked = f"Let {shown(member)} have partitions of the group {shown(group)} again?"
-        return replace(self._about_member(given, asked, ""), plan=order.plan, unforeseen=order.note)
-
     def order(self, asked: MemberQuery) -> GroupOrder:
         """To drain a member no more."""
         group, member = asked.group, asked.member
@@ -205,7 +173,7 @@ class UndrainMember(PlannedGroupAction[api.GroupUndrainAsked, MemberQuery]):
             group, lambda state, now: member_orders.undrain(state, member, now, _PLANNING)
         )
         if found.state is found.view.state:
-            return GroupOrder(found.watcher, found.view, found.state, NO_DRAIN)
+            return replace(found, note=NO_DRAIN)
         return found
 
     def _do(self, asked: api.GroupUndrainAsked, by: str) -> Deed:
@@ -227,18 +195,6 @@ class WeighMember(PlannedGroupAction[api.GroupWeightAsked, MemberWeightQuery]):
     plan_about = "What would move if a member had another weight."
     words = "give {member} of the group {group} another weight"
 
-    def question(self, given: Given) -> Question:
-        """Ask for a weight; with one, show what would move."""
-        wanted = read_query(MemberWeightQuery, given)
-        order = self.order(wanted)
-        asked = f"Give {shown(wanted.member)} of the group {shown(wanted.group)} "
-        if "weight" not in given:
-            found = self._about_member(given, asked + "another weight?", "")
-            return replace(found, weight="", ready=False)
-        weight = wanted.weight
-        found = self._about_member(given, f"{asked}{weight_in_words(weight)}?", "")
-        return replace(found, plan=order.plan, weight=weight_in_form(weight))
-
     def order(self, asked: MemberWeightQuery) -> GroupOrder:
         """To give a member another weight; its own, if none is given."""
         group, member, weight = asked.group, asked.member, asked.weight
@@ -251,7 +207,7 @@ class WeighMember(PlannedGroupAction[api.GroupWeightAsked, MemberWeightQuery]):
         state, done = self._decided(
             asked.group, by, lambda state, now: member_orders.weigh(state, member, weight, now, by)
         )
-        what = "its own weight" if weight is None else f"the weight {weight:g}"
+        what = weight_in_words(weight)
         if not done:
             return Deed(f"{shown(member)} has {what} already.")
         return Deed(f"{shown(member)} is to have {what}.", str(state.generation))

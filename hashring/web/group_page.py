@@ -26,11 +26,7 @@ _MOST_DRAWN: Final = 20_000
 
 
 class GroupPage(WatchedPage[GroupView]):
-    """The page of a partition group.
-
-    Args:
-        watcher: the group's.
-    """
+    """The page of a partition group."""
 
     def __init__(self, templates: Templates, watcher: GroupWatcher) -> None:
         super().__init__(templates, watcher)

@@ -35,9 +35,6 @@ class GroupView:
     """A partition group at one instant. Immutable.
 
     Args:
-        name: the group's name.
-        reading: what Redis said.
-        state: the decision that stands.
         decisions: the last ones, newest first.
     """
 

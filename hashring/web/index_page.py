@@ -8,7 +8,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from hashring.health import Health, State, worst_first
-from hashring.web.live_page import LivePage, Parts, Rows, failure_values, reason_values
+from hashring.web.live_page import LivePage, Parts, Rows, failure_values
 from hashring.web.page_templates import Templates
 from hashring.web.ring_view import RingView, element_id
 from hashring.web.server_sent_events import Row
@@ -62,11 +62,7 @@ class _Entry:
 
 
 class IndexPage(LivePage):
-    """The list of rings and groups.
-
-    Args:
-        service: whose.
-    """
+    """The list of rings and groups."""
 
     def __init__(self, templates: Templates, service: Service) -> None:
         super().__init__(templates)
@@ -119,7 +115,7 @@ class IndexPage(LivePage):
         wrong = [entry for entry in every if entry.health.state in _WRONG]
         wrong.sort(key=lambda entry: entry.order)
         reasons = [
-            reason_values(reason)
+            reason.as_dict()
             | {
                 "name": entry.name,
                 "link": self._templates.link(f"/{entry.kind}", name=entry.name),
@@ -129,7 +125,7 @@ class IndexPage(LivePage):
         ]
         unknown = doubts(self._service)
         own = {"name": "this service", "link": self._templates.link("/")}
-        reasons = [reason_values(reason) | own for reason in unknown] + reasons
+        reasons = [reason.as_dict() | own for reason in unknown] + reasons
         if self._service.failure is not None:
             reasons, headline = [], "Redis does not respond, so nothing is known."
         elif not self._service.answered:

@@ -8,12 +8,11 @@ from typing import Final
 from hashring.core.hashing import key_bytes
 from hashring.errors import KeyValueError, StoreError
 from hashring.store.locks.commands import MAX_LOCKED_KEY_BYTES, Lock, look
+from hashring.web.api_queries import MOST_KEY_BYTES
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watchers import RingWatcher
 
-_MAX_KEY_BYTES: Final = 16_384
-"""The longest key that can be asked for in an address."""
 _NEXT: Final = 4
 """How many nodes after the owner an answer names."""
 
@@ -47,10 +46,10 @@ def looked_up(service: Service, watcher: RingWatcher, view: RingView, key: str) 
         KeyValueError: it is no key.
     """
     data = key_bytes(key)
-    if len(data) > _MAX_KEY_BYTES:
+    if len(data) > MOST_KEY_BYTES:
         raise KeyValueError(
             key[:32],
-            f"begins a key of {len(data)} bytes; here at most {_MAX_KEY_BYTES} can be looked up: "
+            f"begins a key of {len(data)} bytes; here at most {MOST_KEY_BYTES} can be looked up: "
             "hashring owner - takes longer ones",
         )
     ring = view.ring

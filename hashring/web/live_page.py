@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from hashring.drawing.charts import small_chart
 from hashring.errors import RedisUnavailable
-from hashring.health import Health, Reason
+from hashring.health import Health
 from hashring.web.group_view import GroupView
 from hashring.web.last_hour import SAMPLES, SPAN, Track, counted_spans, span_of
 from hashring.web.page_templates import Templates
@@ -28,17 +28,6 @@ V = TypeVar("V", bound=RingView | GroupView)
 
 Parts = dict[str, Markup]
 Rows = dict[str, Row]
-
-
-def reason_values(reason: Reason) -> dict[str, str]:
-    """What a page says of a reason."""
-    return {
-        "state": reason.state.value,
-        "text": reason.text,
-        "remedy": reason.remedy,
-        "command": reason.command,
-        "link": "",
-    }
 
 
 def failure_values(failure: Failure | None) -> dict[str, Any] | None:
@@ -57,9 +46,6 @@ class LivePage(ABC):
 
     Attributes:
         feed: what changes, for those who watch.
-
-    Args:
-        templates: what renders.
     """
 
     def __init__(self, templates: Templates) -> None:
@@ -95,11 +81,7 @@ class LivePage(ABC):
 
 
 class WatchedPage(LivePage, Generic[V]):
-    """The page of what a watcher looks at.
-
-    Args:
-        watcher: looks at it again and again.
-    """
+    """The page of what a watcher looks at."""
 
     def __init__(self, templates: Templates, watcher: Watcher[V]) -> None:
         super().__init__(templates)
@@ -141,7 +123,7 @@ class WatchedPage(LivePage, Generic[V]):
         failure = failure_values(self._watcher.failure)
         health = self.health
         # What Redis reports is in the banner already.
-        reasons = [] if failure else [reason_values(reason) for reason in health.reasons]
+        reasons = [] if failure else [{**reason.as_dict(), "link": ""} for reason in health.reasons]
         common = {
             "failure": part("failure", failure, view.now if view else None),
             "verdict": part("verdict", health.state.value, mark(health.state), reasons),

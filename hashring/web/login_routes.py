@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from flask import Blueprint, abort, redirect, request
 from werkzeug.wrappers import Response
 
-from hashring.core.order_checks import checked_by
+from hashring.core.order_checks import LONGEST_NAME, checked_by
 from hashring.errors import ConfigError
 from hashring.web.actions import ACTIONS
 from hashring.web.page_templates import Templates
@@ -27,10 +27,7 @@ class Login:
     """Who may act.
 
     Args:
-        templates: what renders.
         guard: knows the token; ``None`` when nothing can be done.
-        sessions: who is signed in.
-        users: the rights of those whom a proxy has signed in.
     """
 
     def __init__(
@@ -158,6 +155,7 @@ class Login:
             "login.html",
             error=error,
             name=by,
+            longest_name=LONGEST_NAME,
             next=self.inside(following),
             asked=self._asked(self.inside(following)),
         )

@@ -18,11 +18,7 @@ from hashring.web.service import Service
 
 
 class MonitoringRoutes:
-    """Health and metrics.
-
-    Args:
-        service: whose.
-    """
+    """Health and metrics."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

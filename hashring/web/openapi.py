@@ -16,30 +16,10 @@ from hashring._version import __version__
 from hashring.web import api_queries as queries
 from hashring.web import api_types as api
 from hashring.web.actions import ACTIONS, plan_path
-from hashring.web.base_action import Action
-from hashring.web.group_actions import PlannedGroupAction
+from hashring.web.base_action import Action, PlannedAction
 from hashring.web.query_parameters import described
 from hashring.web.ring_actions import PlannedRingAction
 
-_TYPES: Final = (
-    api.Alive,
-    api.Changes,
-    api.Done,
-    api.Error,
-    api.Group,
-    api.GroupPlan,
-    api.Groups,
-    api.Nodes,
-    api.Overview,
-    api.Owner,
-    api.OwnersAnswer,
-    api.OwnersAsked,
-    api.PlanAnswer,
-    api.Ready,
-    api.RingAnswer,
-    api.Rings,
-    *(kind.asked for kind in ACTIONS.values()),
-)
 _ERRORS: Final = {
     400: "A parameter that cannot work.",
     401: "No token, or not the one.",
@@ -94,20 +74,12 @@ _READ: Final = (400, 404, 503)
 
 
 def _planned() -> Iterator[tuple[str, GetOperation]]:
-    """The plans of actions: those of rings, and those of groups."""
+    """The plans of actions."""
     for name, kind in ACTIONS.items():
-        if issubclass(kind, PlannedRingAction):
-            yield (
-                plan_path(name),
-                GetOperation(kind.plan_about, api.PlanAnswer, kind.planned, _READ),
-            )
-    for name, kind in ACTIONS.items():
-        if issubclass(kind, PlannedGroupAction):
-            errors = (*_READ, 422)
-            yield (
-                plan_path(name),
-                GetOperation(kind.plan_about, api.GroupPlan, kind.planned, errors),
-            )
+        if issubclass(kind, PlannedAction):
+            of_ring = issubclass(kind, PlannedRingAction)
+            answer, errors = (api.PlanAnswer, _READ) if of_ring else (api.GroupPlan, (*_READ, 422))
+            yield plan_path(name), GetOperation(kind.plan_about, answer, kind.planned, errors)
 
 
 GET_OPERATIONS: Final[Mapping[str, GetOperation]] = {
@@ -211,12 +183,13 @@ def _paths() -> dict[str, Any]:
 
 
 def document(base_path: str) -> dict[str, Any]:
-    """The description.
-
-    Args:
-        base_path: what every path begins with.
-    """
-    _, schemas = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
+    """The description."""
+    types = {reading.answer for reading in (*GET_OPERATIONS.values(), *_HEALTH.values())}
+    types |= {api.Done, api.Error, api.OwnersAnswer, api.OwnersAsked}
+    types |= {kind.asked for kind in ACTIONS.values()}
+    _, schemas = msgspec.json.schema_components(
+        sorted(types, key=lambda each: each.__name__), ref_template="#/components/schemas/{name}"
+    )
     return {
         "openapi": "3.1.0",
         "info": {

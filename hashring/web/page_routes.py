@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections import defaultdict
 from typing import Any, Final
 
 from flask import Blueprint, Response, abort, jsonify, request
@@ -10,7 +11,9 @@ from markupsafe import Markup
 
 from hashring.errors import KeyValueError
 from hashring.health import State
+from hashring.web.api_queries import MOST_KEY_BYTES
 from hashring.web.costly_requests import Turns
+from hashring.web.group_view import GroupView
 from hashring.web.key_lookup import Lookup, looked_up
 from hashring.web.live_page import LivePage
 from hashring.web.login_routes import Login
@@ -22,23 +25,14 @@ from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
 from hashring.web.state_marks import icon, mark
 from hashring.web.users import current_client
-from hashring.web.watchers import RingWatcher
+from hashring.web.watchers import GroupWatcher, RingWatcher
 
 _FIRST_ROWS: Final = 40
 """Rows of a page's table; the stream brings the rest."""
 
 
 class PageRoutes:
-    """The pages.
-
-    Args:
-        service: what is shown.
-        templates: what renders.
-        pages: the pages that stay up to date.
-        login: who has signed in.
-        streams: all that are open.
-        turns: whose turn it is to do costly work.
-    """
+    """The pages."""
 
     def __init__(
         self,
@@ -115,20 +109,19 @@ class PageRoutes:
             "version": version,
             "at": _redis_time(watcher, view),
         }
-        names = ("failure", "verdict", "notes", "figures", "picture", "log", "hour")
-        empty = dict.fromkeys(names, "")
         return self._page(
             "ring.html",
             page.health.state,
             size=len(rows),
             name=name,
-            part={**empty, **parts},
+            part=defaultdict(str, parts),
             rows=rows,
             more=more,
             shown_rows=len(rows),
             leaves=leaves,
             lookup=lookup,
             key=key,
+            longest_key=MOST_KEY_BYTES,
             node=node,
             seen=view.now if view else None,
             live=live,
@@ -175,25 +168,22 @@ class PageRoutes:
         live = {
             "feed": self._templates.link("/group/feed", name=name),
             "version": version,
-            "at": 0.0 if view is None else view.now + watcher.since_seen,
+            "at": _redis_time(watcher, view),
         }
-        names = ("failure", "verdict", "head", "orders", "waits", "grid", "log", "hour")
-        empty = dict.fromkeys(names, "")
-        seen = view.now if view else None
         return self._page(
             "group.html",
             page.health.state,
             size=max(len(rows), 0 if view is None else view.status.partitions),
             name=name,
-            part={**empty, **parts},
+            part=defaultdict(str, parts),
             rows=list(rows.values()),
-            seen=seen,
+            seen=view.now if view else None,
             live=live,
         )
 
     def _group_feed(self) -> Response:
         watcher, view = group_of(self._service, text_of(request.args, "name"))
-        return self._stream(self._pages.group(watcher), view.now + watcher.since_seen)
+        return self._stream(self._pages.group(watcher), _redis_time(watcher, view))
 
     # --- all of them --------------------------------------------------------------------------
 
@@ -227,5 +217,5 @@ class PageRoutes:
             return response
 
 
-def _redis_time(watcher: RingWatcher, view: RingView | None) -> float:
+def _redis_time(watcher: RingWatcher | GroupWatcher, view: RingView | GroupView | None) -> float:
     return 0.0 if view is None else view.now + watcher.since_seen

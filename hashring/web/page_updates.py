@@ -18,10 +18,6 @@ class LivePages:
 
     Attributes:
         index: the list of rings and groups.
-
-    Args:
-        service: what the pages show.
-        templates: what renders.
     """
 
     def __init__(self, service: Service, templates: Templates) -> None:

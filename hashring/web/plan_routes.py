@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from flask import Blueprint, request
 from werkzeug.exceptions import HTTPException
@@ -15,23 +16,18 @@ from hashring.web.costly_requests import Turns
 from hashring.web.group_view import GroupView
 from hashring.web.login_routes import Login
 from hashring.web.page_templates import Templates
-from hashring.web.query_parameters import read_query
+from hashring.web.query_parameters import read_query, schemas
 from hashring.web.request_parameters import group_of, ring_of, status_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
+
+C = TypeVar("C", PlannedRingChange, PlannedGroupChange)
 
 _ROWS: Final = 200  # rows of a table
 
 
 class PlanRoutes:
-    """The pages of plans.
-
-    Args:
-        service: what is planned for.
-        templates: what renders.
-        login: who has signed in.
-        turns: whose turn it is to do costly work.
-    """
+    """The pages of plans."""
 
     def __init__(self, service: Service, templates: Templates, login: Login, turns: Turns) -> None:
         self._service = service
@@ -44,46 +40,48 @@ class PlanRoutes:
 
     def _ring(self) -> Any:
         _, view = ring_of(self._service, text_of(request.args, "ring"))
-        plan: PicturedPlan | None = None
-        wrong: HashringError | HTTPException | None = None
-        change = PlannedRingChange()
-        try:
-            change = read_query(PlannedRingChange, request.args, lines=True)
-            if not change.empty:
-                with self._turns.turn():
-                    plan = pictured_plan(view, ring_after(view, change))
-        except (HashringError, HTTPException) as error:
-            wrong = error
-        return self._page("plan_ring.html", view, change, plan, wrong)
+        leaving = set(request.args.getlist("leave"))
+        choices = [n.name for n in view.nodes if n.name in view.ring or n.name in leaving]
+
+        def plan(change: PlannedRingChange) -> PicturedPlan:
+            return pictured_plan(view, ring_after(view, change))
+
+        return self._page("ring", view, choices, PlannedRingChange, plan)
 
     def _group(self) -> Any:
         _, view = group_of(self._service, text_of(request.args, "group"))
-        found: GroupForesight | None = None
-        wrong: HashringError | HTTPException | None = None
-        change = PlannedGroupChange()
-        try:
-            change = read_query(PlannedGroupChange, request.args, lines=True)
-            if not change.empty:
-                with self._turns.turn():
-                    found = group_after(view, change)
-        except (HashringError, HTTPException) as error:
-            wrong = error
-        return self._page("plan_group.html", view, change, found, wrong)
+        choices = [member.name for member in view.status.members]
+
+        def plan(change: PlannedGroupChange) -> GroupForesight:
+            return group_after(view, change)
+
+        return self._page("group", view, choices, PlannedGroupChange, plan)
 
     def _page(
         self,
-        template: str,
+        kind: str,
         view: RingView | GroupView,
-        change: PlannedRingChange | PlannedGroupChange,
-        plan: PicturedPlan | GroupForesight | None,
-        wrong: HashringError | HTTPException | None,
+        choices: list[str],
+        query: type[C],
+        foresee: Callable[[C], PicturedPlan | GroupForesight],
     ) -> Any:
-        choices = len(view.nodes if isinstance(view, RingView) else view.status.members)
-        with self._turns.turn_if_long(choices):
+        change, plan = query(), None
+        wrong: HashringError | HTTPException | None = None
+        try:
+            change = read_query(query, request.args, lines=True)
+            if not change.empty:
+                with self._turns.turn():
+                    plan = foresee(change)
+        except (HashringError, HTTPException) as error:
+            wrong = error
+        with self._turns.turn_if_long(len(choices)):
             text = self._templates.page(
-                template,
+                f"plan_{kind}.html",
+                kind=kind,
                 view=view,
+                choices=choices,
                 change=change,
+                schemas=schemas(query),
                 leaving=set(request.args.getlist("leave")),
                 # What was typed stays, also when it cannot work.
                 typed={name: "\n".join(request.args.getlist(name)) for name in ("join", "weight")},

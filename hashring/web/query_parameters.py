@@ -5,18 +5,18 @@ may be::
 
     @dataclass(frozen=True)
     class NodesQuery:
-        ring: Annotated[str, Name("The ring's name.")]
-        count: Annotated[int, Whole("The most to return.", 1, 1000)] = 1000
+        ring: Annotated[str, name_parameter("The ring's name.")]
+        count: Annotated[int, whole_parameter("The most to return.", 1, 1000)] = 1000
 
-A field without a default is required. :func:`read_query` makes a query of a request, and
-:func:`described` says in OpenAPI what the request may have.
+A field without a default is required. :func:`read_query` makes a query of a request,
+:func:`described` says in OpenAPI what the request may have, and :func:`schemas` gives a form its
+limits.
 """
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
 from typing import Any, Final, TypeVar, get_type_hints
@@ -32,162 +32,118 @@ Given = MultiDict[str, str]
 """What a request gives: its query, or a form."""
 
 _LINES: Final = re.compile(r"[\r\n]+")
-_NAME: Final = {"type": "string", "minLength": 1, "maxLength": LONGEST_QUERIED_NAME}
+_NAME_LENGTH: Final = {"minLength": 1, "maxLength": LONGEST_QUERIED_NAME}
 Q = TypeVar("Q")
 
 
-@dataclass(frozen=True)
-class Parameter(ABC):
-    """What a parameter may be.
+@dataclass(frozen=True, eq=False)
+class Parameter:
+    """What a parameter may be. The functions below make the kinds there are.
 
     Attributes:
         about: what it is, for the description.
+        schema: its values, as a JSON schema.
+        read: its value; ``None`` if it is not given. Gets what the request gives, the parameter's
+            name, and whether a field may have several values, one a line, as a form's has. Raises
+            ConfigError or HTTPException when it is not what it may be.
     """
 
     about: str
-
-    @property
-    @abstractmethod
-    def schema(self) -> dict[str, Any]:
-        """Its values, as a JSON schema."""
-
-    @abstractmethod
-    def read(self, given: Given, name: str, *, lines: bool) -> Any:
-        """Its value; ``None`` if it is not given.
-
-        Args:
-            lines: whether a field may have several values, one a line, as a form's has.
-
-        Raises:
-            ConfigError, HTTPException: it is not what it may be.
-        """
+    schema: Mapping[str, Any]
+    read: Callable[[Given, str, bool], Any]
 
 
-@dataclass(frozen=True)
-class TextParameter(Parameter):
-    """Any text."""
+def text_parameter(about: str, **limits: int) -> Parameter:
+    """A text.
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        """Any text."""
-        return {"type": "string"}
-
-    def read(self, given: Given, name: str, *, lines: bool) -> str | None:
-        """The text as it is."""
-        return given.get(name)
+    Args:
+        limits: its length, as a JSON schema says it. Only the description names them.
+    """
+    return Parameter(about, {"type": "string", **limits}, lambda given, name, _: given.get(name))
 
 
-@dataclass(frozen=True)
-class KeyParameter(TextParameter):
-    """A key."""
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """Any text but an empty one."""
-        return {"type": "string", "minLength": 1}
+def name_parameter(about: str) -> Parameter:
+    """The name of something that there is."""
+    return text_parameter(about, **_NAME_LENGTH)
 
 
-@dataclass(frozen=True)
-class NameParameter(TextParameter):
-    """A name of something that there is."""
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """A text of some length."""
-        return _NAME
-
-
-@dataclass(frozen=True)
-class ChoiceParameter(TextParameter):
+def choice_parameter(about: str, *words: str) -> Parameter:
     """One of some words. An empty one is as none: forms send it so.
 
     What is none of the words, the plan refuses.
     """
-
-    words: tuple[str, ...]
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The words."""
-        return {"enum": list(self.words)}
-
-    def read(self, given: Given, name: str, *, lines: bool) -> str | None:
-        """The word."""
-        return given.get(name) or None
+    schema = {"enum": list(words)}
+    return Parameter(about, schema, lambda given, name, _: given.get(name) or None)
 
 
-@dataclass(frozen=True)
-class WholeParameter(Parameter):
+def whole_parameter(about: str, least: int, most: int) -> Parameter:
     """A whole number. An empty one is as none: forms send it so."""
 
-    least: int
-    most: int
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The range."""
-        return {"type": "integer", "minimum": self.least, "maximum": self.most}
-
-    def read(self, given: Given, name: str, *, lines: bool) -> int | None:
-        """The number."""
+    def read(given: Given, name: str, _: bool) -> int | None:
         text = given.get(name)
         if not text:
             return None
         few = text.isascii() and text.isdigit() and len(text) <= 9
-        if not (few and self.least <= int(text) <= self.most):
-            what = f"give a whole number from {self.least} to {self.most}"
+        if not (few and least <= int(text) <= most):
+            what = f"give a whole number from {least} to {most}"
             abort(400, f"{name}={shown(text)!r}: {what}")
         return int(text)
 
+    return Parameter(about, {"type": "integer", "minimum": least, "maximum": most}, read)
 
-@dataclass(frozen=True)
-class WeightParameter(Parameter):
+
+def weight_parameter(about: str) -> Parameter:
     """A weight. An empty one is as none: forms send it so."""
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        """A positive number."""
-        return {"type": "number", "exclusiveMinimum": 0}
+    def read(given: Given, name: str, _: bool) -> float | None:
+        text = given.get(name)
+        if not text:
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            raise ConfigError("weight", shown(text), "give a number above 0") from None
 
-    def read(self, given: Given, name: str, *, lines: bool) -> float | None:
-        """The number, which may be none that a weight can be."""
-        return weight_of(given.get(name, ""))
+    return Parameter(about, {"type": "number", "exclusiveMinimum": 0}, read)
 
 
-@dataclass(frozen=True)
-class NamesParameter(Parameter):
+def names_parameter(about: str, most: int) -> Parameter:
     """Several names, each a parameter of its own."""
 
-    most: int
+    def read(given: Given, name: str, lines: bool) -> list[str] | None:
+        return _several(given, name, most, lines=lines) or None
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The length of the list."""
-        return {"type": "array", "items": _NAME, "maxItems": self.most}
-
-    def read(self, given: Given, name: str, *, lines: bool) -> Any:
-        """The names."""
-        values = given.getlist(name)
-        self._check(name, values)
-        if lines:
-            parts = (part.strip() for text in values for part in _LINES.split(text))
-            values = [part for part in parts if part]
-            self._check(name, values)
-        return values or None
-
-    def _check(self, name: str, values: list[str]) -> None:
-        if len(values) > self.most:
-            abort(422, f"{name}: at most {self.most} in one request, and these are {len(values)}")
+    return Parameter(about, _several_schema(most), read)
 
 
-@dataclass(frozen=True)
-class WeightsParameter(NamesParameter):
+def weights_parameter(about: str, most: int) -> Parameter:
     """Several weights, each with the name of whose it is."""
 
-    def read(self, given: Given, name: str, *, lines: bool) -> dict[str, float] | None:
-        """The weights by name."""
-        texts = super().read(given, name, lines=lines) or ()
+    def read(given: Given, name: str, lines: bool) -> dict[str, float] | None:
+        texts = _several(given, name, most, lines=lines)
         return dict(_named_weight(text, spaced=lines) for text in texts) or None
+
+    return Parameter(about, _several_schema(most), read)
+
+
+def _several_schema(most: int) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string", **_NAME_LENGTH}, "maxItems": most}
+
+
+def _several(given: Given, name: str, most: int, *, lines: bool) -> list[str]:
+    """The values of a parameter that may come more than once."""
+    values = given.getlist(name)
+    _check_count(name, values, most)
+    if lines:
+        parts = (part.strip() for text in values for part in _LINES.split(text))
+        values = [part for part in parts if part]
+        _check_count(name, values, most)
+    return values
+
+
+def _check_count(name: str, values: list[str], most: int) -> None:
+    if len(values) > most:
+        abort(422, f"{name}: at most {most} in one request, and these are {len(values)}")
 
 
 def read_query(kind: type[Q], given: Given, *, lines: bool = False) -> Q:
@@ -203,7 +159,7 @@ def read_query(kind: type[Q], given: Given, *, lines: bool = False) -> Q:
     """
     found: dict[str, Any] = {}
     for field, parameter in _parameters(kind):  # type: ignore[arg-type] # classes have a hash
-        value = parameter.read(given, field.name, lines=lines)
+        value = parameter.read(given, field.name, lines)
         if _required(field) and not value:
             abort(400, f"say which {field.name}: {field.name}=…")
         if value is not None:
@@ -214,6 +170,12 @@ def read_query(kind: type[Q], given: Given, *, lines: bool = False) -> Q:
 def described(kind: type[Any]) -> list[dict[str, Any]]:
     """The parameters of a query, as OpenAPI has them."""
     return list(_described(kind))
+
+
+def schemas(kind: type[Any]) -> dict[str, Mapping[str, Any]]:
+    """The JSON schemas of a query's parameters, by name."""
+    known = _parameters(kind)  # type: ignore[arg-type] # as above
+    return {field.name: parameter.schema for field, parameter in known}
 
 
 def _described(kind: type[Any]) -> Iterator[dict[str, Any]]:
@@ -238,20 +200,6 @@ def _parameters(kind: type[Any]) -> tuple[tuple[Field[Any], Parameter], ...]:
 
 def _required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
-
-
-def weight_of(text: str) -> float | None:
-    """A weight in a form or an address; ``None`` when it is empty.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    if not text:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError("weight", shown(text), "give a number above 0") from None
 
 
 def _named_weight(text: str, *, spaced: bool) -> tuple[str, float]:

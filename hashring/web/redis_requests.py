@@ -28,9 +28,6 @@ class RedisRequests:
 
     When Redis hangs, each call takes its thread until its time is over. It may take seconds until
     the service knows that Redis hangs.
-
-    Args:
-        store: Redis.
     """
 
     def __init__(self, store: RedisStore) -> None:

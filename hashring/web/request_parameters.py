@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from flask import Request, abort
@@ -24,6 +24,9 @@ from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watch_list import NotWatched
 from hashring.web.watchers import GroupWatcher, RingWatcher
+
+W = TypeVar("W", bound=RingWatcher | GroupWatcher)
+V = TypeVar("V")
 
 MAX_BODY: Final = 1 << 20
 """Bytes that a request's body may have."""
@@ -77,22 +80,20 @@ def ring_of(service: Service, name: str) -> tuple[RingWatcher, RingView]:
         ConfigError: no ring can have that name.
     """
     watcher = service.ring(name)
-    if watcher is None:
-        abort(404, f"there is no ring {shown(name)!r}: the list of rings shows those there are")
-    if watcher.view is None:
-        if watcher.failure is not None:
-            raise watcher.failure.error
-        abort(503, f"ring {shown(name)!r} has not been read yet: try again in a second")
-    return watcher, watcher.view
+    return _read("ring", name, watcher, watcher.view if watcher else None)
 
 
 def group_of(service: Service, name: str) -> tuple[GroupWatcher, GroupView]:
     """A group that has been read; see :func:`ring_of`."""
     watcher = service.group(name)
-    if watcher is None or (watcher.view is None and watcher.is_gone):
-        abort(404, f"there is no group {shown(name)!r}: the list of groups shows those there are")
-    if watcher.view is None:
+    return _read("group", name, watcher, watcher.view if watcher else None)
+
+
+def _read(kind: str, name: str, watcher: W | None, view: V | None) -> tuple[W, V]:
+    if watcher is None or (view is None and watcher.is_gone):
+        abort(404, f"there is no {kind} {shown(name)!r}: the list of {kind}s shows those there are")
+    if view is None:
         if watcher.failure is not None:
             raise watcher.failure.error
-        abort(503, f"group {shown(name)!r} has not been read yet: try again in a second")
-    return watcher, watcher.view
+        abort(503, f"{kind} {shown(name)!r} has not been read yet: try again in a second")
+    return watcher, view

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 from hashring.core.hashing import key_bytes
 from hashring.core.ring import Ring
@@ -36,12 +36,12 @@ from hashring.web.base_action import (
     A,
     Action,
     Deed,
+    PlannedAction,
     Question,
-    weight_in_form,
     weight_in_words,
 )
 from hashring.web.page_templates import day, shown
-from hashring.web.query_parameters import Given, read_query
+from hashring.web.query_parameters import Given
 from hashring.web.request_parameters import ring_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.watchers import RingWatcher
@@ -52,21 +52,25 @@ _NOT_ON_RING: Final = "It is not on the ring, so nothing moves until it joins."
 _NOT_RUNNING: Final = "It does not run, so nothing moves until it joins."
 _NOT_OBEYED: Final = "It has not obeyed the order to drain yet, so nothing moves."
 
-
 Q = TypeVar("Q", bound=NodeQuery)
 
 
 class RingAction(Action[A]):
     """Something that can be done to a ring."""
 
-    def _about_node(self, given: Given, title: str, text: str) -> Question:
-        ring, node = text_of(given, "ring"), text_of(given, "node")
-        back = self._link("/ring", name=ring)
-        return Question(title, text, {"ring": ring, "node": node}, back, back)
-
     def _read(self, watcher: RingWatcher) -> Snapshot:
         """The ring as it is in Redis now. The watcher's own reading is its thread's alone."""
         return self._service.store.run(snapshot(watcher.keys, scoring=watcher.scoring))
+
+    def _seen(self, ring: str, node: str) -> tuple[RingWatcher, RingView]:
+        """A ring as Redis has it now, with what it remembers of a node.
+
+        What was asked is compared with this before it is done: the watcher's view may be older.
+        """
+        watcher, view = ring_of(self._service, ring)
+        command = snapshot(watcher.keys, scoring=watcher.scoring, remembered=node)
+        seen = self._service.store.run(command)
+        return watcher, RingView(ring, seen, view.events, watcher.scoring, view)
 
     def _event(self, watcher: RingWatcher, kind: str, by: str) -> str:
         events = newest(self._service.store, watcher.keys.events, _RECENT)
@@ -83,13 +87,13 @@ class RemoveNode(RingAction[api.RemoveAsked]):
     def question(self, given: Given) -> Question:
         """Ask, with a warning if the node has not expired."""
         ring, node = text_of(given, "ring"), text_of(given, "node")
-        _, view = ring_of(self._service, ring)
+        _, view = self._seen(ring, node)
         _check_known(view, node)
         known = view.by_name.get(node)
         text = "The others take over at once."
         if known is not None and not known.facts.expired:
             text += " It has not expired: if its process lives, it comes back by itself."
-        return self._about_node(given, f"Take {shown(node)} off the ring {shown(ring)}?", text)
+        return self._ask({"ring": ring, "node": node}, text)
 
     def _do(self, asked: api.RemoveAsked, by: str) -> Deed:
         ring, node = asked.ring, asked.node
@@ -127,8 +131,7 @@ class ForgetRing(RingAction[api.ForgetAsked]):
             "Do so if it was stopped for good: no service shows it any more and no alert fires for "
             "it, until a node joins it. Its history stays in Redis."
         )
-        title, events = f"Forget the ring {shown(ring)}?", self._link("/ring", name=ring)
-        return Question(title, text, {"ring": ring}, self._link("/"), events)
+        return replace(self._ask({"ring": ring}, text), back=self._link("/"))
 
     def _do(self, asked: api.ForgetAsked, by: str) -> Deed:
         watcher, _ = ring_of(self._service, asked.ring)
@@ -153,10 +156,9 @@ class ReleaseLock(RingAction[api.ReleaseAsked]):
             "If its process lives, it loses the lease at its next heartbeat, and may write until "
             "then: only writes that carry the fencing token are safe from it."
         )
-        back = self._link("/ring", name=ring, key=key)
         fields = {"ring": ring, "key": key, "token": token}
-        title = f"Take the lock of {shown(key)} away from its holder?"
-        return Question(title, text, fields, back, self._link("/ring", name=ring))
+        found = self._ask(fields, text, f"Take the lock of {shown(key)} away from its holder?")
+        return replace(found, back=self._link("/ring", name=ring, key=key))
 
     def _do(self, asked: api.ReleaseAsked, by: str) -> Deed:
         key, token = asked.key, int(asked.token)
@@ -190,12 +192,12 @@ class RingOrder:
     after: Callable[[], tuple[Ring, bool | None]] | None
     note: str = ""
 
-    def plan(self) -> RingPlan:
-        """What it would do. Costly, so in its turn.
+    @property
+    def plan(self) -> Callable[[], RingPlan] | None:
+        """Computes what it would do; see :class:`hashring.web.base_action.Question`."""
+        return self._plan if self.after else None
 
-        Raises:
-            ConfigError: it cannot be computed.
-        """
+    def _plan(self) -> RingPlan:
         after, exact = self.ring_after()
         return ring_plan(self.view.ring, after, exact=exact)
 
@@ -204,37 +206,23 @@ class RingOrder:
         return self.after() if self.after else (self.view.ring, None)
 
 
-class PlannedRingAction(RingAction[A], Generic[A, Q]):
-    """An order about a node, whose plan can be shown.
-
-    Attributes:
-        planned: what must be given to plan it.
-        plan_about: what the plan shows, for the API's description.
-    """
-
-    planned: type[Q]
-    plan_about: str
+class PlannedRingAction(RingAction[A], PlannedAction[A, Q]):
+    """An order about a node, whose plan can be shown."""
 
     @abstractmethod
     def order(self, asked: Q) -> RingOrder:
-        """The order, not given yet.
+        """The order, not given yet."""
 
-        Raises:
-            HTTPException, HashringError: what is wrong with it, as giving it does.
-        """
-
-    def _looked(self, ring: str, node: str) -> tuple[RingWatcher, RingView, Snapshot]:
-        """The ring as shown, and what Redis has about the node now.
+    def _looked(self, ring: str, node: str) -> tuple[RingWatcher, RingView]:
+        """The ring as Redis has it now.
 
         Raises:
             UnknownNodeError: there is no such node, and none of that name was there within a day.
         """
-        watcher, view = ring_of(self._service, ring)
-        command = snapshot(watcher.keys, scoring=watcher.scoring, remembered=node)
-        seen = self._service.store.run(command)
-        if not seen.remembered:
+        watcher, view = self._seen(ring, node)
+        if not view.snapshot.remembered:
             _check_known(view, node)
-        return watcher, view, seen
+        return watcher, view
 
     def _obeyed(self, watcher: RingWatcher, node: str, command: Command[OrderStatus]) -> bool:
         status = self._service.store.run(command)
@@ -250,27 +238,17 @@ class DrainNode(PlannedRingAction[api.DrainAsked, NodeQuery]):
     about = "Order a node to run on and own nothing."
     plan_about = "What would move if a node were drained. What nobody would own moves to null."
     words = "drain {node} of the ring {ring}"
-
-    def question(self, given: Given) -> Question:
-        """Ask, with what would move, and whether no other node is left."""
-        wanted = read_query(NodeQuery, given)
-        ring, node = wanted.ring, wanted.node
-        order = self.order(wanted)
-        found = self._about_node(
-            given,
-            f"Drain {shown(node)} of the ring {shown(ring)}?",
-            "It runs on and owns nothing. Its keys go to the other nodes at once; with locks, each "
-            "key once its holder has let go of it.",
-        )
-        if order.after is None:
-            return replace(_foreseen(found, order), lasting=True)
-        return replace(found, plan=order.plan, lasting=True, force=order.note)
+    comes = (
+        "It runs on and owns nothing. Its keys go to the other nodes at once; with locks, each "
+        "key once its holder has let go of it."
+    )
+    lasting = True
 
     def order(self, asked: NodeQuery) -> RingOrder:
         """To drain a node."""
         ring, node = asked.ring, asked.node
-        watcher, view, seen = self._looked(ring, node)
-        after = drained_ring(seen, view.ring, node)
+        watcher, view = self._looked(ring, node)
+        after = drained_ring(view.snapshot, view.ring, node)
         if after.node_count and node not in view.ring:
             return RingOrder(watcher, view, None, _NOT_ON_RING)
         return RingOrder(watcher, view, lambda: (after, None), "" if after.node_count else _LAST)
@@ -301,23 +279,13 @@ class UndrainNode(PlannedRingAction[api.UndrainAsked, NodeQuery]):
     about = "Let a drained node own keys again."
     plan_about = "What would move if a drained node were to own keys again."
     words = "let {node} own keys of the ring {ring} again"
-
-    def question(self, given: Given) -> Question:
-        """Ask, with what would move."""
-        wanted = read_query(NodeQuery, given)
-        ring, node = wanted.ring, wanted.node
-        order = self.order(wanted)
-        found = self._about_node(
-            given,
-            f"Let {shown(node)} own keys of the ring {shown(ring)} again?",
-            "It joins with its next heartbeat.",
-        )
-        return _foreseen(found, order)
+    comes = "It joins with its next heartbeat."
 
     def order(self, asked: NodeQuery) -> RingOrder:
         """To drain a node no more."""
         ring, node = asked.ring, asked.node
-        watcher, view, seen = self._looked(ring, node)
+        watcher, view = self._looked(ring, node)
+        seen = view.snapshot
         if node not in seen.drained:
             note = NO_DRAIN
             if node in seen.drains:
@@ -343,30 +311,19 @@ class WeighNode(PlannedRingAction[api.WeightAsked, NodeWeightQuery]):
     about = "Give a node another weight."
     plan_about = "What would move if a node had another weight."
     words = "give {node} of the ring {ring} another weight"
-
-    def question(self, given: Given) -> Question:
-        """Ask for a weight; with one, show what would move."""
-        wanted = read_query(NodeWeightQuery, given)
-        order = self.order(wanted)
-        asked = f"Give {shown(wanted.node)} of the ring {shown(wanted.ring)} "
-        if "weight" not in given:
-            found = self._about_node(given, f"{asked}another weight?", "")
-            return replace(found, weight="", ready=False)
-        comes = "It adds points to its own, or gives some of them up, with its next heartbeat."
-        weight = wanted.weight
-        found = self._about_node(given, f"{asked}{weight_in_words(weight)}?", comes)
-        return replace(_foreseen(found, order), weight=weight_in_form(weight))
+    comes = "It adds points to its own, or gives some of them up, with its next heartbeat."
 
     def order(self, asked: NodeWeightQuery) -> RingOrder:
         """To give a node another weight; its own, if none is given."""
         ring, node, weight = asked.ring, asked.node, asked.weight
         if weight is not None:
             checked_weight(weight)
-        watcher, view, seen = self._looked(ring, node)
+        watcher, view = self._looked(ring, node)
         if node not in view.ring:
             return RingOrder(watcher, view, None, _NOT_ON_RING)
+        weights = {node: weight}
         return RingOrder(
-            watcher, view, lambda: (weighed_ring(seen, view.ring, {node: weight}), None)
+            watcher, view, lambda: (weighed_ring(view.snapshot, view.ring, weights), None)
         )
 
     def _do(self, asked: api.WeightAsked, by: str) -> Deed:
@@ -375,17 +332,11 @@ class WeighNode(PlannedRingAction[api.WeightAsked, NodeWeightQuery]):
         reply = self._service.store.run(weigh(watcher.keys, weights={node: weight}, by=by))
         if reply.unknown is not None:
             raise UnknownNodeError(node, ring, known_nodes(self._read(watcher)))
-        what = "its own weight" if weight is None else f"the weight {weight:g}"
+        what = weight_in_words(weight)
         if not reply.changed:
             return Deed(f"{shown(node)} of the ring {shown(ring)} has {what} already.")
         text = f"{shown(node)} of the ring {shown(ring)} is to have {what}."
         return Deed(text, self._event(watcher, "weight", by))
-
-
-def _foreseen(question: Question, order: RingOrder) -> Question:
-    """The question with what comes of the order, or why nothing does."""
-    plan = order.plan if order.after else None
-    return replace(question, plan=plan, unforeseen=order.note)
 
 
 def _check_known(view: RingView, node: str) -> None:

@@ -17,7 +17,7 @@ from hashring.web.key_lookup import Lookup
 from hashring.web.last_hour import Track, counted_spans
 from hashring.web.live_page import Parts, Rows, WatchedPage
 from hashring.web.page_templates import Templates
-from hashring.web.ring_view import Heir, RingView
+from hashring.web.ring_view import RingView
 from hashring.web.server_sent_events import Row
 from hashring.web.watchers import EVENTS, RingWatcher
 
@@ -33,11 +33,7 @@ _ROW_ORDER: Final = {
 
 
 class RingPage(WatchedPage[RingView]):
-    """The page of a ring.
-
-    Args:
-        watcher: the ring's.
-    """
+    """The page of a ring."""
 
     def __init__(self, templates: Templates, watcher: RingWatcher) -> None:
         super().__init__(templates, watcher)
@@ -102,9 +98,7 @@ class RingPage(WatchedPage[RingView]):
 
     def leaves(self, view: RingView, node: str | None, *, act: bool) -> Markup:
         """Who inherits when the node leaves."""
-        heirs: tuple[Heir, ...] | None = None
-        if node is not None and node in view.by_name:
-            heirs = view.heirs(node)
+        heirs = view.heirs(node) if node is not None and node in view.by_name else None
         return self._templates.part("leaves", view, node, heirs, self.colors(view), act)
 
     def lookup(self, view: RingView, found: Lookup | None, *, act: bool) -> Markup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,29 +88,11 @@ class NodeView:
         )
 
 
-@dataclass(frozen=True)
-class Heir:
-    """A node that would own what another has.
-
-    Attributes:
-        node: its name.
-        points: how many points it would get.
-        gain: the part of the ring that is, from 0 to 1.
-    """
-
-    node: str
-    points: int
-    gain: float
-
-
 class RingView:
     """A ring at one instant. Immutable.
 
     Args:
-        name: the ring's name.
-        snapshot: what Redis said.
         events: the end of its history, oldest first.
-        scoring: what the scores mean.
         before: the view before, from which is taken what is the same.
 
     Attributes:
@@ -259,14 +242,17 @@ class RingView:
                 found[point].append(node)
         return tuple((point, tuple(nodes)) for point, nodes in found.items())
 
-    def heirs(self, node: str) -> tuple[Heir, ...]:
-        """Who would own what the node has, if it left; those who get most first."""
-        gains: dict[str, int] = {}
+    def heirs(self, node: str) -> list[tuple[str, float]]:
+        """Who would own what the node has, if it left, and the part of the ring that each gets.
+
+        Those who get most come first.
+        """
+        gains: Counter[str] = Counter()
         for move in self.ring.moves(self.ring.without_nodes(node)):
             if move.after is not None:
-                gains[move.after] = gains.get(move.after, 0) + move.points
+                gains[move.after] += move.points
         ordered = sorted(gains.items(), key=lambda item: (-item[1], item[0].encode()))
-        return tuple(Heir(heir, points, points / RING_SIZE) for heir, points in ordered)
+        return [(heir, points / RING_SIZE) for heir, points in ordered]
 
     def metrics_reading(self, events: Sequence[RingEvent]) -> RingReading:
         """What the metrics are made of.

@@ -155,11 +155,6 @@ class Service:
         return self._watched.unwatched
 
     @property
-    def latency(self) -> float | None:
-        """Seconds that the last round trip to Redis took; ``None`` before the first."""
-        return self._pulse.view.latency if self._pulse.view else None
-
-    @property
     def fault(self) -> str:
         """What is wrong besides Redis' silence, so that not all is shown; empty when nothing is."""
         for watcher in (self._pulse, self._names):
@@ -199,7 +194,7 @@ class Service:
 
     def _pulsed(self) -> None:
         if self._pulse.failure is None and self._pulse.view is not None:
-            self.metrics.redis_answered(self._pulse.view.latency)
+            self.metrics.redis_answered(self._pulse.view)
         else:
             self.metrics.redis_failed()
         for listener in self._watched.listeners:

@@ -11,7 +11,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 SESSION_SECONDS: Final = 8 * 3600.0
@@ -19,6 +19,8 @@ SESSION_SECONDS: Final = 8 * 3600.0
 
 _SESSIONS: Final = 1_000
 """How many sessions there are at once; of more, the newest."""
+_ANSWERS: Final = 100
+"""How many answers of a session are remembered."""
 _USER: Final = secrets.token_urlsafe(32)
 """Before a user's name: no cookie can be the same."""
 
@@ -45,17 +47,27 @@ class Session:
         form_token: what each of the session's forms carries, against forgery.
         ends: when it ends, by the monotonic clock.
         notice: what was done last, until a page has shown it.
+        acting: held while one of its forms is answered.
+        answers: where the answer to each form led, by the id that the form carries.
     """
 
     by: str
     form_token: str
     ends: float
     notice: PageNotice | None = None
+    acting: threading.Lock = field(default_factory=threading.Lock)
+    answers: dict[str, str] = field(default_factory=dict)
 
     def take_notice(self) -> PageNotice | None:
         """What was done last; once."""
         notice, self.notice = self.notice, None
         return notice
+
+    def answered(self, form: str, led: str) -> None:
+        """Remember where the answer to a form led, so that the form acts once."""
+        self.answers[form] = led
+        if len(self.answers) > _ANSWERS:
+            del self.answers[next(iter(self.answers))]
 
 
 class Sessions:

@@ -18,6 +18,7 @@ from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import FORGET, Scoring, snapshot
 from hashring.store.ring.key_names import ring_keys
 from hashring.web.redis_requests import RedisRequests
+from hashring.web.ring_view import RingView
 from hashring.web.watchers import INTERVAL, GroupWatcher, RingWatcher, Watcher
 
 log = logging.getLogger("hashring.web")
@@ -57,11 +58,7 @@ class WatchList:
     Args:
         store: Redis.
         responding: the same for a request that waits; raises when Redis does not respond.
-        wanted: rings to watch whether they are found or not.
-        scoring: what the scores of ``wanted`` mean, or without any, of all rings; by default what
-            they mean to this package's nodes, as on all other rings.
-        forget_after: seconds after which a ring that was stopped is not watched any more, until a
-            node joins it again; ``inf`` for never. Those that are wanted always are.
+        wanted, scoring, forget_after: ``rings`` and the others of :class:`hashring.web.Service`.
         metrics: told what was read.
 
     Attributes:
@@ -94,8 +91,7 @@ class WatchList:
         self.listeners: list[Listener] = []
         self.unwatched = 0
         self._lock = threading.Lock()
-        self._rings: dict[str, RingWatcher] = {}
-        self._groups: dict[str, GroupWatcher] = {}
+        self._watchers: dict[Found, RingWatcher | GroupWatcher] = {}
         self._over: set[str] = set()
         self._aside: set[Found] = set()
         self._stopped = False
@@ -103,21 +99,26 @@ class WatchList:
     def start(self) -> None:
         """Begin with what is wanted."""
         for name in self._wanted:
-            self._watch_ring(name)
+            self._watch(Found("ring", name))
 
     def end(self) -> list[Watcher[Any]]:
         """Watch nothing more from now on; the watchers, which are to be stopped."""
         with self._lock:
             self._stopped = True
-            return [*self._rings.values(), *self._groups.values()]
+            return list(self._watchers.values())
 
     def listed(self) -> tuple[list[RingWatcher], list[GroupWatcher]]:
-        """The watchers, by name."""
+        """The watchers of rings, and of groups, by name."""
+        every = self._every()
+        return (
+            [watcher for watcher in every if isinstance(watcher, RingWatcher)],
+            [watcher for watcher in every if isinstance(watcher, GroupWatcher)],
+        )
+
+    def _every(self) -> list[RingWatcher | GroupWatcher]:
         with self._lock:
-            rings, groups = list(self._rings.values()), list(self._groups.values())
-        rings.sort(key=lambda watcher: watcher.name)
-        groups.sort(key=lambda watcher: watcher.name)
-        return rings, groups
+            every = list(self._watchers.values())
+        return sorted(every, key=lambda watcher: (watcher.found.kind != "ring", watcher.name))
 
     def ring(self, name: str) -> RingWatcher | None:
         """The watcher of a ring; ``None`` when there is no such ring, as far as is known.
@@ -129,126 +130,104 @@ class WatchList:
             StoreError: Redis does not say whether there is one.
             NotWatched: there is one, and no place for it.
         """
-        watcher = self._rings.get(name)
-        if watcher is None:
-            seen = self._responding().run(snapshot(ring_keys(name), scoring=self._scoring_of(name)))
-            if not seen.stamp.epoch and not seen.replicas:
-                return None
-            self._make_way(1)
-            watcher = self._watch_ring(name)
-            self._check_place("ring", name, watcher)
-        if watcher is not None:
-            watcher.wait_for_first(_FIRST_LOOK)
+        watcher = self._asked(Found("ring", name))
+        assert watcher is None or isinstance(watcher, RingWatcher)
         return watcher
 
     def group(self, name: str) -> GroupWatcher | None:
         """The watcher of a group; as :meth:`ring`."""
-        watcher = self._groups.get(name)
+        watcher = self._asked(Found("group", name))
+        assert watcher is None or isinstance(watcher, GroupWatcher)
+        return watcher
+
+    def _asked(self, found: Found) -> RingWatcher | GroupWatcher | None:
+        watcher = self._watchers.get(found)
         if watcher is None:
-            if self._responding().run(read(group_keys(name))).standing() is None:
+            if not self._exists(found):
                 return None
             self._make_way(1)
-            watcher = self._watch_group(name)
-            self._check_place("group", name, watcher)
+            watcher = self._watch(found)
         if watcher is not None:
             watcher.wait_for_first(_FIRST_LOOK)
+        elif not self._stopped:
+            raise NotWatched(
+                f"there is a {found.kind} {found.name!r}, and it is not watched: this service "
+                f"watches {MOST} rings and groups at most; hashring status looks at all of them"
+            )
         return watcher
+
+    def _exists(self, found: Found) -> bool:
+        redis = self._responding()
+        if found.kind == "group":
+            return redis.run(read(group_keys(found.name))).standing() is not None
+        keys, scoring = ring_keys(found.name), self._scoring_of(found.name)
+        seen = redis.run(snapshot(keys, scoring=scoring))
+        return bool(seen.stamp.epoch or seen.replicas)
 
     def adopt(self, found: frozenset[Found]) -> None:
         """Watch what was found, and nothing that is gone."""
         self._watch_found(found)
-        names = {kind: {f.name for f in found if f.kind == kind} for kind in ("ring", "group")}
-        names["ring"].update(self._wanted)
-        rings, groups = self.listed()
-        every: list[Watcher[Any]] = [*rings, *groups]
-        for each in every:
-            each.pace = max(INTERVAL, len(every) / LOOKS)
-        for watcher in rings:
+        there = found.union(Found("ring", name) for name in self._wanted)
+        every = self._every()
+        for watcher in every:
+            watcher.pace = max(INTERVAL, len(every) / LOOKS)
             if self._is_over(watcher):
                 self._over.add(watcher.name)
                 self._forget(watcher)
             # One that was asked for may be newer than the search.
-            elif watcher.name not in names["ring"] and watcher.is_gone:
+            elif watcher.found not in there and watcher.is_gone:
                 self._forget(watcher)
-        for other in groups:
-            if other.name not in names["group"] and other.is_gone:
-                self._forget(other)
 
     def _scoring_of(self, ring: str) -> Scoring:
         if self._scoring is None or (self._wanted and ring not in self._wanted):
             return Scoring.expiry(0.0)
         return self._scoring
 
-    def _check_place(self, kind: str, name: str, watcher: Watcher[Any] | None) -> None:
-        if watcher is None and not self._stopped:
-            raise NotWatched(
-                f"there is a {kind} {name!r}, and it is not watched: this service watches {MOST} "
-                "rings and groups at most; hashring status looks at all of them"
+    def _watch(self, found: Found) -> RingWatcher | GroupWatcher | None:
+        """Watch it, if there is place."""
+        name = found.name
+        with self._lock:
+            if found in self._watchers or not self._room:
+                return self._watchers.get(found)
+            watcher: RingWatcher | GroupWatcher = (
+                RingWatcher(self._store, name, self._scoring_of(name))
+                if found.kind == "ring"
+                else GroupWatcher(self._store, name)
             )
-
-    def _watch_ring(self, name: str) -> RingWatcher | None:
-        with self._lock:
-            if name in self._rings or not self._room:
-                return self._rings.get(name)
-            watcher = RingWatcher(self._store, name, self._scoring_of(name))
-            watcher.looked = lambda: self._ring_looked(watcher)
-            self._rings[name] = watcher
+            watcher.looked = lambda: self._looked(watcher)
+            self._watchers[found] = watcher
             watcher.start()
         return watcher
 
-    def _watch_group(self, name: str) -> GroupWatcher | None:
-        with self._lock:
-            if name in self._groups or not self._room:
-                return self._groups.get(name)
-            watcher = GroupWatcher(self._store, name)
-            watcher.looked = lambda: self._group_looked(watcher)
-            self._groups[name] = watcher
-            watcher.start()
-        return watcher
-
-    def _ring_looked(self, watcher: RingWatcher) -> None:
-        view = watcher.view
-        if watcher.failure is None and view is not None:
-            self._metrics.saw_ring(view.metrics_reading(watcher.new_events))
-        for listener in self.listeners:
-            listener.looked(watcher)
-
-    def _group_looked(self, watcher: GroupWatcher) -> None:
-        view = watcher.view
-        if watcher.failure is None and view is not None:
-            self._metrics.saw_group(view.metrics_reading())
+    def _looked(self, watcher: RingWatcher | GroupWatcher) -> None:
+        if watcher.failure is None:
+            watcher.report(self._metrics)
         for listener in self.listeners:
             listener.looked(watcher)
 
     @property
     def _room(self) -> int:
         """How many more may be watched."""
-        return 0 if self._stopped else max(0, MOST - len(self._rings) - len(self._groups))
+        return 0 if self._stopped else max(0, MOST - len(self._watchers))
 
     def _watch_found(self, found: frozenset[Found]) -> None:
         """Watch what was found as far as there is place."""
         self._aside &= found
-        new = [each for each in _in_turn(found) if not self._is_watched(each)]
+        new = [each for each in _in_turn(found) if each not in self._watchers]
         new = [each for each in new if each.kind != "ring" or not self._is_still_over(each.name)]
         aside = [each for each in new if each in self._aside and not self._runs_again(each)]
         first = [each for each in new if each not in aside]
         self._make_way(len(first))
         # Those that are stopped have what place is left.
-        for kind, name in (*first, *aside)[: self._room]:
-            self._aside.discard(Found(kind, name))
-            if kind == "ring":
-                self._watch_ring(name)
-            else:
-                self._watch_group(name)
-        unwatched = 0 if self._stopped else sum(not self._is_watched(each) for each in first)
+        for each in (*first, *aside)[: self._room]:
+            self._aside.discard(each)
+            self._watch(each)
+        unwatched = 0 if self._stopped else sum(each not in self._watchers for each in first)
         if unwatched and unwatched != self.unwatched:
             text = "%s not watched: a service watches %d at most"
             log.warning(text, counted(unwatched, "ring or group", "rings and groups"), MOST)
         self.unwatched = unwatched
         self._metrics.left_out(unwatched)
-
-    def _is_watched(self, found: Found) -> bool:
-        return found.name in (self._rings if found.kind == "ring" else self._groups)
 
     def _runs_again(self, found: Found) -> bool:
         """Whether a ring or group that was stopped has nodes or members again."""
@@ -261,12 +240,9 @@ class WatchList:
         missing = wanted - self._room
         if missing <= 0 or self._stopped:
             return
-        rings, groups = self.listed()
-        watchers: list[RingWatcher | GroupWatcher] = [*rings, *groups]
-        stopped = [each for each in watchers if self._is_stopped(each) and not each.followed()]
+        stopped = [e for e in self._every() if self._is_stopped(e) and not e.followed()]
         for watcher in stopped[:missing]:
-            kind = "ring" if isinstance(watcher, RingWatcher) else "group"
-            self._aside.add(Found(kind, watcher.name))
+            self._aside.add(watcher.found)
             self._forget(watcher)
 
     def _is_stopped(self, watcher: RingWatcher | GroupWatcher) -> bool:
@@ -276,12 +252,10 @@ class WatchList:
         wanted = isinstance(watcher, RingWatcher) and watcher.name in self._wanted
         return not wanted and view.health.state is State.STOPPED
 
-    def _is_over(self, watcher: RingWatcher) -> bool:
-        """Whether its nodes left so long ago that nobody wants to see it."""
+    def _is_over(self, watcher: RingWatcher | GroupWatcher) -> bool:
+        """Whether it is a ring whose nodes left so long ago that nobody wants to see it."""
         view = watcher.view
-        if watcher.name in self._wanted or watcher.failure is not None or view is None:
-            return False
-        if view.health.state is not State.STOPPED or not view.events:
+        if not isinstance(view, RingView) or not self._is_stopped(watcher) or not view.events:
             return False
         if view.events[-1].kind == FORGET:
             return True
@@ -293,11 +267,10 @@ class WatchList:
         return name in self._over
 
     def _forget(self, watcher: RingWatcher | GroupWatcher) -> None:
-        of_ring = isinstance(watcher, RingWatcher)
-        watchers: dict[str, Any] = self._rings if of_ring else self._groups
         with self._lock:
-            watchers.pop(watcher.name, None)
+            self._watchers.pop(watcher.found, None)
         watcher.stop()
+        of_ring = isinstance(watcher, RingWatcher)
         forget = self._metrics.forget_ring if of_ring else self._metrics.forget_group
         forget(watcher.name)
         for listener in self.listeners:

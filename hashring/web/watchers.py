@@ -17,6 +17,7 @@ from zlib import crc32
 
 from hashring.core.replica import Replica
 from hashring.errors import HashringError, RedisUnavailable
+from hashring.metrics import FleetCollector
 from hashring.store.discovery import Found, discover
 from hashring.store.group.commands import Decision, group_keys, read, read_decision
 from hashring.store.interface import Subscription
@@ -243,30 +244,39 @@ class Watcher(Generic[V]):
             self._subscription = None
 
 
-class RingWatcher(Watcher[RingView]):
+class FoundWatcher(Watcher[V]):
+    """Watches a ring or a group.
+
+    Attributes:
+        found: its kind and name.
+        name: its name.
+    """
+
+    def __init__(self, store: RedisStore, found: Found, channel: bytes) -> None:
+        super().__init__(store, channel)
+        self.found = found
+        self.name = found.name
+
+    def __str__(self) -> str:
+        return f"{self.found.kind} {self.name!r}"
+
+
+class RingWatcher(FoundWatcher[RingView]):
     """Watches a ring.
 
     Attributes:
         new_events: those that the last look brought.
         scoring: what its scores mean.
-
-    Args:
-        name: the ring's name.
-        scoring: as above.
     """
 
     def __init__(self, store: RedisStore, name: str, scoring: Scoring) -> None:
         self.keys = ring_keys(name)
-        super().__init__(store, self.keys.channel)
-        self.name = name
+        super().__init__(store, Found("ring", name), self.keys.channel)
         self.scoring = scoring
         self._events: tuple[RingEvent, ...] = ()
         self._parsed: dict[bytes, Replica] = {}
         self.hour = LastHour(min, max, max)
         self.new_events: tuple[RingEvent, ...] = ()
-
-    def __str__(self) -> str:
-        return f"ring {self.name!r}"
 
     @property
     def is_gone(self) -> bool:
@@ -291,29 +301,26 @@ class RingWatcher(Watcher[RingView]):
         self._events, self.new_events = events, tuple(new)
         return view
 
+    def report(self, metrics: FleetCollector) -> None:
+        """Report what was seen last to the metrics."""
+        if self.view is not None:
+            metrics.saw_ring(self.view.metrics_reading(self.new_events))
+
     def _note(self, view: RingView | None) -> None:
         if view is not None:
             peak = view.balance.peak_to_mean if view.balance else 0.0
             self.hour.add(view.now, len(view.live), peak, view.unserved)
 
 
-class GroupWatcher(Watcher[GroupView]):
-    """Watches a partition group; sees ``None`` while there is none.
-
-    Args:
-        name: the group's name.
-    """
+class GroupWatcher(FoundWatcher[GroupView]):
+    """Watches a partition group; sees ``None`` while there is none."""
 
     def __init__(self, store: RedisStore, name: str) -> None:
         self.keys = group_keys(name)
-        super().__init__(store, self.keys.channel)
-        self.name = name
+        super().__init__(store, Found("group", name), self.keys.channel)
         self.hour = LastHour(min, max, max, max)
         self._decisions: tuple[Decision, ...] = ()
         self._tag = ""
-
-    def __str__(self) -> str:
-        return f"group {self.name!r}"
 
     @property
     def is_gone(self) -> bool:
@@ -332,6 +339,11 @@ class GroupWatcher(Watcher[GroupView]):
             self._tag = reading.tag
         return GroupView(self.name, reading, state, self._decisions)
 
+    def report(self, metrics: FleetCollector) -> None:
+        """Report what was seen last to the metrics."""
+        if self.view is not None:
+            metrics.saw_group(self.view.metrics_reading())
+
     def _note(self, view: GroupView | None) -> None:
         if view is not None:
             found, handoffs = view.status, len(view.state.handoffs)
@@ -340,19 +352,8 @@ class GroupWatcher(Watcher[GroupView]):
             )
 
 
-@dataclass(frozen=True)
-class Pulse:
-    """Redis answers.
-
-    Attributes:
-        latency: seconds the last round trip took.
-    """
-
-    latency: float
-
-
-class PulseWatcher(Watcher[Pulse]):
-    """Watches whether Redis answers at all."""
+class PulseWatcher(Watcher[float]):
+    """Watches whether Redis answers at all; sees the seconds that a round trip takes."""
 
     def __init__(self, store: RedisStore) -> None:
         super().__init__(store, None)
@@ -360,11 +361,11 @@ class PulseWatcher(Watcher[Pulse]):
     def __str__(self) -> str:
         return "service"
 
-    def _look(self) -> Pulse:
+    def _look(self) -> float:
         """A round trip."""
         started = time.perf_counter()
         self._store.call("PING")
-        return Pulse(time.perf_counter() - started)
+        return time.perf_counter() - started
 
 
 class NamesWatcher(Watcher[frozenset[Found]]):

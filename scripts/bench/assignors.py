@@ -3,6 +3,7 @@
 
     python scripts/bench/assignors.py
     python scripts/bench/assignors.py --quick      does it work at all?
+    python scripts/bench/assignors.py join churn   two of its parts
 
 Times are medians of several runs in this process; moves, pauses and the lease challenge are
 computed in virtual time from a fixed seed, so they are the same on every machine.
@@ -16,10 +17,11 @@ from __future__ import annotations
 
 import argparse
 import random
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+
+import program
+from frame import Result, median, seconds
 
 from hashring.core.assignors import (
     Assignor,
@@ -53,6 +55,10 @@ def kazoo(situation: GroupSituation) -> Mapping[str, range]:
     }
 
 
+QUICK = argparse.Namespace(quick=False)
+SIZE = 1000, 10_000
+"""Members and partitions of one join."""
+TARGETS = {"balanced": "plan-balanced", "learner(balancing_factor=2": "plan-learner"}
 KAZOO = FunctionAssignor(kazoo, "kazoo's rule")
 ALL: tuple[Assignor, ...] = (
     ContiguousAssignor(),
@@ -65,24 +71,8 @@ ALL: tuple[Assignor, ...] = (
 )
 
 
-def table(title: str, head: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
-    cells = [head, *[tuple(str(cell) for cell in row) for row in rows]]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    print(f"\n{title}\n")
-    for number, row in enumerate(cells):
-        print("  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(
-            zip(row, widths, strict=True))))  # fmt: skip
-        if not number:
-            print("  ".join("-" * w for w in widths))
-
-
-def median_ms(do: Callable[[], object], runs: int) -> float:
-    times = []
-    for _ in range(runs):
-        begin = time.perf_counter()
-        do()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times) * 1000
+def median_ms(do: Callable[[], object]) -> float:
+    return median([seconds(do) for _ in range(3 if QUICK.quick else 15)]) * 1000
 
 
 def members(count: int) -> tuple[GroupMember, ...]:
@@ -93,57 +83,47 @@ def moved(before: Sequence[object], after: Sequence[object]) -> int:
     return sum(was != now for was, now in zip(before, after, strict=True))
 
 
-def speed(runs: int) -> None:
+def join(result: Result) -> None:
     """1,000 members x 10,000 partitions, one join."""
-    size, partitions = 1000, 10_000
-    floor = median_ms(lambda: [n % size for n in range(partitions)], runs)
-    rows = []
+    size, partitions = SIZE
+    floor = median_ms(lambda: [n % size for n in range(partitions)])
     for assignor in ALL:
         before = assignor.assign(GroupSituation(members(size), partitions))
         joined = GroupSituation(
             members(size + 1), partitions, before.owners, standbys=dict(before.standbys)
         )
         after = assignor.assign(joined)
-        took = median_ms(lambda a=assignor, s=joined: a.assign(s), runs)
-        rows.append(
-            (
-                assignor.name,
-                f"{took:.1f}",
-                f"{took / floor:.0f}",
-                moved(before.owners, after.owners),
-            )
+        took = median_ms(lambda a=assignor, s=joined: a.assign(s))
+        result.add(
+            f"one join, {assignor.name}: time, moves",
+            f"{took:.1f} ms, {moved(before.owners, after.owners)}",
+            value=round(took, 1),
+            unit="ms",
+            target=TARGETS.get(assignor.name.partition(",")[0]),
         )
-    table(
-        f"One join, {size} members x {partitions} partitions (floor: a loop over all partitions, "
-        f"{floor:.2f} ms)",
-        ("assignor", "ms", "x floor", "moves"),
-        rows,
-    )
-    rows = []
+    result.notes.append(f"One join: a loop over all partitions takes {floor:.2f} ms.")
+
+
+def decision(result: Result) -> None:
+    """The whole decision (core.groups.next_state.step) on the same join, and the next one, when
+    members have let go of what they were asked for."""
+    size, partitions = SIZE
     for assignor in (BalancedAssignor(), LearnerAssignor(), LoadAssignor(), RingAssignor()):
         terms = Terms(partitions, assignor.name, rebalance_delay=0, handoffs=10)
         facts = tuple(MemberFacts(m.name, m.name, m.joined, 100.0) for m in members(size + 1))
         begun = next_state.step(GroupState.new(terms), Facts(1.0, facts[:size]), assignor).state
         begun = begun.stamped(1.0)
-        first = median_ms(
-            lambda a=assignor, f=facts, b=begun: next_state.step(b, Facts(2.0, f), a), runs
-        )
+        first = median_ms(lambda a=assignor, f=facts, b=begun: next_state.step(b, Facts(2.0, f), a))
         outcome = next_state.step(begun, Facts(2.0, facts), assignor)
         asked = outcome.state.stamped(2.0)
         words = tuple(released(member, asked) for member in facts)
         following = median_ms(
             lambda a=assignor, w=words, s=asked, plan=outcome.plan: next_state.step(
                 s, Facts(2.1, w), a, plan
-            ),
-            runs,
+            )
         )
-        rows.append((assignor.name, f"{first:.1f}", f"{following:.1f}"))
-    table(
-        "The whole decision (core.groups.next_state.step) on the same join, and the next one, "
-        "when members have let go of what they were asked for",
-        ("assignor", "ms", "next ms"),
-        rows,
-    )
+        what = f"the whole decision on one join, {assignor.name}: the first; the next"
+        result.add(what, f"{first:.1f} ms; {following:.1f} ms")
 
 
 def released(member: MemberFacts, state: GroupState) -> MemberFacts:
@@ -152,7 +132,7 @@ def released(member: MemberFacts, state: GroupState) -> MemberFacts:
     return replace(member, released=words, seen=state.generation)
 
 
-def churn() -> None:
+def churn(result: Result) -> None:
     """The same joins and leaves for everybody, on 256 partitions."""
     rng = random.Random(7)
     present, history = [0], [[0]]
@@ -163,7 +143,6 @@ def churn() -> None:
             present = [n for n in present if n != rng.choice(present)]
         history.append(present)
     least = 0
-    rows = []
     for assignor in (
         BalancedAssignor(),
         LearnerAssignor(1.0),
@@ -185,12 +164,11 @@ def churn() -> None:
             owners = after
         if isinstance(assignor, BalancedAssignor):
             least = moves
-        rows.append((assignor.name, moves, f"{moves / least:.2f}", paused, spread))
-    table(
-        f"{len(history) - 1} joins and leaves among up to 16 members, 256 partitions",
-        ("assignor", "moves", "x balanced", "pauses", "max - min"),
-        rows,
-    )
+        result.add(
+            f"{len(history) - 1} joins and leaves, {assignor.name}: moves, pauses, unevenness",
+            f"{moves}, {paused}, {spread}",
+            value=round(moves / least, 2),
+        )
 
 
 class Pauses(Rule[GroupWorld, GroupProcess]):
@@ -213,9 +191,12 @@ class Pauses(Rule[GroupWorld, GroupProcess]):
             self.longest = max(self.longest, world.now - self._since.pop(partition, world.now))
 
 
-def pauses() -> None:
-    """1 -> 2 -> 16 members: how long it takes, and how long partitions pause."""
-    rows = []
+def pauses(result: Result) -> None:
+    """1 -> 2 -> 16 members: how long it takes, and how long partitions pause.
+
+    A message takes 0.2 to 30 ms, mostly less than 1, and it takes up to 2 ms to let go. What is not
+    moved keeps its token, and pauses for 0 ms.
+    """
     specs = tuple(MemberSpec(f"p{number:02}", f"m{number:02}") for number in range(16))
     starts = [0.0, 5.0, *[25.0] * 14]
     events = [Event(at, "start", spec.label) for at, spec in zip(starts, specs, strict=True)]
@@ -232,26 +213,18 @@ def pauses() -> None:
                 if wrong := unrest(world):
                     raise RuntimeError(wrong)
                 after = world.state()
-                rows.append(
-                    (
-                        f"{name}, {handoffs} at once, -> {size}",
-                        f"{measured.last - begin:.2f}",
-                        moved(before.owners, after.owners),
-                        256 - moved(before.tokens, after.tokens),
-                        f"{measured.longest * 1000:.1f}",
-                    )
+                result.add(
+                    f"{name}, {handoffs} at once, to {size} members: settled; moves, partitions "
+                    "not touched; longest pause",
+                    f"{measured.last - begin:.2f} s; {moved(before.owners, after.owners)}, "
+                    f"{256 - moved(before.tokens, after.tokens)}; {measured.longest * 1000:.1f} ms",
                 )
-    table(
-        "Growing 1 -> 2 -> 16 in virtual time (a message takes 0.2 to 30 ms, mostly less than 1; "
-        "up to 2 ms to let go); what is not moved keeps its token, and pauses for 0 ms",
-        ("", "settled s", "moves", "untouched", "longest pause ms"),
-        rows,
-    )
 
 
-def challenges(hours: float) -> None:
-    """The faithful challenge and the lease challenge, with one loaded member."""
-    rows = []
+def challenges(result: Result) -> None:
+    """The faithful challenge and the lease challenge: 16 partitions, 4 members, one of them late by
+    0 to twice the mean."""
+    hours = 2 if QUICK.quick else 20
     for late in (0.0, 0.15, 0.5, 1.0, 2.0):
         for name, terms in (("faithful", LeaseRaceSpans()), ("lease", LeaseTableRules())):
             specs = [ChallengerSpec("loaded", late), *map(ChallengerSpec, "bcd")]
@@ -263,34 +236,24 @@ def challenges(hours: float) -> None:
             world.run(1800 + hours * 3600)
             world.measure_time()
             found = world.measured
-            rows.append(
-                (
-                    f"{late:g} s mean, {name} challenge",
-                    f"{found.moves / hours:.0f}",
-                    f"{found.unowned / hours:.0f}",
-                    f"{found.doubled / hours:.0f}",
-                    "/".join(str(n) for n in world.counts().values()),
-                )
+            result.add(
+                f"{late:g} s late on the mean, {name} challenge: moves an hour; partition-seconds "
+                "an hour with no owner, with two; partitions of each member at the end",
+                f"{found.moves / hours:.0f}; {found.unowned / hours:.0f}, "
+                f"{found.doubled / hours:.0f}; {'/'.join(map(str, world.counts().values()))}",
             )
-    table(
-        f"Challenges: 16 partitions, 4 members, one of them late by 0 to twice the mean, "
-        f"{hours:g} hours; partition-seconds an hour",
-        ("", "moves/h", "no owner", "two owners", "counts at the end"),
-        rows,
-    )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer runs, fewer hours")
-    quick = parser.parse_args().quick
-    speed(3 if quick else 15)
-    churn()
-    pauses()
-    challenges(2 if quick else 20)
+PARTS: dict[str, Callable[[Result], None]] = {
+    "join": join,
+    "decision": decision,
+    "churn": churn,
+    "pauses": pauses,
+    "challenges": challenges,
+}
 
 
 if __name__ == "__main__":
-    main()
+    asked = program.parser(__doc__)
+    asked.add_argument("--quick", action="store_true", help="fewer runs, fewer hours")
+    program.play(asked, PARTS, QUICK)

@@ -13,6 +13,8 @@ import selectors
 import socket
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from redis import Redis
 
 from hashring.core.own_ranges import OwnRanges
 from hashring.core.replica import Replica
+from hashring.store.embedded_server import RedisServer
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import BeatStatus, LeaveStatus, Scoring, beat, leave, park
 from hashring.store.ring.key_names import ring_keys
@@ -221,6 +224,19 @@ class Crowd:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def crowd_of(
+    nodes: int, *, own: bool = False, scoring: Scoring = SCORING
+) -> Iterator[tuple[Crowd, Redis]]:
+    """A crowd that is not on the ring yet, on a Redis of its own."""
+    with (
+        RedisServer(config=("maxclients 12000",)) as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        Crowd(client, server.socket, nodes, own=own, scoring=scoring) as crowd,
+    ):
+        yield crowd, client
 
 
 def cpu_of(client: Redis) -> float:

@@ -36,6 +36,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+import program
+from frame import Result
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
@@ -88,12 +90,8 @@ def settled(groups: list[PartitionGroup]) -> bool:
     return sum(sizes) == PARTITIONS and max(sizes) - min(sizes) <= 1
 
 
-def settle() -> None:
-    print(
-        f"{'handoffs at once':>16}  {'members':>7}  {'settled s':>9}  {'CPU s':>5}  {'moves':>5}  "
-        f"{'least':>5}  "
-        f"{'longest pause ms':>16}  {'pauses of others':>16}"
-    )
+def settle(result: Result) -> None:
+    slowest, beyond, paused = 0.0, 0, 0
     for handoffs in (1, 16):
         with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
             groups: list[PartitionGroup] = []
@@ -122,18 +120,29 @@ def settle() -> None:
                 moved = {p for p in after if before and before[p] != after[p]}
                 pauses = [watched.paused.get(p, 0.0) for p in moved]
                 others = sum(p in watched.paused for p in before.keys() - moved)
-                print(
-                    f"{handoffs:>16}  {size:>7}  {took:>9.2f}  {burnt:>5.2f}  "
-                    f"{len(moved):>5}  {least:>5}  "
-                    f"{1000 * max(pauses, default=0.0):>16.1f}  {others:>16}"
+                result.add(
+                    f"{handoffs} handoffs at once, to {size} members: settled; CPU; moves; the "
+                    "longest pause of a partition that moved",
+                    f"{took:.2f} s; {burnt:.2f} s; {len(moved)}; "
+                    f"{1000 * max(pauses, default=0.0):.1f} ms",
+                    f"{least} at least",
                 )
+                slowest = max(slowest, took)
+                beyond += len(moved) - least
+                paused += others
             for group in groups:
                 group.stop()
+    slowest = round(slowest, 2)
+    result.add("settled, the longest", "", value=slowest, unit="s", target="group-settled")
+    for what, count, target in (
+        ("partitions that did not move and paused", paused, "group-pause"),
+        ("moves beyond the least possible", max(0, beyond), "group-moves"),
+    ):
+        result.add(what, str(count), value=float(count), unit="", target=target)
 
 
-def delay() -> None:
+def delay(result: Result) -> None:
     """How long after a stop and after a join the rebalance delay of 1 s is acted upon."""
-    print(f"{'ttl s':>5}  {'renewals s':>10}  {'after a stop s':>14}  {'after a join s':>14}")
     for ttl in (6.0, 20.0, 60.0):
         with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
             groups = [
@@ -162,14 +171,16 @@ def delay() -> None:
             while not settled(groups[1:]):
                 time.sleep(0.002)
             joined = time.perf_counter() - begin
-            print(f"{ttl:>5g}  {ttl / 4:>10.1f}  {stopped:>14.2f}  {joined:>14.2f}")
+            result.add(
+                f"ttl {ttl:g} s, renewals every {ttl / 4:g} s: after a stop; after a join",
+                f"{stopped:.2f} s; {joined:.2f} s",
+            )
             for group in groups:
                 group.stop()
 
 
-def moves() -> None:
+def moves(result: Result) -> None:
     """What one handoff costs, one at a time, as a second member takes over."""
-    print(f"{'partitions':>10}  {'moves':>5}  {'members CPU ms':>14}  {'Redis CPU ms':>12}  a move")
     for partitions in (256, 2000, 10_000):
         with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
             first, second = (
@@ -186,9 +197,12 @@ def moves() -> None:
                 time.sleep(0.5)
             burnt, cpu = time.process_time() - burnt, _cpu(client) - cpu
             moved = len(second.held)
-            print(
-                f"{partitions:>10}  {moved:>5}  {1000 * burnt / moved:>14.2f}  "
-                f"{1000 * cpu / moved:>12.2f}"
+            members, redis = 1000 * burnt / moved, 1000 * cpu / moved
+            result.values |= {f"members-{partitions}": members, f"redis-{partitions}": redis}
+            result.add(
+                f"{partitions:,} partitions, {moved} moves: CPU of the members for a move, and of "
+                "Redis",
+                f"{members:.2f} ms, {redis:.2f} ms",
             )
             # Not by handing over: the rest would move, one by one.
             first.stop()
@@ -260,8 +274,8 @@ def _process(pipe: Connection, socket: str, partitions: int) -> None:
 class Crowd:
     """Many members in a few processes, and what their changes cost."""
 
-    def __init__(self, server: RedisServer, client: Redis, partitions: int) -> None:
-        self.client = client
+    def __init__(self, server: RedisServer, client: Redis, partitions: int, result: Result) -> None:
+        self.client, self.result = client, result
         self.partitions = partitions
         # It looks at the group, and never joins.
         self.looks = PartitionGroup(client, "bench", partitions, **CROWD)
@@ -377,7 +391,7 @@ class Crowd:
         return int(tag.partition(b":")[0])
 
     def measured(self, what: str, members: int, deed: Callable[[], None]) -> None:
-        """Do it, wait until the group has come to rest, and print what that cost."""
+        """Do it, wait until the group has come to rest, and note what that cost."""
         before, decided = self.held(), self.generation()
         cpu, burnt, began = _cpu(self.client), self.burnt(), time.perf_counter()
         self.doing, self.began, self.said = what, began, 0.0
@@ -389,10 +403,11 @@ class Crowd:
         after = self.held()
         moved = sum(after.get(p) != token for p, token in before.items())
         decisions = self.generation() - decided
-        print(
-            f"{what:>9}  {members:>7}  {moved:>5}  {decisions:>9}  {took:>6.1f}  {burnt:>13.2f}  "
-            f"{cpu:>11.2f}  {1000 * (burnt + cpu) / max(moved, 1):>9.2f}",
-            flush=True,
+        self.result.add(
+            f"{what}, {members} members: moves; decisions; time; CPU of the members, of Redis, and "
+            "of both for a move",
+            f"{moved}; {decisions}; {took:.1f} s; {burnt:.2f} s, {cpu:.2f} s, "
+            f"{1000 * (burnt + cpu) / max(moved, 1):.2f} ms",
         )
 
     def end(self) -> None:
@@ -407,26 +422,22 @@ class Crowd:
             process.join()
 
 
-def crowd() -> None:
+def crowd(result: Result) -> None:
     """What a change costs in a group of many members, on many partitions."""
     members, partitions = MANY.members, MANY.partitions
     with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        crowd = Crowd(server, client, partitions)
+        crowd = Crowd(server, client, partitions, result)
         try:
-            _change_crowd(crowd, client, members, partitions)
+            _change_crowd(crowd, client, members)
         except TimeoutError as error:
+            program.show(result)
             sys.exit(f"groups.py crowd: {error}")
         finally:
             crowd.end()
 
 
-def _change_crowd(crowd: Crowd, client: Redis, members: int, partitions: int) -> None:
+def _change_crowd(crowd: Crowd, client: Redis, members: int) -> None:
     crowd.begin()
-    print(
-        f"{partitions} partitions, members in {PROCESSES} processes\n"
-        f"{'what':>9}  {'members':>7}  {'moved':>5}  {'decisions':>9}  {'s':>6}  "
-        f"{'members CPU s':>13}  {'Redis CPU s':>11}  ms a move"
-    )
     crowd.measured("start", members, lambda: crowd.add(members - 1))
     crowd.measured("join", members + 1, lambda: crowd.add(1))
     crowd.measured("leave", members, lambda: crowd.leave(1))
@@ -435,9 +446,9 @@ def _change_crowd(crowd: Crowd, client: Redis, members: int, partitions: int) ->
     cpu, burnt = _cpu(client), crowd.burnt()
     time.sleep(REST)
     cpu, burnt = _cpu(client) - cpu, crowd.burnt() - burnt
-    print(
-        f"at rest for {REST:g} s: {1e6 * burnt / (members * REST):.0f} us of CPU a member and "
-        f"second, {1e6 * cpu / (members * REST):.0f} us of Redis'"
+    crowd.result.add(
+        f"at rest for {REST:g} s: CPU of a member, and of Redis for it, in a second",
+        f"{1e6 * burnt / (members * REST):.0f} µs, {1e6 * cpu / (members * REST):.0f} µs",
     )
     stay = max(1, members // 10)
     crowd.measured("most stop", stay, lambda: crowd.leave(members - stay))
@@ -463,7 +474,7 @@ def calls_within(client: Redis, seconds: float) -> Counter[str]:
     return counted
 
 
-def rest() -> None:
+def rest(result: Result) -> None:
     with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
         groups = [
             PartitionGroup(
@@ -488,15 +499,18 @@ def rest() -> None:
         # By far the most; the others are a member that looks whether a lease has ended.
         heartbeats = max(counted.values())
         calls = sum(counted.values())
-        print(
-            f"at rest, {MEMBERS} members, {heartbeats} heartbeats: {calls} calls to Redis, "
-            f"{calls / heartbeats:.3f} a heartbeat"
+        result.add(
+            f"{MEMBERS} members, {heartbeats} heartbeats: calls to Redis, a heartbeat",
+            str(calls),
+            value=round(calls / heartbeats, 3),
+            unit="",
+            target="group-calls",
         )
         for group in groups:
             group.stop()
 
 
-PARTS: dict[str, Callable[[], None]] = {
+PARTS: dict[str, Callable[[Result], None]] = {
     "settle": settle,
     "rest": rest,
     "delay": delay,
@@ -505,19 +519,8 @@ PARTS: dict[str, Callable[[], None]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--members", type=int, default=MANY.members, help="of a crowd")
-    parser.add_argument("--partitions", type=int, default=MANY.partitions, help="of a crowd")
-    given = parser.parse_args(namespace=MANY)
-    if unknown := [part for part in given.parts if part not in PARTS]:
-        parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    for part in given.parts or PARTS:
-        PARTS[part]()
-
-
 if __name__ == "__main__":
-    main()
+    asked = program.parser(__doc__)
+    asked.add_argument("--members", type=int, default=MANY.members, help="of a crowd")
+    asked.add_argument("--partitions", type=int, default=MANY.partitions, help="of a crowd")
+    program.play(asked, PARTS, MANY)

@@ -10,9 +10,9 @@ import time
 
 import pages
 from facts import facts
-from frame import Line, Measure, Result, Run, number
+from frame import Run
 from measures import BY_NAME, MEASURES
-from targets import BY_KEY
+from program import show
 
 EXAMPLES = """
 examples:
@@ -29,38 +29,6 @@ else to do; how busy it was is part of what is written down.
 
 def say(text: str) -> None:
     print(f"  … {text}", file=sys.stderr, flush=True)
-
-
-def verdict(line: Line, quick: bool) -> str:
-    if line.target is None or line.value is None or quick:
-        return ""
-    return "pass" if BY_KEY[line.target].met(line.value) else "MISS"
-
-
-def show(measure: Measure, result: Result, quick: bool) -> None:
-    print(measure.title)
-    head = ("", "ours", "against", "value", "target", "")
-    rows = [
-        (
-            line.what,
-            line.ours,
-            line.against,
-            number(line.value, line.unit) if line.value is not None else "",
-            BY_KEY[line.target].bound if line.target else "",
-            verdict(line, quick),
-        )
-        for line in result.lines
-    ]
-    widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
-    for row in (head, *rows):
-        cells = [
-            cell.ljust(width) if at == 0 else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print("  " + "  ".join(cells).rstrip())
-    for note in result.notes:
-        print(f"  {note}")
-    print(flush=True)
 
 
 def parse() -> argparse.Namespace:
@@ -121,7 +89,8 @@ def main() -> int:
         if not given.quick:
             pages.keep(taken)
         if not given.json:
-            show(measure, result, given.quick)
+            print(measure.title)
+            show(result, quick=given.quick)
     if given.json:
         print(json.dumps(told, indent=2))
     elif told:

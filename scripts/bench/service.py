@@ -15,13 +15,11 @@ from gevent import monkey
 
 monkey.patch_all()
 
-import argparse
 import http.client
 import json
 import os
 import random
 import re
-import statistics
 import subprocess
 import sys
 import time
@@ -31,6 +29,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import gevent
+import program
+from frame import Result, median
 from redis import Redis
 
 from hashring import RingNode
@@ -43,6 +43,8 @@ JOINS = 5
 SPAN = 5.0  # seconds over which Redis' commands are counted
 SETTLE = 10.0  # seconds until every ring has been looked at, and none is new
 ROOT = Path(__file__).parents[2]
+RESULT = Result()
+say = RESULT.add
 
 
 def fill(client: Redis, nodes: int, ring: str = RING) -> None:
@@ -77,7 +79,7 @@ def serving(url: str) -> Iterator[tuple[int, int]]:
         process.terminate()
         began = time.monotonic()
         process.wait()
-        print(f"{'ended after SIGTERM':44} {time.monotonic() - began:8.2f} s")
+        RESULT.add("ended after SIGTERM", f"{time.monotonic() - began:.2f} s")
 
 
 def ask(port: int, path: str) -> bytes:
@@ -118,10 +120,6 @@ class Page:
         self.connection.close()
 
 
-def say(what: str, value: str, target: str = "") -> None:
-    print(f"{what:44} {value:>10}" + (f"   target {target}" if target else ""), flush=True)
-
-
 def page_loads(port: int) -> None:
     taken = []
     for _ in range(LOADS):
@@ -130,8 +128,9 @@ def page_loads(port: int) -> None:
         body = ask(port, f"/ring?name={RING}")
         taken.append((time.perf_counter() - began) * 1000)
     say("page", f"{len(body) / 1000:.0f} kB")
-    say("page load, median", f"{statistics.median(taken):.1f} ms", "<= 50 ms")
-    say("page load, worst of twenty", f"{sorted(taken)[-len(taken) // 20]:.1f} ms", "<= 50 ms")
+    middle = round(median(taken), 1)
+    say("page load, median", f"{middle} ms", value=middle, unit="ms", target="page")
+    say("page load, worst of twenty", f"{sorted(taken)[-len(taken) // 20]:.1f} ms")
 
 
 def version(port: int) -> str:
@@ -174,8 +173,30 @@ def joins(client: Redis, pages: list[Page], pid: int) -> None:
         f"{(pages[0].bytes - before) / JOINS / 1000:.0f} kB",
     )
     say(f"processor time of a join, {len(pages)} pages", f"{used / JOINS * 1000:.0f} ms")
-    say(f"a join reaches {len(pages)} pages, median", f"{statistics.median(delays) * 1000:.0f} ms")
-    say(f"a join reaches {len(pages)} pages, last", f"{max(delays) * 1000:.0f} ms", "<= 1000 ms")
+    say(f"a join reaches {len(pages)} pages, median", f"{median(delays) * 1000:.0f} ms")
+    last = round(max(delays), 3)
+    what, shown = f"a join reaches {len(pages)} pages, last", f"{last * 1000:.0f} ms"
+    say(what, shown, value=last, unit="s", target="page-live")
+
+
+def of_one_ring(client: Redis, url: str, nodes: int, open_pages: int) -> None:
+    """What pages of a ring cost."""
+    fill(client, nodes)
+    with serving(url) as (port, pid):
+        gevent.sleep(2)
+        say("ring", f"{nodes} x 16")
+        page_loads(port)
+        one = [Page(port, version(port))]
+        few = commands(client)
+        say("commands a second, 1 page open", f"{few:.1f}")
+        pages = [*one, *(Page(port, version(port)) for _ in range(open_pages - 1))]
+        many = commands(client)
+        say(f"commands a second, {len(pages)} pages open", f"{many:.1f}")
+        what = "commands a second, many pages against one"
+        say(what, "", value=many / few, target="page-load")
+        joins(client, pages, pid)
+        for page in pages:
+            page.close()
 
 
 def of_many_rings(client: Redis, url: str, rings: int) -> None:
@@ -193,8 +214,8 @@ def of_many_rings(client: Redis, url: str, rings: int) -> None:
             gevent.sleep(2)
             for changes in (0, 5):
                 used = processor(client, pid, changes, rings)
-                target = "<= 20 %" if rings == 500 else ""
-                say(f"processor, {what}, {changes} changes a second", f"{100 * used:.1f} %", target)
+                bound = "at most 20 %" if rings == 500 else ""
+                say(f"processor, {what}, {changes} changes a second", f"{100 * used:.1f} %", bound)
             for page in opened:
                 page.close()
 
@@ -215,9 +236,7 @@ def processor(client: Redis, pid: int, changes: int, rings: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("--nodes", type=int, default=200, help="on the ring; %(default)s")
     parser.add_argument("--pages", type=int, default=200, help="open at once; %(default)s")
     parser.add_argument("--rings", type=int, default=0, help="watched at once, instead of one")
@@ -225,19 +244,9 @@ def main() -> None:
     with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
         if given.rings:
             of_many_rings(client, server.url, given.rings)
-            return
-        fill(client, given.nodes)
-        with serving(server.url) as (port, pid):
-            gevent.sleep(2)
-            say("ring", f"{given.nodes} x 16")
-            page_loads(port)
-            one = [Page(port, version(port))]
-            say("commands a second, 1 page open", f"{commands(client):.1f}")
-            many = [*one, *(Page(port, version(port)) for _ in range(given.pages - 1))]
-            say(f"commands a second, {len(many)} pages open", f"{commands(client):.1f}")
-            joins(client, many, pid)
-            for page in many:
-                page.close()
+        else:
+            of_one_ring(client, server.url, given.nodes, given.pages)
+    program.tell(RESULT, given)
 
 
 if __name__ == "__main__":

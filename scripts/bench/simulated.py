@@ -71,8 +71,8 @@ def node_config(name: str, *, named: bool, follow: bool) -> NodeConfig:
     )
 
 
-class Machine(NodeMachine):
-    """A node's protocol, which notes whether it asks before its heartbeat is due."""
+class NotesEarly:
+    """Beside a node's protocol: notes whether it asks before its heartbeat is due."""
 
     early = False
 
@@ -80,6 +80,10 @@ class Machine(NodeMachine):
         """What to do now."""
         self.early = self.state is NodeState.LIVE and now < self._at.beat
         return super().next(now)
+
+
+class Machine(NotesEarly, NodeMachine):
+    """The protocol of a node that follows the ring."""
 
 
 @dataclass(frozen=True)

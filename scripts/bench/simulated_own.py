@@ -11,16 +11,13 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simulated import KEYS, SimulatedSpec, node_config
+from simulated import KEYS, Node, NotesEarly, SimulatedSpec, node_config
 
 from hashring.core.own_ranges import OwnRanges
 from hashring.node.own_ranges_machine import OwnRangesMachine
-from hashring.node.states import NodeState
-from hashring.protocol.machine import Step
 from hashring.store.ring.commands import Scoring
 from hashring.testing.simulator.history import History
 from hashring.testing.simulator.network import Call
-from hashring.testing.simulator.process import Process
 from hashring.testing.simulator.simulated_loop import SimulatedLoop
 from hashring.testing.simulator.virtual_time import EPOCH
 from hashring.testing.simulator.world import World as Engine
@@ -42,19 +39,12 @@ class OwnCosts:
     travel: float = 0.0005
 
 
-class OwnMachine(OwnRangesMachine):
-    """A node's protocol, which notes whether it asks before its heartbeat is due."""
-
-    early = False
-
-    def next(self, now: float) -> Step:
-        """What to do now."""
-        self.early = self.state is NodeState.LIVE and now < self._at.beat
-        return super().next(now)
+class OwnMachine(NotesEarly, OwnRangesMachine):
+    """The protocol of a node that knows only its own ranges."""
 
 
-class OwnNode(Process):
-    """A process with a node.
+class OwnNode(Node):
+    """A process with such a node.
 
     Attributes:
         changed: when it came to know other ranges.
@@ -64,9 +54,7 @@ class OwnNode(Process):
     world: OwnWorld
 
     def __init__(self, world: OwnWorld, spec: SimulatedSpec, machine: OwnMachine) -> None:
-        super().__init__(world, spec)
-        self.machine = machine
-        self.loop: SimulatedLoop[OwnNode] = SimulatedLoop(self, machine, asynchronous=True)
+        super().__init__(world, spec, machine, 1)
         self.near, self.changed = OwnRanges(), 0.0
         self.stayed = False
 
@@ -74,21 +62,10 @@ class OwnNode(Process):
         """How long the next message takes to it, in seconds."""
         return self.world.costs.travel + max(0.0, self.world.free_at - self.world.now)
 
-    def start(self) -> None:
-        """The node starts."""
-        self.machine.start(self.local(), strict=False)
-        self.loop.begin()
-
     def show(self, loop: SimulatedLoop[Any]) -> None:
         """The node may know other ranges."""
         if self.machine.near.ranges != self.near.ranges:
             self.near, self.changed = self.machine.near, self.world.now
-
-    def send(self, call: Call) -> None:
-        """A call is on its way to Redis."""
-        world = self.world
-        world.extra += self.machine.early
-        world.at(world.now + world.costs.travel, lambda: world.arrive(self, call))
 
 
 class OwnWorld(Engine[OwnNode]):

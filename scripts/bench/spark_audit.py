@@ -8,14 +8,14 @@ The sort is that of the audit: the log's rows by key and start, each key in one 
 has a fifth of all rows. The two run in turn; the median of the rounds counts.
 """
 
-import argparse
 import random
 import shutil
-import statistics
 import tempfile
 import time
 
+import program
 import pyarrow as pa
+from frame import Result, median, seconds
 from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
@@ -26,6 +26,8 @@ from hashring.spark.owner_at_time import as_of
 from hashring.spark.session import spark_session
 
 WEEK = 7 * 86_400_000_000
+LONGEST = 50_000_000
+"""Rows of the log that the targets are about."""
 
 
 def history(changes: int, nodes: int = 100, replicas: int = 16):
@@ -86,16 +88,8 @@ def noop(df) -> None:
     df.write.format("noop").mode("overwrite").save()
 
 
-def seconds(action) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument(
         "--rows", nargs="+", type=float, default=[5e6, 50e6], help="of the log; %(default)s"
     )
@@ -117,7 +111,9 @@ def main() -> None:
     began = time.perf_counter()
     asof = as_of(made)
     who = "Spark's workers make the periods" if asof.moves_rows else "tables"
-    print(f"{given.changes:,} changes; {who}; ready in {time.perf_counter() - began:.1f} s")
+    ready = time.perf_counter() - began
+    result = Result(notes=[f"{given.changes:,} changes; {who}; ready in {ready:.1f} s"])
+    times = {}
     folder = tempfile.mkdtemp()
     try:
         for rows in map(int, given.rows):
@@ -134,16 +130,25 @@ def main() -> None:
                 findings.append(seconds(lambda df=log: noop(audited(df, asof).findings)))
                 if given.summary:
                     summaries.append(seconds(lambda df=log: audited(df, asof).summary.collect()))
-            sort, found = statistics.median(plain), statistics.median(findings)
-            told = f"{rows:12,} rows: sort {sort:6.1f} s; findings {found:6.1f} s"
-            told += f" = {found / sort:.2f} x"
-            if given.summary:
-                summary = statistics.median(summaries)
-                told += f"; summary {summary:6.1f} s = {summary / sort:.2f} x"
-            print(told, flush=True)
+            sort, times[rows] = median(plain), median(findings)
+            result.add(
+                f"{rows / 1e6:g}M rows, against a sort of them",
+                f"{times[rows]:.1f} s",
+                f"{sort:.1f} s",
+                value=times[rows] / sort,
+                target="audit" if rows == LONGEST else None,
+            )
+            if summaries:
+                result.add("the summary of the same", f"{median(summaries):.1f} s")
             shutil.rmtree(path)
+        if LONGEST in times:
+            least = min(times)
+            ratio = (times[LONGEST] / LONGEST) / (times[least] / least)
+            what = "time per row, 50M against 5M rows"
+            result.add(what, "", value=ratio, target="audit-linear")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    program.tell(result, given)
 
 
 if __name__ == "__main__":

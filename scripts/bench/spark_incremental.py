@@ -8,14 +8,12 @@ the rows is read does not depend on how many there are; a histogram of more keys
 and the same to ask.
 """
 
-import argparse
 import random
-import shutil
-import statistics
-import sys
 import tempfile
 import time
 
+import program
+from frame import Result, median, seconds
 from pyspark.sql import functions as F  # noqa: N812
 from spark_lookup import random_ring
 
@@ -34,16 +32,8 @@ from hashring.spark.output import Output
 from hashring.spark.session import spark_session
 
 
-def seconds(action) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("--keys", type=float, default=1e7, help="assigned; %(default)g")
     parser.add_argument(
         "--counted", type=float, default=1e8, help="keys in the histogram; %(default)g"
@@ -59,15 +49,15 @@ def main() -> None:
         return spark.range(int(count)).select(F.concat(F.lit("user:"), F.col("id")).alias("key"))
 
     keys = made(given.keys)
-    ring = random_ring(given.nodes, 16)
-    folder = tempfile.mkdtemp()
-    try:
+    ring, result = random_ring(given.nodes, 16), Result()
+    with tempfile.TemporaryDirectory() as folder:
         place = f"{folder}/owned"
         source = Input(keys, "keys")
         took = seconds(
             lambda: assign_job(source, ring, Output(place, "parquet"), cells=given.cells)
         )
-        print(f"{int(given.keys):,} keys assigned in {given.cells:,} cells: {took:.1f} s")
+        what = f"{int(given.keys):,} keys assigned in {given.cells:,} cells"
+        result.add(what, f"{took:.1f} s")
         parts, times = [], []
         for turn in range(given.rounds):
             rng = random.Random(turn)
@@ -77,12 +67,11 @@ def main() -> None:
             found = reassign(spark, place, RingFile(ring))
             times.append(time.perf_counter() - began)
             parts.append((found.files / given.cells, found.rows / given.keys, found.moved))
-        files, rows, moved = (statistics.median(column) for column in zip(*parts, strict=True))
-        print(
-            f"reassigned after a join in {statistics.median(times):.1f} s: {100 * files:.2f}% of "
-            f"the files and {100 * rows:.2f}% of the rows read, "
-            f"{100 * moved / given.keys:.2f}% moved"
-        )
+        files, rows, moved = (100 * median(column) for column in zip(*parts, strict=True))
+        ours = f"{median(times):.1f} s; {files:.2f}%"
+        result.add("reassigned after a join: time; files read", ours)
+        result.add("the same: rows read", "", value=round(rows, 2), unit="%", target="reassign")
+        result.notes.append(f"Rows that moved: {moved / given.keys:.2f}%.")
         owned = spark.read.parquet(place)
         histograms = {}
         for count in (given.keys, given.counted):
@@ -109,10 +98,13 @@ def main() -> None:
             for name, way in ways.items():
                 took_by[name].append(seconds(way))
         for name, found_times in took_by.items():
-            print(f"{name}: {statistics.median(found_times):.2f} s", flush=True)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            took = round(median(found_times), 2)
+            if name.endswith("by the histogram alone"):
+                result.add(name, "", value=took, unit="s", target="load-histogram")
+            else:
+                result.add(name, f"{took:.2f} s")
+    program.tell(result, given)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

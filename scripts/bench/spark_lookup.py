@@ -10,22 +10,25 @@ What ``load`` takes on no keys at all is that of the program which asks: buildin
 compiling the query.
 """
 
-import argparse
 import random
-import statistics
-import sys
-import time
 import zlib
 
 import numpy as np
 import pandas as pd
+import program
+from frame import Result, median, seconds
 from pyspark.sql import functions as F  # noqa: N812
+from targets import BY_KEY
 
 from hashring.core.ring import Ring
 from hashring.spark import load, moves, with_owner
 from hashring.spark.arrays_to_spark import one_row
 from hashring.spark.range_table_arrays import ring_ranges
 from hashring.spark.session import spark_session
+
+FIRST = "100x16"
+MANY = 100_000_000
+"""So many keys are asked for the moves alone."""
 
 
 def random_ring(nodes: int, replicas: int) -> Ring:
@@ -77,23 +80,27 @@ def generated(spark, keys: int):
     return spark.range(keys).select(F.concat(F.lit("user:"), F.col("id")).alias("key"))
 
 
-def seconds(way) -> float:
-    began = time.perf_counter()
-    way().collect()
-    return time.perf_counter() - began
+def target(ring: str, keys: int, way: str) -> str | None:
+    """The target of what a way takes, if it has one."""
+    if keys >= MANY:
+        return "moves" if way == "moves / load" else None
+    found = {
+        "load": f"lookup-{ring}",
+        "pandas": "lookup-pandas" if ring == FIRST else f"lookup-pandas-{ring}",
+        **({"filter": "filter", "empty": "load-empty"} if ring == FIRST else {}),
+    }.get(way)
+    return found if found in BY_KEY else None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("--keys", type=int, default=20_000_000, help="how many; %(default)s")
     parser.add_argument("--rounds", type=int, default=5, help="%(default)s")
     parser.add_argument("--memory", default="4g", help="of Java; %(default)s")
     parser.add_argument(
         "--rings",
         nargs="+",
-        default=["100x16", "1000x128", "10000x128"],
+        default=[FIRST, "1000x128", "10000x128"],
         metavar="NODESxREPLICAS",
         help="%(default)s",
     )
@@ -103,25 +110,42 @@ def main() -> None:
         conf={"spark.driver.memory": given.memory, "spark.sql.shuffle.partitions": "2"},
     )
     df = generated(spark, given.keys)
-    for text in given.rings:
-        nodes, replicas = map(int, text.split("x"))
+    result = Result()
+    for ring in given.rings:
+        nodes, replicas = map(int, ring.split("x"))
         times: dict[str, list[float]] = {}
         todo = ways(df, random_ring(nodes, replicas), with_pandas=given.keys <= 20_000_000)
         for turn in range(given.rounds + 1):
             for name, way in todo.items():
                 if turn >= 2 and name.startswith("pandas"):
                     continue  # it takes most of the time
-                took = seconds(way)
+                took = seconds(lambda way=way: way().collect())
                 if turn:
                     times.setdefault(name, []).append(took)
-        floor = statistics.median(times["crc32 % n, count"])
-        print(f"{given.keys:,} keys, {nodes} x {replicas}; the first way took {floor:.2f} s")
-        for name, took in times.items():
-            print(f"  {statistics.median(took) / floor:6.2f}  {name}", flush=True)
+        floor = median(times["crc32 % n, count"])
+        ratios = {name: median(took) / floor for name, took in times.items()}
+        of = f"{given.keys / 1e6:g}M keys, {ring}"
+        result.notes.append(f"{of}: the first way took {floor:.2f} s.")
+        for name, ratio in ratios.items():
+            found = [(name, name, ratio)]
+            if name == "moves":
+                found.append(("moves against load", "moves / load", ratio / ratios["load"]))
+            elif "one owner" in name:
+                part = ratio / ratios["with_owner, count"]
+                found.append(("one owner against all", "filter", part))
+            elif name.startswith("pandas"):
+                found.append(("pandas UDF / load", "pandas", ratio / ratios["load"]))
+            for what, way, value in found:
+                of_what = f"{of}: {what}"
+                result.add(of_what, "", value=value, target=target(ring, given.keys, way))
         load_of_none = ways(generated(spark, 0), random_ring(nodes, replicas), False)["load"]
-        empty = [seconds(load_of_none) for _ in range(4 * given.rounds)]
-        print(f"load of no keys: {1000 * statistics.median(empty):.0f} ms", flush=True)
+        empty = 1000 * median(
+            [seconds(lambda: load_of_none().collect()) for _ in range(4 * given.rounds)]  # noqa: B023
+        )
+        bound = target(ring, given.keys, "empty")
+        result.add(f"{ring}: load of no keys", "", value=round(empty), unit="ms", target=bound)
+    program.tell(result, given)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -6,8 +6,10 @@
 The first rings only start Spark's workers; they are not counted.
 """
 
-import argparse
 import time
+
+import program
+from frame import Result, seconds
 
 from hashring.spark import (
     Scenario,
@@ -19,18 +21,17 @@ from hashring.spark import (
 )
 from hashring.spark.session import spark_session
 
+RINGS = 10_000
 FEWER = 50
 """The 1,000 nodes with balanced placement are so many times fewer rings than the others."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument(
         "--rings",
         type=int,
-        default=10_000,
+        default=RINGS,
         help="of 100 x 16; 0: none; %(default)s",
     )
     parser.add_argument(
@@ -39,12 +40,13 @@ def main() -> None:
     given = parser.parse_args()
     spark = spark_session("local[2]", conf={"spark.sql.shuffle.partitions": "2"})
     simulate(spark, scenarios([10], [16]), rings=16).collect()  # starts the workers
+    result = Result()
     if given.rings:
-        began = time.perf_counter()
-        simulate(spark, scenarios([100], [16]), given.rings).write.format("noop").mode(
-            "overwrite"
-        ).save()
-        print(f"{given.rings:,} rings of 100 x 16: {time.perf_counter() - began:.1f} s", flush=True)
+        drawn = simulate(spark, scenarios([100], [16]), given.rings)
+        took = round(seconds(drawn.write.format("noop").mode("overwrite").save), 1)
+        target = "simulate" if given.rings == RINGS else None
+        what = f"{given.rings:,} rings of 100 x 16"
+        result.add(what, f"{took} s", value=took, unit="s", target=target)
     if given.table:
         random = scenarios([10, 100, 1000], [16, 64, 128, 512])
         balanced = scenarios([10, 100], [16], ["balanced"])
@@ -53,22 +55,22 @@ def main() -> None:
         drawn = simulate(spark, random + balanced, given.table)
         if given.table >= FEWER:
             drawn = drawn.union(simulate(spark, many, given.table // FEWER))
-        print("peak to mean, mean (95%): after a leave; a join moves, times the least (95%)")
         for row in summarise(drawn).collect():
-            print(
-                f"{row.placement} {row.nodes:5} x {row.replicas:3}, {row.rings} rings: "
-                f"{row.peak_mean:.2f} ({row.peak_p95:.2f}): {row.peak_after_leave_mean:.2f}; "
+            result.add(
+                f"{row.placement}, {row.nodes} x {row.replicas}, {row.rings} rings: peak to mean "
+                "(95%); after a leave; a join moves, times the least (95%)",
+                f"{row.peak_mean:.2f} ({row.peak_p95:.2f}); {row.peak_after_leave_mean:.2f}; "
                 f"{row.join_ratio_mean:.2f} ({row.join_ratio_p95:.2f})",
-                flush=True,
             )
-
         began = time.perf_counter()
         answer = replicas_for(50, 1.2, 0.99)
         drawn, within = drawn_within(spark, Scenario(50, answer.replicas), 1.2)
-        print(
-            f"peak at most 1.2 at 50 nodes with 99%: {answer.replicas} replicas; of {drawn:,} "
-            f"drawn rings {100 * within:.1f}% stay within it ({time.perf_counter() - began:.0f} s)"
+        result.add(
+            "peak at most 1.2 at 50 nodes with 99%",
+            f"{answer.replicas} replicas; of {drawn:,} drawn rings {100 * within:.1f}% stay within "
+            f"it ({time.perf_counter() - began:.0f} s)",
         )
+    program.tell(result, given)
 
 
 if __name__ == "__main__":

@@ -7,35 +7,32 @@ Two frames of each width: attributes read from Parquet, and columns computed fro
 which planning takes most of the time. The median of the rounds counts.
 """
 
-import argparse
-import statistics
-import sys
 import tempfile
-import time
 
+import program
+from frame import Result, median, seconds
 from pyspark.sql import functions as F  # noqa: N812
 from spark_lookup import random_ring
 
 from hashring.spark import with_owner
 from hashring.spark.session import spark_session
 
+WIDEST = 300
 
-def seconds(df) -> float:
-    began = time.perf_counter()
-    df.write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - began
+
+def written(df) -> float:
+    """Seconds that it takes to compute all of a frame."""
+    return seconds(df.write.format("noop").mode("overwrite").save)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("--rows", type=int, default=200_000, help="in Parquet; %(default)s")
     parser.add_argument("--rounds", type=int, default=5, help="%(default)s")
-    parser.add_argument("--columns", type=int, nargs="+", default=[30, 100, 300])
+    parser.add_argument("--columns", type=int, nargs="+", default=[30, 100, WIDEST])
     given = parser.parse_args()
     spark = spark_session("local[2]", conf={"spark.driver.memory": "4g"})
-    ring = random_ring(100, 16)
+    ring, result = random_ring(100, 16), Result()
     keys = spark.range(given.rows).select(F.concat(F.lit("user:"), F.col("id")).alias("key"), "id")
     for width in given.columns:
         with tempfile.TemporaryDirectory() as folder:
@@ -47,10 +44,18 @@ def main() -> None:
                 "1,000 rows computed from the key": keys.limit(1000).select("key", *lengths),
             }
             for name, df in frames.items():
-                took = [(seconds(df), seconds(with_owner(df, ring))) for _ in range(given.rounds)]
-                plain, owned = (statistics.median(part) for part in zip(*took, strict=True))
-                print(f"{width} columns, {name}: {owned / plain:.2f} ({owned:.2f} s)", flush=True)
+                took = [(written(df), written(with_owner(df, ring))) for _ in range(given.rounds)]
+                plain, owned = (median(part) for part in zip(*took, strict=True))
+                ratio, owned = round(owned / plain, 2), round(owned, 2)
+                what, bound = f"{width} columns, {name}", width == WIDEST
+                if "computed" in name:
+                    target = "wide-computed" if bound else None
+                    result.add(what, f"{ratio} x without", value=owned, unit="s", target=target)
+                else:
+                    target = "wide-parquet" if bound else None
+                    result.add(what, f"{owned} s", value=ratio, target=target)
+    program.tell(result, given)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

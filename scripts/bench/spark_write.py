@@ -6,12 +6,11 @@
 Memory is the most that the process and its Java held at any time (VmHWM), both together.
 """
 
-import argparse
-import shutil
 import tempfile
-import time
 from pathlib import Path
 
+import program
+from frame import Result, seconds
 from pyspark.sql import functions as F  # noqa: N812
 from spark_lookup import random_ring
 
@@ -35,9 +34,7 @@ def most_memory() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("--keys", type=float, default=1e8, help="how many; %(default)g")
     parser.add_argument("--nodes", type=int, default=100, help="on the ring; %(default)s")
     parser.add_argument("--memory", default="4g", help="of Java; %(default)s")
@@ -46,22 +43,19 @@ def main() -> None:
         "local[2]", conf={"spark.driver.memory": given.memory, "spark.driver.maxResultSize": "0"}
     )
     made = spark.range(int(given.keys)).select(F.concat(F.lit("user:"), F.col("id")).alias("key"))
-    ring = random_ring(given.nodes, 16)
-    folder = tempfile.mkdtemp()
-    try:
-        began = time.perf_counter()
-        made.write.parquet(f"{folder}/keys")
-        plain = time.perf_counter() - began
-        print(f"{int(given.keys):,} keys written unassigned: {plain:.0f} s", flush=True)
-        began = time.perf_counter()
-        owned = partition_by_owner(made, ring).drop("point")
-        owned.write.partitionBy("owner").parquet(f"{folder}/owned")
-        took = time.perf_counter() - began
+    ring, result = random_ring(given.nodes, 16), Result()
+    with tempfile.TemporaryDirectory() as folder:
+        plain = seconds(lambda: made.write.parquet(f"{folder}/keys"))
+        result.add(f"{int(given.keys):,} keys written unassigned", f"{plain:.0f} s")
+        owned = partition_by_owner(made, ring).drop("point").write.partitionBy("owner")
+        took = seconds(lambda: owned.parquet(f"{folder}/owned"))
         size = len(list(Path(folder, "owned").glob("owner=*/*.parquet")))
-        print(f"assigned and written by owner: {took:.0f} s = {took / plain:.2f} x, {size} files")
-        print(f"most memory: {most_memory():.1f} GB")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        ours = f"{took:.0f} s = {took / plain:.2f} x, {size} files"
+        result.add("assigned and written by owner", ours)
+        memory = round(most_memory(), 1)
+        shown = f"{memory:.1f} GB"
+        result.add("most memory", shown, value=memory, unit="GB", target="assign-memory")
+    program.tell(result, given)
 
 
 if __name__ == "__main__":

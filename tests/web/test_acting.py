@@ -86,7 +86,7 @@ def test_a_person_takes_a_node_off_and_the_history_says_who(
     )
     assert event.kind == "leave"
     assert event.by.startswith("ada (hashring serve")
-    gone = visitor.client.post("/act/remove", data=data)
+    gone = visitor.client.post("/act/remove", data=data | {"form": "another"})
     assert (gone.status_code, "not on ring" in gone.text) == (404, True)
 
 

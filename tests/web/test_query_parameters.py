@@ -13,16 +13,16 @@ from werkzeug.exceptions import HTTPException
 from hashring.errors import ConfigError
 from hashring.web.openapi import GET_OPERATIONS, document
 from hashring.web.query_parameters import (
-    ChoiceParameter,
-    KeyParameter,
-    NameParameter,
-    NamesParameter,
-    TextParameter,
-    WeightParameter,
-    WeightsParameter,
-    WholeParameter,
+    choice_parameter,
     described,
+    name_parameter,
+    names_parameter,
     read_query,
+    schemas,
+    text_parameter,
+    weight_parameter,
+    weights_parameter,
+    whole_parameter,
 )
 from tests.web.conftest import TOKEN, Visit
 
@@ -33,15 +33,15 @@ pytestmark = pytest.mark.one_server
 class Shelf:
     """A query."""
 
-    room: Annotated[str, NameParameter("Which room.")]
-    book: Annotated[str, KeyParameter("Which book.")]
-    after: Annotated[str, TextParameter("The last one.")] = ""
-    count: Annotated[int, WholeParameter("How many.", 1, 20)] = 5
-    depth: Annotated[int | None, WholeParameter("How deep.", 1, 3)] = None
-    order: Annotated[str, ChoiceParameter("Which order.", ("by name", "by age"))] = "by name"
-    weight: Annotated[float | None, WeightParameter("How heavy.")] = None
-    add: Annotated[Sequence[str], NamesParameter("What is added.", 2)] = ()
-    weights: Annotated[Mapping[str, float], WeightsParameter("Of each.", 2)] = field(
+    room: Annotated[str, name_parameter("Which room.")]
+    book: Annotated[str, text_parameter("Which book.", minLength=1)]
+    after: Annotated[str, text_parameter("The last one.")] = ""
+    count: Annotated[int, whole_parameter("How many.", 1, 20)] = 5
+    depth: Annotated[int | None, whole_parameter("How deep.", 1, 3)] = None
+    order: Annotated[str, choice_parameter("Which order.", "by name", "by age")] = "by name"
+    weight: Annotated[float | None, weight_parameter("How heavy.")] = None
+    add: Annotated[Sequence[str], names_parameter("What is added.", 2)] = ()
+    weights: Annotated[Mapping[str, float], weights_parameter("Of each.", 2)] = field(
         default_factory=dict
     )
 
@@ -118,6 +118,12 @@ def test_a_query_is_described_as_it_is_read() -> None:
     assert "default" not in found["depth"]["schema"]
     assert found["order"]["schema"] == {"enum": ["by name", "by age"], "default": "by name"}
     assert found["add"]["schema"]["maxItems"] == 2
+
+
+def test_a_form_has_the_limits_that_its_fields_are_read_with() -> None:
+    found = schemas(Shelf)
+    assert (found["count"]["minimum"], found["count"]["maximum"]) == (1, 20)
+    assert found["order"]["enum"] == ["by name", "by age"]
 
 
 def test_every_reading_of_the_api_is_answered_as_it_is_described(visit: Visit) -> None:

@@ -39,13 +39,7 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON types."""
-        return {
-            "check": self.check,
-            "level": self.level.value,
-            "text": self.text,
-            "remedy": self.remedy,
-            "details": list(self.details),
-        }
+        return {**vars(self), "level": self.level.value, "details": list(self.details)}
 
 
 def ok(check: str, text: str) -> Finding:

@@ -10,18 +10,15 @@ from hashring.cli.common_options import Settings
 from hashring.cli.spark.inputs import read_input, ring_of
 from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (
-    input_options,
-    input_table_option,
+    job_options,
     output_options,
-    report_option,
     ring_file_options,
-    session_options,
+    source_options,
 )
 
 
 @click.command("assign")
-@input_options
-@input_table_option
+@source_options
 @output_options
 @click.option(
     "--by-owner",
@@ -44,9 +41,7 @@ from hashring.cli.spark.options import (
     "exactly; fewer are larger files.",
 )
 @ring_file_options
-@report_option
-@session_options
-@click.pass_context
+@job_options
 def command(
     ctx: click.Context, /, *, by_owner: bool, keep_point: bool, cells: int, **options: Any
 ) -> None:

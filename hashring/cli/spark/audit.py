@@ -9,21 +9,13 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.spark.inputs import read_events, read_input
 from hashring.cli.spark.job import Job, output_of
-from hashring.cli.spark.options import (
-    answer_options,
-    input_options,
-    input_table_option,
-    output_options,
-    report_option,
-    session_options,
-)
+from hashring.cli.spark.options import answer_options, job_options, output_options, source_options
 from hashring.errors import ConfigError
 from hashring.ring_files import read_ring
 
 
 @click.command("audit")
-@input_options
-@input_table_option
+@source_options
 @click.option("--node", default="node", show_default=True, help="The column of nodes.")
 @click.option("--start", default="start", show_default=True, help="The column of starts.")
 @click.option("--end", default="end", show_default=True, help="The column of ends.")
@@ -46,9 +38,7 @@ from hashring.ring_files import read_ring
 @output_options
 @ring_options()
 @answer_options
-@report_option
-@session_options
-@click.pass_context
+@job_options
 def command(
     ctx: click.Context,
     /,

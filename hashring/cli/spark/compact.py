@@ -8,7 +8,7 @@ import click
 
 from hashring.cli.common_options import json_option
 from hashring.cli.spark.job import Job
-from hashring.cli.spark.options import report_option, session_options
+from hashring.cli.spark.options import job_options
 
 
 @click.command("compact")
@@ -29,9 +29,7 @@ from hashring.cli.spark.options import report_option, session_options
     help="Of the stream's output.",
 )
 @json_option()
-@report_option
-@session_options
-@click.pass_context
+@job_options
 def command(
     ctx: click.Context, /, *, path: str, megabytes: int, format_: str, **options: Any
 ) -> None:

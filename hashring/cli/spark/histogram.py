@@ -9,19 +9,11 @@ import click
 from hashring.cli.common_options import json_option
 from hashring.cli.spark.inputs import read_input
 from hashring.cli.spark.job import Job, output_of
-from hashring.cli.spark.options import (
-    input_options,
-    input_table_option,
-    output_options,
-    report_option,
-    session_options,
-    weight_option,
-)
+from hashring.cli.spark.options import job_options, output_options, source_options, weight_option
 
 
 @click.command("histogram")
-@input_options
-@input_table_option
+@source_options
 @weight_option
 @click.option(
     "--buckets", type=int, default=2**16, show_default=True, help="How many; a power of two."
@@ -29,9 +21,7 @@ from hashring.cli.spark.options import (
 @click.option("--hash-algorithm", default="crc-32", show_default=True, help="The ring's.")
 @output_options
 @json_option()
-@report_option
-@session_options
-@click.pass_context
+@job_options
 def command(
     ctx: click.Context,
     /,

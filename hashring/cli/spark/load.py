@@ -12,19 +12,16 @@ from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (
     answer_options,
     histogram_option,
-    input_options,
-    input_table_option,
+    job_options,
     output_options,
-    report_option,
     ring_file_options,
-    session_options,
+    source_options,
     weight_option,
 )
 
 
 @click.command("load")
-@input_options
-@input_table_option
+@source_options
 @weight_option
 @click.option(
     "--hottest",
@@ -37,9 +34,7 @@ from hashring.cli.spark.options import (
 @output_options
 @ring_file_options
 @answer_options
-@report_option
-@session_options
-@click.pass_context
+@job_options
 def command(
     ctx: click.Context,
     /,

@@ -45,10 +45,13 @@ session_options = _options(
         help="Append what Spark's own process prints to this file. Default: it is shown only when "
         "Spark does not start.",
     ),
+    click.pass_context,
 )
-report_option = click.option(
-    "--report", type=click.Path(), help="Write one self-contained HTML page here."
+job_options = _options(
+    click.option("--report", type=click.Path(), help="Write one self-contained HTML page here."),
+    session_options,
 )
+"""With these a command gets the context, for its :class:`hashring.cli.spark.job.Job`."""
 
 input_options = _options(
     click.option(
@@ -78,7 +81,8 @@ input_option_option = click.option(
     metavar="NAME=VALUE",
     help="An option of the input's format, such as sep=;; may be repeated.",
 )
-input_table_option = _options(
+source_options = _options(
+    input_options,
     click.option(
         "--input-table", help="A table or view of the session's catalogs, instead of --input."
     ),

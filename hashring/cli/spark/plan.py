@@ -12,21 +12,18 @@ from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (
     answer_options,
     histogram_option,
-    input_options,
-    input_table_option,
+    job_options,
     output_options,
-    report_option,
     ring_file_options,
     seed_option,
-    session_options,
+    source_options,
     weight_option,
 )
 from hashring.errors import EmptyRingError
 
 
 @click.command("plan")
-@input_options
-@input_table_option
+@source_options
 @weight_option
 @click.option("--join", multiple=True, metavar="NODE", help="A node that joins; may be repeated.")
 @click.option("--leave", multiple=True, metavar="NODE", help="A node that leaves; may be repeated.")
@@ -49,9 +46,7 @@ from hashring.errors import EmptyRingError
 @output_options
 @ring_file_options
 @answer_options
-@report_option
-@session_options
-@click.pass_context
+@job_options
 def command(
     ctx: click.Context,
     /,

@@ -9,15 +9,13 @@ import click
 from hashring.cli.common_options import Settings
 from hashring.cli.spark.inputs import ring_of
 from hashring.cli.spark.job import Job
-from hashring.cli.spark.options import report_option, ring_file_options, session_options
+from hashring.cli.spark.options import job_options, ring_file_options
 
 
 @click.command("reassign")
 @click.argument("path")
 @ring_file_options
-@report_option
-@session_options
-@click.pass_context
+@job_options
 def command(ctx: click.Context, /, *, path: str, **options: Any) -> None:
     """Give the rows of PATH their owners on the ring as it is now.
 

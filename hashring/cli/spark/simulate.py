@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from hashring.cli.common_options import json_option
 from hashring.cli.spark.job import Job, output_of
-from hashring.cli.spark.options import output_options, report_option, seed_option, session_options
+from hashring.cli.spark.options import job_options, output_options, seed_option
 
 _NOT_WITH_PEAK: Final = {
     "n_replicas": "--n-replicas",
@@ -68,9 +68,7 @@ _NOT_WITH_PEAK: Final = {
 @seed_option
 @output_options
 @json_option()
-@report_option
-@session_options
-@click.pass_context
+@job_options
 def command(
     ctx: click.Context,
     /,

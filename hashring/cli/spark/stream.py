@@ -47,7 +47,6 @@ from hashring.cli.spark.terminal_answer import shown
 )
 @ring_file_options
 @session_options
-@click.pass_context
 def command(
     ctx: click.Context,
     /,

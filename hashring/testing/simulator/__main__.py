@@ -96,25 +96,23 @@ def _played(options: argparse.Namespace) -> tuple[Simulator[Any, Any], Callable[
         make = ordered_group_history if options.drains else random_group_history
     if options.challenge:
         simulator, make = ChallengeSimulator(), random_challenge_history
-    if options.own_ranges:
-        followed = make
-        make = lambda seed: own_ranges(followed(seed))  # noqa: E731
-    if options.drains and not options.groups:
-        plain = make
-        make = lambda seed: with_drains(plain(seed))  # noqa: E731
-    if options.weights:
-        unweighed = make
-        make = lambda seed: with_weights(unweighed(seed))  # noqa: E731
-    if options.returns:
-        staying = make
-        make = lambda seed: with_returns(staying(seed))  # noqa: E731
-    if options.rare:
-        rare = with_rare_group_events if options.groups else with_rare_ring_events
-        if options.challenge:
-            rare = with_rare_events
-        usual = make
-        make = lambda seed: rare(usual(seed))  # noqa: E731
+    rare: Callable[[Any], Any] = with_rare_ring_events
+    if options.groups or options.challenge:
+        rare = with_rare_group_events if options.groups else with_rare_events
+    for asked, change in (
+        (options.own_ranges, own_ranges),
+        (options.drains and not options.groups, with_drains),
+        (options.weights, with_weights),
+        (options.returns, with_returns),
+        (options.rare, rare),
+    ):
+        if asked:
+            make = _changed(make, change)
     return simulator, make
+
+
+def _changed(make: Callable[[int], Any], change: Callable[[Any], Any]) -> Callable[[int], Any]:
+    return lambda seed: change(make(seed))
 
 
 if __name__ == "__main__":

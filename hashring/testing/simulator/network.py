@@ -48,12 +48,7 @@ class Call:
 
 
 class Networked:
-    """A process' side of the network, for its calls and its subscriptions.
-
-    Args:
-        world: where the process runs.
-        spec: what the process is.
-    """
+    """A process' side of the network, for its calls and its subscriptions."""
 
     spec: Any
 

@@ -37,12 +37,7 @@ class SimulatedSpec(Protocol):
 
 
 class Process(Networked):
-    """A process; subclasses say what runs in it.
-
-    Args:
-        world: where it runs.
-        spec: what it is.
-    """
+    """A process; subclasses say what runs in it."""
 
     def __init__(self, world: World[Any], spec: SimulatedSpec) -> None:
         super().__init__(world, spec)
@@ -102,6 +97,15 @@ class Process(Networked):
 
     def show(self, loop: SimulatedLoop[Any]) -> None:
         """A loop's machine may have changed what the application sees."""
+
+    def comes_back(self, begin: Callable[[], None]) -> bool:
+        """Whether it left to be started again; if so, ``begin`` is called when it is time."""
+        if self.away is None:
+            return False
+        away, self.away, self.stopping = self.away, None, False
+        self.world.late_until = max(self.world.late_until, self.world.now + away)
+        self.soon(away, begin)
+        return True
 
     def answered(self, call: Call, outcome: Any) -> None:
         """A loop's machine is about to be told of an answer."""

@@ -492,18 +492,6 @@ async function renew() {
 
 if (byId("renewed")) setInterval(renew, 10_000);
 
-// --- forms that act -----------------------------------------------------------------------------
-
-// A second click would act again, and its answer would take the place of the first one's.
-document.addEventListener("submit", (event) => {
-  if (event.target.method !== "post") return;
-  if (event.target.dataset.sent) event.preventDefault();
-  event.target.dataset.sent = "yes";
-});
-addEventListener("pageshow", () => {
-  for (const form of document.forms) delete form.dataset.sent; // back from the page after
-});
-
 // -----------------------------------------------------------------------------------------------
 
 sortable(body);

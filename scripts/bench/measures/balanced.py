@@ -10,9 +10,8 @@ import random
 from bisect import bisect_left, insort
 from collections import Counter
 
-from crowd import KEYS, Crowd
+from crowd import KEYS, crowd_of
 from frame import Measure, Result, Run
-from redis import Redis
 from targets import SCALE
 
 from hashring.core.hashing import RING_SIZE
@@ -25,7 +24,6 @@ from hashring.core.placement import (
     sampled_points,
 )
 from hashring.core.replica_ranges import stretch_ranges
-from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import look
 
 SIZES = (200, 1000, 10_000)
@@ -105,8 +103,7 @@ class PlayedRing:
 def look_cost(nodes: int, looks: int) -> float:
     """Seconds of Redis for the look of one joiner."""
     rng = random.Random(nodes)
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        crowd = Crowd(client, server.socket, nodes, own=True)
+    with crowd_of(nodes, own=True) as (crowd, client):
         crowd.put_all()
         client.config_resetstat()
         for number in range(looks):

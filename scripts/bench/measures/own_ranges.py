@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from crowd import KEYS, SCORING, Crowd, cpu_of
+from crowd import KEYS, SCORING, cpu_of, crowd_of
 from frame import Measure, Result, Run
 from redis import Redis
 from simulated_own import OwnCosts, play
@@ -15,9 +14,8 @@ from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import Scoring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-CONFIG = ("maxclients 12000",)
 SIZES = (1000, 10_000)
 LARGEST = 100_000
 """Of nodes that know only their own ranges; so many followers need as many connections."""
@@ -28,19 +26,6 @@ SIMULATED = ((1000, 10.0), (10_000, 10.0), (LARGEST, 50.0))
 IN_PLACE = {"stay": "a node stops to come back", "back": "it is back"}
 Cost = tuple[float, float]
 """Seconds of Redis, and bytes that it sends."""
-
-
-@contextmanager
-def crowd_of(
-    nodes: int, *, own: bool = False, scoring: Scoring = SCORING
-) -> Iterator[tuple[Crowd, Redis]]:
-    with (
-        RedisServer(config=CONFIG) as server,
-        Redis(unix_socket_path=str(server.socket)) as client,
-        Crowd(client, server.socket, nodes, own=own, scoring=scoring) as crowd,
-    ):
-        crowd.put_all()
-        yield crowd, client
 
 
 def spent(client: Redis, count: int, deed: Callable[[int], None]) -> Cost:
@@ -62,6 +47,7 @@ def spent(client: Redis, count: int, deed: Callable[[int], None]) -> Cost:
 def heartbeat(nodes: int, count: int, scoring: Scoring) -> float:
     """Seconds of Redis for a heartbeat of a node that follows the ring."""
     with crowd_of(nodes, scoring=scoring) as (crowd, client):
+        crowd.put_all()
         step = max(1, nodes // count)
         return spent(client, count, lambda number: crowd.beat(number * step))[0]
 
@@ -82,6 +68,7 @@ def connections(count: int) -> float:
 def changes(nodes: int, count: int, *, own: bool) -> dict[str, Cost]:
     """Seconds of Redis and bytes of a heartbeat, a leave, a join and a crash."""
     with crowd_of(nodes, own=own) as (crowd, client), client.pubsub() as neighbours:
+        crowd.put_all()
         if own:
             # Whoever is told is told by this connection.
             neighbours.psubscribe(KEYS.node_channel("*"))

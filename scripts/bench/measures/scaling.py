@@ -5,26 +5,18 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from crowd import Crowd, cpu_of
+from crowd import cpu_of, crowd_of
 from frame import Measure, Plot, Result, Run
-from redis import Redis
 from simulated import HEARTBEAT, POINTS, Costs, World
 from targets import SCALE
 
-from hashring.store.embedded_server import RedisServer
-
-CONFIG = ("maxclients 12000",)
 SAMPLES = ((100, 100), (1000, 250), (10_000, 250))
 """Nodes of a simulated ring, and how many of them run."""
 
 
 def beats(run: Run, nodes: int, count: int) -> tuple[float, float, float]:
     """Seconds of Redis for a heartbeat, and for one that is answered with the ring; its bytes."""
-    with (
-        RedisServer(config=CONFIG) as server,
-        Redis(unix_socket_path=str(server.socket)) as client,
-        Crowd(client, server.socket, nodes) as crowd,
-    ):
+    with crowd_of(nodes) as (crowd, client):
         run.say(f"{nodes:,} nodes: {count:,} heartbeats")
         crowd.join_all()
         step = max(1, nodes // count)
@@ -44,11 +36,7 @@ def beats(run: Run, nodes: int, count: int) -> tuple[float, float, float]:
 
 def tells(run: Run, nodes: int, listeners: int, count: int) -> tuple[float, float]:
     """Seconds of Redis for a change that so many hear of, and its bytes; a leave or a join."""
-    with (
-        RedisServer(config=CONFIG) as server,
-        Redis(unix_socket_path=str(server.socket)) as client,
-        Crowd(client, server.socket, nodes) as crowd,
-    ):
+    with crowd_of(nodes) as (crowd, client):
         run.say(f"{listeners:,} subscribers: {count} changes")
         crowd.join_all()
         crowd.listen(listeners)

@@ -17,7 +17,7 @@ def take(run: Run) -> Result:
         for lengths, name in (("mixed", ""), ("alike", ", keys of one length")):
             of = f"{way} numpy{name}"
             run.say(f"{count:,} keys {of}, {rounds} rounds in turn")
-            (told,) = output(run, "many_keys.py", way, lengths, str(count), str(rounds))
+            told = output(run, "many_keys.py", way, lengths, str(count), str(rounds))
             times = json.loads(told)
             ours = f"{times['ours'] * 1e3:.0f} ms"
             for peer, kind in (("crc", "CRC-32"), ("xxh", "xxHash")):

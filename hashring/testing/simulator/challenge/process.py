@@ -102,10 +102,7 @@ class ChallengeProcess(Process):
         if self.machine.stage is Stage.FAILED and not self.stopping:
             self.soon(1.0, self._start_again)
             return
-        if self.machine.stage is Stage.LEFT and self.away is not None:
-            away, self.away, self.stopping = self.away, None, False
-            self.world.late_until = max(self.world.late_until, self.world.now + away)
-            self.soon(away, self._start_again)
+        if self.machine.stage is Stage.LEFT and self.comes_back(self._start_again):
             return
         self.alive = False
         self.world.measure(self)

@@ -213,8 +213,6 @@ class Needed(DecisionRule):
         )
         if not asked or not learner or _owners_to_be(before):
             return
-        if before.terms.access == EXCLUSIVE:
-            return
         present = [each for each in facts.members if each.expires > facts.now]
         if any(each.goes or each.stalled for each in present) or before.free:
             return

@@ -177,11 +177,7 @@ class GroupProcess(Process):
             self.deciding.tell(lambda: self.decider.end(last=last))
         elif self.machine.stage is Stage.FAILED and self.spec.insistent:
             self.soon(_AGAIN, self._start_again)
-        elif self.machine.stage is Stage.LEFT and self.away is not None:
-            away, self.away, self.stopping = self.away, None, False
-            self.world.late_until = max(self.world.late_until, self.world.now + away)
-            self.soon(away, self._start_again)
-        else:
+        elif not (self.machine.stage is Stage.LEFT and self.comes_back(self._start_again)):
             self.alive = False
             self.world.shown(self)
 
@@ -324,36 +320,31 @@ class GroupProcess(Process):
 
     def drain(self, seconds: float | None) -> None:
         """An operator, at this process' machine, drains its member."""
-        name = str(self.spec.name)
-        self._change(
-            lambda state, now: (
-                member_orders.drain(state, name, now, "operator", seconds=seconds, force=True)
-                if name in state.roster
-                else StepOutcome(state, (), None)
+        self._order(
+            lambda state, name, now: member_orders.drain(
+                state, name, now, "operator", seconds=seconds, force=True
             )
         )
 
     def undrain(self) -> None:
         """The operator lifts that."""
-        name = str(self.spec.name)
-        self._change(
-            lambda state, now: (
-                member_orders.undrain(state, name, now, "operator")
-                if name in state.roster
-                else StepOutcome(state, (), None)
-            )
-        )
+        self._order(lambda state, name, now: member_orders.undrain(state, name, now, "operator"))
 
     def weigh(self, weight: float) -> None:
         """The operator gives the member another weight."""
-        name = str(self.spec.name)
-        self._change(
-            lambda state, now: (
-                member_orders.weigh(state, name, weight, now, "operator")
-                if name in state.roster
-                else StepOutcome(state, (), None)
-            )
+        self._order(
+            lambda state, name, now: member_orders.weigh(state, name, weight, now, "operator")
         )
+
+    def _order(self, order: Callable[[GroupState, str, float], StepOutcome]) -> None:
+        """Give an order about the member, if the group knows it."""
+        name = str(self.spec.name)
+
+        def decide(state: GroupState, now: float) -> StepOutcome:
+            known = name in state.roster
+            return order(state, name, now) if known else StepOutcome(state, (), None)
+
+        self._change(decide)
 
     def _change(self, decide: Callable[[GroupState, float], StepOutcome]) -> None:
         flow = change(NAME, KEYS, str(self.spec.name), decide)
