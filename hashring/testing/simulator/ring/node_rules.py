@@ -9,7 +9,8 @@ session took the name, after that renewal.
 
 **Own.** A node that knows only its own ranges claims no others than it has in Redis, or had within
 :data:`WINDOW`, counted from when its own connection worked again. When no message
-was lost, no longer than :data:`PROMPT`. Of nodes that follow the ring the next three rules speak.
+was lost, and the node has renewed since Redis last lost data, no longer than :data:`PROMPT`. Of
+nodes that follow the ring the next three rules speak.
 
 **Told.** Every change of the ring in Redis has a tag of its own. A node that has a tag has the
 ring that Redis had at that tag, unless it knows that it may not (a fetch is due). So nodes at the
@@ -254,7 +255,9 @@ class Own(RingRule):
         # tells a node of what it did itself, though it may have given that up.
         missed_at = max(process.missed_at, process.late_at)
         heard = min(wrong, self._changed_at[label]) > missed_at
-        told = (heard and process.listens) and wrong > max(
+        # Who has not renewed since Redis lost data is not known there: nobody tells it.
+        known = process.renewed_sent > world.lost_at
+        told = (heard and known and process.listens) and wrong > max(
             process.trouble_until,
             process.messages_late_until,
             world.lost_at + WINDOW,
