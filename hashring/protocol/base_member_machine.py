@@ -156,7 +156,7 @@ class BaseMemberMachine(ABC):
         ttl: float,
         interval: float,
         grace: float,
-        progress_timeout: float | None,
+        progress_timeout: float | None = None,
     ) -> None:
         self.member = member
         self.channels = channels
@@ -203,13 +203,13 @@ class BaseMemberMachine(ABC):
             HashringError: it was not done.
         """
 
-    @abstractmethod
     def hand_over(self) -> float:
-        """Begin to hand over; seconds after which to leave in any case."""
+        """Begin to hand over; seconds after which to leave in any case. Where nobody assigns, 0."""
+        return 0.0
 
-    @abstractmethod
     def empty_handed(self) -> bool:
-        """Whether the group knows that this member holds nothing."""
+        """Whether the group knows that this member holds nothing. Where nobody assigns, true."""
+        return True
 
     @abstractmethod
     def concerns(self, channel: bytes, payload: bytes) -> bool:

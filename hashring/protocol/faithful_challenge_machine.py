@@ -55,7 +55,6 @@ class FaithfulChallengeMachine(BaseMemberMachine):
             ttl=spans.max_lease,
             interval=min(1.0, spans.max_lease / 3),
             grace=spans.max_shutdown,
-            progress_timeout=None,
         )
         self.partitions = partitions
         self._keys = keys
@@ -196,14 +195,6 @@ class FaithfulChallengeMachine(BaseMemberMachine):
     def _give_up(self, partition: int) -> Flow[None]:
         yield open_again(self._keys, partition, self._me)
         yield end(self._keys, partition, self._me)
-
-    def hand_over(self) -> float:
-        """Nobody assigns: what is let go of is challenged."""
-        return 0.0
-
-    def empty_handed(self) -> bool:
-        """Nobody waits for others to take over."""
-        return True
 
     def depart(self) -> Flow[None]:
         """Let what this member worked on be challenged."""

@@ -98,7 +98,6 @@ class LeaseTableMachine(BaseMemberMachine):
             ttl=rules.ttl,
             interval=rules.interval,
             grace=rules.max_handoff_time,
-            progress_timeout=None,
         )
         self.partitions = partitions
         self._group = group
@@ -186,14 +185,6 @@ class LeaseTableMachine(BaseMemberMachine):
             if was is None or (was.owner, was.wanted_by) != (lease.owner, lease.wanted_by):
                 names |= {lease.wanted_by, lease.owner, None if was is None else was.owner}
         return {name for name in names if name is not None and name != self._me}
-
-    def hand_over(self) -> float:
-        """Nobody assigns: what is let go of is taken by the member that has least."""
-        return 0.0
-
-    def empty_handed(self) -> bool:
-        """Nobody waits for others to take over."""
-        return True
 
     def depart(self) -> Flow[None]:
         """Take this member out of the table."""
