@@ -165,6 +165,11 @@ def _or_none(form: _Form) -> _Form:
     )
 
 
+# A member or nobody, and a time or never.
+_NAME: Final = _or_none(_TEXT)
+_SECONDS_OR_NONE: Final = _or_none(_SECONDS)
+
+
 def _by_name(form: _Form) -> _Form:
     return _Form(
         lambda body: {name: form.load(value) for name, value in _a(dict, body).items()},
@@ -182,7 +187,7 @@ def _by_partition(form: _Form) -> _Form:
 
 
 def _row(kind: Callable[..., Any], *forms: _Form) -> _Form:
-    """A dataclass as a list of all its fields, in their order."""
+    """A dataclass as a list of all its fields, in the order in which it has them."""
     loads = [form.load for form in forms]
     return _Form(
         lambda row: kind(*(load(part) for load, part in zip(loads, _a(list, row), strict=True))),
@@ -210,7 +215,7 @@ _FACTS: Final[_Fields] = {
     "session": _TEXT,
     "weight": _WEIGHT,
     "seen": _COUNT,
-    "leaving": _or_none(_SECONDS),
+    "leaving": _SECONDS_OR_NONE,
     "stalled": _FLAG,
     "released": _COUNTS,
     "drained": _COUNTS,
@@ -225,15 +230,7 @@ _FACTS: Final[_Fields] = {
 _TABLE: Final[_Fields] = {
     "partitions": _COUNT,
     "leases": _by_partition(
-        _row(
-            PartitionLease,
-            _or_none(_TEXT),
-            _COUNT,
-            _SECONDS,
-            _SECONDS,
-            _or_none(_TEXT),
-            _or_none(_SECONDS),
-        )
+        _row(PartitionLease, _NAME, _COUNT, _SECONDS, _SECONDS, _NAME, _SECONDS_OR_NONE)
     ),
     "members": _by_name(_SECONDS),
     "token": _COUNT,
@@ -242,9 +239,9 @@ _TABLE: Final[_Fields] = {
 }
 
 _EVENT: Final[_Fields] = {
-    "member": _or_none(_TEXT),
+    "member": _NAME,
     "partition": _or_none(_COUNT),
-    "to": _or_none(_TEXT),
+    "to": _NAME,
     "why": _TEXT,
 }
 
@@ -277,7 +274,7 @@ _CORE_FIELDS: Final[_Fields] = {
     "generation": _COUNT,
     "holddown": _or_none(_row(Holddown, _SECONDS, _SECONDS)),
     "settled": _COUNT,
-    "handoffs": _by_partition(_row(Handoff, _TEXT, _TEXT, _COUNT, _SECONDS, _or_none(_SECONDS))),
+    "handoffs": _by_partition(_row(Handoff, _TEXT, _TEXT, _COUNT, _SECONDS, _SECONDS_OR_NONE)),
     "warming": _by_partition(_TEXT),
     "token": _COUNT,
     "recovering": _or_none(_UNTIL),
@@ -293,7 +290,7 @@ _PARTS: Final[_Fields] = {
     "draining": _NUMBER_SET,
     "standbys": _by_partition(_Form(_names)),
     "orders": _by_name(
-        _row(MemberOrder, _TEXT, _SECONDS, _FLAG, _or_none(_SECONDS), _or_none(_WEIGHT), _TEXT)
+        _row(MemberOrder, _TEXT, _SECONDS, _FLAG, _SECONDS_OR_NONE, _or_none(_WEIGHT), _TEXT)
     ),
 }
 
