@@ -47,6 +47,14 @@ def _shown(value: Any) -> str:
 _SHOWN = 200
 
 
+def _near(name: str, names: Iterable[str], advice: str) -> str:
+    """The names that are near to one that is unknown; the advice if there are none."""
+    near = get_close_matches(name, names)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"{advice}, and mind that names are case-sensitive"
+
+
 def _restored(kind: type[HashringError], args: tuple[Any, ...], facts: dict[str, Any]) -> Any:
     error = kind.__new__(kind, *args)
     error.args = args
@@ -127,16 +135,8 @@ class UnknownNodeError(HashringError, LookupError):
     def __init__(self, node: str, ring: str | None = None, nodes: Iterable[str] = ()) -> None:
         self.node = node
         where = f"ring {ring!r}" if ring else "this ring"
-        near = get_close_matches(node, nodes)
-        super().__init__(
-            f"node {node!r} is not on {where}; "
-            + (
-                f"did you mean {' or '.join(map(repr, near))}?"
-                if near
-                else "list its nodes with the nodes command or Ring.nodes, and mind that names "
-                "are case-sensitive"
-            )
-        )
+        advice = "list its nodes with the nodes command or Ring.nodes"
+        super().__init__(f"node {node!r} is not on {where}; {_near(node, nodes, advice)}")
 
 
 class MissingDependencyError(HashringError, ImportError):
@@ -392,14 +392,9 @@ class UnknownMemberError(HashringError, LookupError):
     ) -> None:
         self.member = member
         self.members = tuple(members)
-        near = get_close_matches(member, self.members)
+        advice = f"{listed_by} lists the members"
         super().__init__(
-            f"{member!r} is not a member of the group; "
-            + (
-                f"did you mean {' or '.join(map(repr, near))}?"
-                if near
-                else f"{listed_by} lists the members, and mind that names are case-sensitive"
-            )
+            f"{member!r} is not a member of the group; {_near(member, self.members, advice)}"
         )
 
 

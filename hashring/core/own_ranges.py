@@ -12,7 +12,6 @@ of that text tells whether two statements are the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha1
@@ -74,7 +73,7 @@ class OwnRanges:
     @property
     def text(self) -> str:
         """The statement as Redis writes it; empty when there is none."""
-        return reaches_text(self.reaches)
+        return ",".join(f"{point} {own} {reach}" for point, own, reach in self.reaches)
 
     @cached_property
     def digest(self) -> str:
@@ -120,11 +119,6 @@ class Nearby:
 
     change: RingChange
     reaches: tuple[Reach, ...]
-
-
-def reaches_text(reaches: Iterable[Reach]) -> str:
-    """The statement as a text; see :func:`read_reaches`."""
-    return ",".join(f"{point} {own} {reach}" for point, own, reach in reaches)
 
 
 def read_reaches(text: str) -> tuple[Reach, ...]:

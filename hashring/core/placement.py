@@ -98,32 +98,31 @@ def balanced_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int
     takes, and never gives, so after a leave the ring is uneven until others have joined.
     """
     others = ring.without_nodes(node)
-    replicas = list(others.replicas())
-    # What each replica owns. Not the node's ranges, which run on over its own replicas: a cut ends
-    # at the next replica, any node's.
-    owned: dict[str, list[tuple[int, int]]] = {name: [] for name in others.nodes}
-    ends = [point for point, _ in [*replicas[1:], *replicas[:1]]]
-    if ends:
-        ends[-1] += RING_SIZE
-    for (start, name), end in zip(replicas, ends, strict=True):
-        owned[name].append((start, end - start))
-    return joining_cuts(owned, len(replicas), len({point for point, _ in replicas}), count, rng)
+    return joining_cuts(_owned_ranges(others), len(others), count, rng)
+
+
+def _owned_ranges(ring: Ring) -> dict[str, list[tuple[int, int]]]:
+    """Start and length of what each of a node's points owns, by node."""
+    owned: dict[str, list[tuple[int, int]]] = {}
+    for point, name, length in replica_ranges(ring):
+        owned.setdefault(name, []).append((point, length))
+    return owned
 
 
 def joining_cuts(
-    owned: Mapping[str, Sequence[tuple[int, int]]], points: int, taken: int, count: int, rng: Random
+    owned: Mapping[str, Sequence[tuple[int, int]]], points: int, count: int, rng: Random
 ) -> tuple[int, ...]:
     """:func:`balanced_points` for a ring of which it is known what each node's points own, rising.
 
     Args:
         owned: start and length of the ranges of each node's points.
         points: how many points all nodes of the ring have.
-        taken: on how many different places these are.
 
     Raises:
         ConfigError: there are not that many free points.
     """
-    _check_room(count, taken)
+    # Of points on one place only one owns anything.
+    _check_room(count, sum(map(len, owned.values())))
     if not points:
         # Nobody to even out with: spread the points evenly, from a random start, so that later
         # joiners find ranges of one size.
@@ -227,9 +226,7 @@ def more_points(
         ConfigError: there are not that many free points.
     """
     if placement == "balanced":
-        owned: dict[str, list[tuple[int, int]]] = {}
-        for point, name, length in replica_ranges(ring):
-            owned.setdefault(name, []).append((point, length))
+        owned = _owned_ranges(ring)
         own = [length for _, length in owned.pop(node, [])]
         own += [0] * (len(ring.points_of(node)) - len(own))
         return more_cuts(owned, len(ring), count, rng, own=own, taken=ring.points_of(node))

@@ -36,10 +36,9 @@ class Resizing:
         self._ranges: dict[str, list[tuple[int, int]]] = {}
 
     def resize(self, node: str, count: int, rng: Random, placement: str = "random") -> None:
-        """Give a node another number of points.
+        """Give a node of the ring another number of points.
 
         Args:
-            node: one of the ring.
             count: at least 1.
             placement: where points go that it adds: ``random`` or ``balanced``.
 
@@ -62,19 +61,10 @@ class Resizing:
             self._points[node] = sorted([*points, *more])
 
     def join(self, node: str, count: int, rng: Random, placement: str = "random") -> None:
-        """Let another node join.
-
-        Args:
-            node: one that is not on the ring.
-            count: at least 1.
-            placement: where it puts its points: ``random`` or ``balanced``.
-
-        Raises:
-            ConfigError: there are not that many free points.
-        """
+        """Let another node join, with so many points. Arguments as for :meth:`resize`."""
         if placement == "balanced":
             owned = {name: self._ranges_of(name) for name in self._points}
-            points = joining_cuts(owned, self._count, len(self._owners), count, rng)
+            points = joining_cuts(owned, self._count, count, rng)
         else:
             points = free_points(self._owners.keys(), count, rng)
         for point in points:

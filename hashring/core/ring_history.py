@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hashring.core.owner_periods import Lives, Period, owner_periods
+from hashring.core.owner_periods import Lives
 from hashring.core.ring import Ring, sorted_points
 from hashring.core.ring_change import ChangeKind, RingChange
 from hashring.errors import HistoryError
@@ -113,15 +113,6 @@ class RingHistory:
                     since.setdefault(node, version.index)
         for node, first in since.items():
             yield node, first, None
-
-    def periods(self) -> Iterator[Period]:
-        """Every period of ownership, in the order of their upper ends.
-
-        Raises:
-            ConfigError: a node joined at a point outside the circle.
-        """
-        lives, empty = self.lives()
-        return owner_periods(lives, len(self.changes) + 1, empty)
 
     def lives(self) -> tuple[Lives, int]:
         """The lives of all replicas, and how many versions of the ring had none.

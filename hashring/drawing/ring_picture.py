@@ -25,6 +25,7 @@ from xml.sax.saxutils import quoteattr
 from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
 from hashring.core.readable import counted
+from hashring.core.replica_ranges import replica_ranges
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import node_loads
 from hashring.drawing.palette import COLORS_CSS, PALETTE, name_order, node_colors
@@ -201,19 +202,7 @@ def _bands(ring: Ring) -> _Bands:
 
 
 def _arcs(ring: Ring) -> Iterator[_Piece]:
-    replicas = list(ring.replicas())
-    found = False
-    for index, (point, node) in enumerate(replicas):
-        following = replicas[(index + 1) % len(replicas)][0]
-        # Of replicas on one point only the last has a range; a lone replica has all.
-        size = (following - point) % RING_SIZE or (RING_SIZE if len(replicas) == 1 else 0)
-        if size:
-            found = True
-            yield _Piece(point, size, node)
-    if replicas and not found:
-        # Every replica of the ring is on one point: the last owns all.
-        point, node = replicas[-1]
-        yield _Piece(point, RING_SIZE, node)
+    return (_Piece(point, size, node) for point, node, size in replica_ranges(ring))
 
 
 def _drawable(pieces: Sequence[_Piece]) -> Iterable[_Piece]:

@@ -45,23 +45,8 @@ class AsyncMember(BaseMember):
     async def start(self, *, wait: bool = True) -> None:
         """Join, and stay a member until :meth:`stop`.
 
-        Returns once the member is in the group; partitions follow by ``on_assigned``. When the
-        call is cancelled, the member leaves. Waits one heartbeat at most for the first decision,
-        so a slow assignor does not hold it up.
-
-        Args:
-            wait: if another session has the member's name, as after a crash of this program,
-                wait until its lease ends: one ttl at most. ``False``: raise at once.
-
-        Raises:
-            NodeStateError: it runs already.
-            MemberForked: it has a name of its own, and runs in the parent process.
-            MemberExists: the group has a live member of this name. With ``wait``: it has renewed
-                its lease meanwhile.
-            AssignorError: the assignor gave a wrong answer to the first question.
-            GroupMismatch: the group has other terms.
-            ConfigError: no count was given, and the group does not exist.
-            RedisUnavailable, RedisRefused: what stopped it.
+        Arguments, promises and errors are those of :meth:`hashring.PartitionGroup.start`. When the
+        call is cancelled, the member leaves.
         """
         stay = self._stay
         if isinstance(stay, _AsyncStay) and stay.home.is_closed():
@@ -90,15 +75,7 @@ class AsyncMember(BaseMember):
         stay.caller = turn.task = home.create_task(call, name=f"hashring {self.name}")
 
     async def stop(self, *, handover: bool = False) -> None:
-        """Leave the group.
-
-        Every held partition is revoked first, with ``max_handoff_time`` to end its work. Returns
-        when the member has left; in a callback at once. Calling it again does nothing.
-
-        Args:
-            handover: stay until others have taken over all partitions (with ``learner``: have
-                warmed up for them), at most ``leave_timeout`` seconds.
-        """
+        """Leave the group; see :meth:`hashring.PartitionGroup.stop`."""
         stay = self._stay
         if not isinstance(stay, _AsyncStay):
             return
@@ -140,12 +117,7 @@ class AsyncMember(BaseMember):
                 if change.kind is PartitionChangeKind.REVOKED:
                     await finish(change.partition)
 
-        A partition that was revoked is let go of when the loop asks for the next change, of several
-        loops the last; with ``on_revoked``, only when that has returned. A loop that begins later
-        first gets what is so already. In a forked child, which holds nothing, the loop ends.
-
-        Raises:
-            NodeStateError: the member does not run.
+        See :meth:`hashring.PartitionGroup.changes`.
         """
         forks = self._forks
         mine, put = _mailbox()
@@ -161,7 +133,7 @@ class AsyncMember(BaseMember):
         """Whether it has been started in this event loop, and has not left yet."""
         stay = self._stay
         here = isinstance(stay, _AsyncStay) and stay.home is asyncio.get_running_loop()
-        return here and self._running
+        return here and self.running
 
     async def _close_asking(self) -> None:
         """Close what questions of the application's were asked through."""

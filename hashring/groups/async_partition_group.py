@@ -41,12 +41,7 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
     """What questions go through, and the event loop that its connections belong to."""
 
     async def status(self) -> GroupStatus:
-        """Where the group stands, for whom it waits, and until when.
-
-        Raises:
-            StoreError: it could not be read.
-            ConfigError: there is no such group.
-        """
+        """Where the group stands; see :meth:`hashring.PartitionGroup.status`."""
         return await self._ask(self._status())
 
     async def plan(
@@ -57,76 +52,27 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
         partitions: int | None = None,
         access: str | None = None,
     ) -> GroupForesight:
-        """What would happen if these joined and left and count and access became these.
-
-        It touches nothing.
-
-        Raises:
-            StoreError: the group could not be read.
-            UnknownMemberError, ConfigError: the plan is none.
-            AssignorError: the assignor gave a wrong answer.
-        """
+        """What would happen after such changes; see :meth:`hashring.PartitionGroup.plan`."""
         return await self._ask(self._foresee(join, leave, partitions, access))
 
     async def explain(self) -> GroupForesight:
-        """What is happening, and why; touches nothing.
-
-        Raises:
-            StoreError: the group could not be read.
-        """
+        """What is happening, and why; see :meth:`hashring.PartitionGroup.explain`."""
         return await self.plan()
 
     async def resize(self, partitions: int) -> None:
-        """Change the number of partitions of the whole group.
-
-        Raises:
-            ConfigError: the count cannot work.
-            StoreError: it could not be done.
-        """
+        """Change the number of partitions; see :meth:`hashring.PartitionGroup.resize`."""
         await self._ask(self._resize(partitions))
 
     async def drain(self, seconds: float | None = None, *, force: bool = False) -> None:
-        """Hand over what this member has, and get nothing new until the order is lifted.
-
-        The order stands in the group, and outlasts restarts of a member of this name. Owners
-        let go as in any handoff, so no partition has two owners.
-
-        Args:
-            seconds: after which the order ends by itself; ``None`` for never.
-            force: order it although no other member is left to take anything.
-
-        Raises:
-            ConfigError: no other member is left, without ``force``; or the time is none.
-            UnknownMemberError: this member is not in the group.
-            MemberForked: it has a name of its own, and runs in the parent process.
-            StoreError: it could not be done.
-        """
+        """Hand over what this member has; see :meth:`hashring.PartitionGroup.drain`."""
         await self._ask(self._drain(seconds, force))
 
     async def undrain(self) -> None:
-        """Lift the order to drain this member; nothing happens if there is none.
-
-        Raises:
-            UnknownMemberError: this member is not in the group, and has no order.
-            MemberForked: it has a name of its own, and runs in the parent process.
-            StoreError: it could not be done.
-        """
+        """Lift the order to drain; see :meth:`hashring.PartitionGroup.undrain`."""
         await self._ask(self._undrain())
 
     async def weigh(self, weight: float | None) -> None:
-        """Give this member another weight than the one it started with.
-
-        It stands in the group until it is changed, and outlasts restarts of a member of this name.
-
-        Args:
-            weight: ``None`` for the member's own again.
-
-        Raises:
-            ConfigError: it is no number from 0.001 to 1000.
-            UnknownMemberError: this member is not in the group, and has no order.
-            MemberForked: it has a name of its own, and runs in the parent process.
-            StoreError: it could not be done.
-        """
+        """Give this member another weight; see :meth:`hashring.PartitionGroup.weigh`."""
         await self._ask(self._weigh(weight))
 
     async def _ask(self, flow: Flow[T]) -> T:

@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from operator import index
 from typing import Any, Final, TypeVar
 
@@ -172,6 +173,22 @@ class Callbacks:
             if is_coroutine_function(callback):
                 raise ConfigError(name, callback, f"is a coroutine function: use {use}")
 
+    def call_for(self, change: PartitionChange) -> Callable[[], object] | None:
+        """What tells the application of a change; ``None`` if it does not want to be told."""
+        kinds = PartitionChangeKind
+        told: dict[PartitionChangeKind, tuple[Any, ...]] = {
+            kinds.ASSIGNED: (self.on_assigned, change.partition, change.token),
+            kinds.REVOKED: (self.on_revoked, change.partition, change.deadline),
+            kinds.LOST: (self.on_lost, change.partition),
+            kinds.WARMUP: (self.on_warmup, change.partition),
+            kinds.DRAIN: (self.on_drain, change.partition),
+            kinds.ACTIVE: (self.on_active, True),
+            kinds.INACTIVE: (self.on_active, False),
+            kinds.COOLED: (None,),
+        }
+        callback, *arguments = told[change.kind]
+        return None if callback is None else partial(callback, *arguments)
+
 
 @dataclass
 class _Ending:
@@ -261,13 +278,7 @@ class BaseMember(NotCopied, ABC):
     """A member kept alive by threads of its own; subclasses follow a protocol, and say who runs
     the application.
 
-    Args:
-        redis: a client; connections of the member's own are made from it.
-        name: the group's name.
-        member: the member's name; made up unless given.
-        ttl: seconds the lease lasts without renewal.
-        interval: seconds between renewals.
-        progress_timeout: seconds without a sign of progress after which the member is stalled.
+    Arguments as for :class:`hashring.PartitionGroup`; ``interval`` is the one between heartbeats.
     """
 
     _asynchronous = False
@@ -346,7 +357,7 @@ class BaseMember(NotCopied, ABC):
     @property
     def running(self) -> bool:
         """Whether it has been started and has not left yet."""
-        return self._running
+        return self._stay is not None and not self._stay.over.wait(0)
 
     @property
     @abstractmethod
@@ -416,13 +427,21 @@ class BaseMember(NotCopied, ABC):
             ConfigError: ``partition`` is not a whole number.
         """
         partition = checked_partition(partition)
+
+        def release() -> bool:
+            token = self.token(partition)
+            return token is not None and self._machine.release(partition, token, monotonic())
+
+        return self._report(release)
+
+    def _report(self, report: Callable[[], bool]) -> bool:
+        """Report something of a partition to the machine; whether that was news."""
         self.tick()
         with self._lock:
-            token = self.token(partition)
-            done = token is not None and self._machine.release(partition, token, monotonic())
-        if done:
+            news = report()
+        if news:
             self._wake()
-        return done
+        return news
 
     def _wake(self) -> None:
         stay = self._stay
@@ -437,13 +456,9 @@ class BaseMember(NotCopied, ABC):
         return self._machine.interval
 
     @property
-    def _running(self) -> bool:
-        return self._stay is not None and not self._stay.over.wait(0)
-
-    @property
     def _given_up(self) -> bool:
         """Whether it is leaving by itself: a start was given up, or what ran callbacks ended."""
-        return self._stay is not None and self._stay.deaf and self._running
+        return self._stay is not None and self._stay.deaf and self.running
 
     @property
     def _patience(self) -> float:
@@ -456,7 +471,7 @@ class BaseMember(NotCopied, ABC):
             NodeStateError: it runs already.
             MemberForked: it has a name of its own, and runs in the parent process.
         """
-        if self._running:
+        if self.running:
             raise NodeStateError(
                 f"group {self.name!r} runs already in this object: call stop() before starting it "
                 "again"
@@ -613,7 +628,7 @@ class BaseMember(NotCopied, ABC):
                 put(change)
             if change.kind is PartitionChangeKind.REVOKED and not self._heard(change, news):
                 unheard.append(change)
-            elif self._wanted(change):
+            elif self._callbacks.call_for(change) is not None:
                 stay.deliver(change)
         self._let_go(*unheard)
 
@@ -624,38 +639,13 @@ class BaseMember(NotCopied, ABC):
         with self._lock:
             return (change.partition, change.token) in self._ending
 
-    def _wanted(self, change: PartitionChange) -> bool:
-        callbacks = self._callbacks
-        return {
-            PartitionChangeKind.ASSIGNED: callbacks.on_assigned,
-            PartitionChangeKind.REVOKED: callbacks.on_revoked,
-            PartitionChangeKind.LOST: callbacks.on_lost,
-            PartitionChangeKind.WARMUP: callbacks.on_warmup,
-            PartitionChangeKind.DRAIN: callbacks.on_drain,
-            PartitionChangeKind.ACTIVE: callbacks.on_active,
-            PartitionChangeKind.INACTIVE: callbacks.on_active,
-            PartitionChangeKind.COOLED: None,
-        }[change.kind] is not None
-
     def _call_back(self, change: PartitionChange) -> object:
         """Call what is to be called now; what it returns."""
-        callbacks, partition = self._callbacks, change.partition
-        if change.kind in _OF_HELD and self.token(partition) != change.token:
+        if change.kind in _OF_HELD and self.token(change.partition) != change.token:
             # It has gone meanwhile, behind a callback that took long.
             return None
-        if change.kind is PartitionChangeKind.ASSIGNED and callbacks.on_assigned is not None:
-            return callbacks.on_assigned(partition, change.token)
-        if change.kind is PartitionChangeKind.REVOKED and callbacks.on_revoked is not None:
-            return callbacks.on_revoked(partition, change.deadline)
-        if change.kind is PartitionChangeKind.LOST and callbacks.on_lost is not None:
-            return callbacks.on_lost(partition)
-        if change.kind is PartitionChangeKind.WARMUP and callbacks.on_warmup is not None:
-            return callbacks.on_warmup(partition)
-        if change.kind is PartitionChangeKind.DRAIN and callbacks.on_drain is not None:
-            return callbacks.on_drain(partition)
-        if callbacks.on_active is not None:
-            return callbacks.on_active(change.kind is PartitionChangeKind.ACTIVE)
-        return None
+        call = self._callbacks.call_for(change)
+        return None if call is None else call()
 
     def _raised(self, change: PartitionChange) -> None:
         logger.exception(
@@ -707,7 +697,7 @@ class BaseMember(NotCopied, ABC):
     def _held_changes(self, put: Put) -> None:
         """Begin to tell an iterator: first of what is so already, then of changes."""
         with self._lock:
-            if not self._running:
+            if not self.running:
                 raise NodeStateError(f"group {self.name!r} does not run: start it first")
             self._collect()
             standing = self._machine.membership.standing(monotonic())
@@ -754,7 +744,7 @@ class BaseMember(NotCopied, ABC):
         if not self._named:
             # Also before a start: the parent, and each of its children, may start one.
             self.member = _made_up()
-        elif self._running:
+        elif self.running:
             self._parent = os.getppid()
         # Connections, too: closing them here would close them there.
         self._stay = None

@@ -173,12 +173,7 @@ class BasePartitionGroup(BaseMember):
         plain = plain_number(behind)
         if plain is None or plain < 0:
             raise ConfigError("behind", behind, "give a finite number, 0 or more")
-        self.tick()
-        with self._lock:
-            done = self._group.lag(partition, plain)
-        if done:
-            self._wake()
-        return done
+        return self._report(lambda: self._group.lag(partition, plain))
 
     def drained(self, partition: int) -> bool:
         """A removed partition is empty; whether this member was to empty it.
@@ -187,12 +182,7 @@ class BasePartitionGroup(BaseMember):
             ConfigError: ``partition`` is not a whole number.
         """
         partition = checked_partition(partition)
-        self.tick()
-        with self._lock:
-            done = self._group.drained(partition, monotonic())
-        if done:
-            self._wake()
-        return done
+        return self._report(lambda: self._group.drained(partition, monotonic()))
 
     def _warms_up(self) -> bool:
         """Whether any part of the application hears of what to warm up for."""

@@ -6,12 +6,13 @@ between members, and it has no fencing. Use :func:`hashring.lease_challenge` ins
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from hashring.core.groups.faithful_challenge import LeaseRaceSpans
 from hashring.errors import ConfigError
 from hashring.groups.async_member import AsyncMember
-from hashring.groups.base_challenge import BaseChallenge, chance, new_suffix
+from hashring.groups.base_challenge import AsyncChallenge, SyncChallenge
 from hashring.groups.base_member import Callbacks, OnAssigned, OnPartition, OnRevoked
 from hashring.groups.sync_member import SyncMember
 from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
@@ -33,20 +34,12 @@ def faithful_challenge(
 ) -> SyncMember:
     """A member of a faithful challenge; start it with ``start()`` or ``with``.
 
-    Args:
-        redis: a sync client of redis-py or valkey-py; in tests, a
-            :class:`hashring.testing.MemoryStore`.
-        name: the challenge's name.
-        partitions: how many; the same for all members.
-        member: its name; made up unless given.
-        spans: the article's five time spans.
-        on_assigned, on_revoked, on_lost: as for :class:`hashring.PartitionGroup`.
-
-    Raises:
-        ConfigError: an argument cannot work.
+    Arguments and errors are those of :func:`hashring.lease_challenge`, but for ``spans``, the
+    article's five time spans.
     """
     callbacks = Callbacks(on_assigned, on_revoked, on_lost)
-    return _SyncFaithful(redis, name, partitions, member=member, callbacks=callbacks, spans=spans)
+    protocol = _protocol(name, spans)
+    return SyncChallenge(redis, name, partitions, member=member, callbacks=callbacks, **protocol)
 
 
 def async_faithful_challenge(
@@ -66,52 +59,18 @@ def async_faithful_challenge(
     may be coroutine functions.
     """
     callbacks = Callbacks(on_assigned, on_revoked, on_lost)
-    return _AsyncFaithful(redis, name, partitions, member=member, callbacks=callbacks, spans=spans)
+    protocol = _protocol(name, spans)
+    return AsyncChallenge(redis, name, partitions, member=member, callbacks=callbacks, **protocol)
 
 
-class FaithfulChallenge(BaseChallenge):
-    """A member of a faithful challenge, whatever runs it."""
-
-    _twins = ("faithful_challenge", "async_faithful_challenge")
-
-    def __init__(
-        self,
-        redis: Any,
-        name: str | bytes,
-        partitions: int,
-        *,
-        member: str | None,
-        callbacks: Callbacks,
-        spans: LeaseRaceSpans | None,
-    ) -> None:
-        if spans is not None and not isinstance(spans, LeaseRaceSpans):
-            raise ConfigError("spans", spans, "give LeaseRaceSpans(...), or leave it out")
-        self._spans = spans = spans or LeaseRaceSpans()
-        self._keys = faithful_keys(name)
-        super().__init__(
-            redis,
-            name,
-            partitions,
-            member=member,
-            callbacks=callbacks,
-            ttl=spans.max_lease,
-            interval=min(1.0, spans.max_lease / 3),
-        )
-
-    def _new_machine(self) -> FaithfulChallengeMachine:
-        return FaithfulChallengeMachine(
-            self._keys,
-            self.member,
-            partitions=self._partitions,
-            spans=self._spans,
-            new_suffix=new_suffix,
-            chance=chance,
-        )
-
-
-class _SyncFaithful(FaithfulChallenge, SyncMember):
-    pass
-
-
-class _AsyncFaithful(FaithfulChallenge, AsyncMember):
-    pass
+def _protocol(name: str | bytes, spans: LeaseRaceSpans | None) -> dict[str, Any]:
+    """What makes a :class:`.BaseChallenge` a faithful challenge."""
+    if spans is not None and not isinstance(spans, LeaseRaceSpans):
+        raise ConfigError("spans", spans, "give LeaseRaceSpans(...), or leave it out")
+    keys, spans = faithful_keys(name), spans or LeaseRaceSpans()
+    return {
+        "twins": ("faithful_challenge", "async_faithful_challenge"),
+        "ttl": spans.max_lease,
+        "interval": min(1.0, spans.max_lease / 3),
+        "new_machine": partial(FaithfulChallengeMachine, keys, spans=spans),
+    }

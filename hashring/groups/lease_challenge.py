@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.errors import ConfigError
 from hashring.groups.async_member import AsyncMember
-from hashring.groups.base_challenge import BaseChallenge, chance, new_suffix
+from hashring.groups.base_challenge import AsyncChallenge, SyncChallenge
 from hashring.groups.base_member import Callbacks, OnAssigned, OnPartition, OnRevoked
 from hashring.groups.sync_member import SyncMember
 from hashring.protocol.lease_table_machine import LeaseTableMachine
+from hashring.store.hash_tag import name_bytes
 from hashring.store.lease_challenge.commands import challenge_keys
 
 
@@ -41,7 +43,8 @@ def lease_challenge(
         ConfigError: an argument cannot work.
     """
     callbacks = Callbacks(on_assigned, on_revoked, on_lost)
-    return _Sync(redis, name, partitions, member=member, callbacks=callbacks, rules=rules)
+    protocol = _protocol(name, rules)
+    return SyncChallenge(redis, name, partitions, member=member, callbacks=callbacks, **protocol)
 
 
 def async_lease_challenge(
@@ -61,53 +64,19 @@ def async_lease_challenge(
     be coroutine functions.
     """
     callbacks = Callbacks(on_assigned, on_revoked, on_lost)
-    return _Async(redis, name, partitions, member=member, callbacks=callbacks, rules=rules)
+    protocol = _protocol(name, rules)
+    return AsyncChallenge(redis, name, partitions, member=member, callbacks=callbacks, **protocol)
 
 
-class LeaseChallenge(BaseChallenge):
-    """A member of a lease challenge, whatever runs it."""
-
-    _twins = ("lease_challenge", "async_lease_challenge")
-
-    def __init__(
-        self,
-        redis: Any,
-        name: str | bytes,
-        partitions: int,
-        *,
-        member: str | None,
-        callbacks: Callbacks,
-        rules: LeaseTableRules | None,
-    ) -> None:
-        if rules is not None and not isinstance(rules, LeaseTableRules):
-            raise ConfigError("rules", rules, "give hashring.LeaseTableRules(...), or leave it out")
-        self._rules = rules = rules or LeaseTableRules()
-        self._keys = challenge_keys(name)
-        super().__init__(
-            redis,
-            name,
-            partitions,
-            member=member,
-            callbacks=callbacks,
-            ttl=rules.ttl,
-            interval=rules.interval,
-        )
-
-    def _new_machine(self) -> LeaseTableMachine:
-        return LeaseTableMachine(
-            self.name,
-            self._keys,
-            self.member,
-            partitions=self._partitions,
-            rules=self._rules,
-            new_suffix=new_suffix,
-            chance=chance,
-        )
-
-
-class _Sync(LeaseChallenge, SyncMember):
-    pass
-
-
-class _Async(LeaseChallenge, AsyncMember):
-    pass
+def _protocol(name: str | bytes, rules: LeaseTableRules | None) -> dict[str, Any]:
+    """What makes a :class:`.BaseChallenge` a lease challenge."""
+    if rules is not None and not isinstance(rules, LeaseTableRules):
+        raise ConfigError("rules", rules, "give hashring.LeaseTableRules(...), or leave it out")
+    keys, rules = challenge_keys(name), rules or LeaseTableRules()
+    group = name_bytes("challenge", name).decode("utf-8", "replace")
+    return {
+        "twins": ("lease_challenge", "async_lease_challenge"),
+        "ttl": rules.ttl,
+        "interval": rules.interval,
+        "new_machine": partial(LeaseTableMachine, group, keys, rules=rules),
+    }

@@ -161,7 +161,7 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
         asking = self._asking
         if asking is None:
             asking = self._asking = self._new_store(self._io_timeout())
-        backend = self._backend if self._running else None
+        backend = self._backend if self.running else None
         try:
             if backend is None:
                 return run_flow(asking.run, flow)

@@ -157,7 +157,7 @@ class BaseMemberMachine(ABC):
         ttl: float,
         interval: float,
         grace: float,
-        progress_timeout: float | None,
+        progress_timeout: float | None = None,
     ) -> None:
         self.member = member
         self.channels = channels

@@ -55,7 +55,6 @@ class FaithfulChallengeMachine(BaseMemberMachine):
             ttl=spans.max_lease,
             interval=min(1.0, spans.max_lease / 3),
             grace=spans.max_shutdown,
-            progress_timeout=None,
         )
         self.partitions = partitions
         self._keys = keys

@@ -283,24 +283,18 @@ class GroupMemberMachine(BaseMemberMachine):
         return terms
 
     def _facts(self) -> MemberFacts:
-        words = self.membership.words()
         return MemberFacts(
             self.member,
             self._session,
             0,
             0.0,
             self.weight,
-            words.seen,
-            self._leaving,
-            words.stalled,
-            words.released,
-            words.drained,
-            words.lags,
-            self._claims,
-            words.loads,
-            self._longest_lease,
-            self._turn_of_terms,
-            self.stage is Stage.LEAVING,
+            leaving=self._leaving,
+            claims=self._claims,
+            lease=self._longest_lease,
+            turn=self._turn_of_terms,
+            stopping=self.stage is Stage.LEAVING,
+            **vars(self.membership.words()),
         )
 
     def _join(self) -> Flow[bool]:

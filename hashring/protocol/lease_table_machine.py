@@ -98,7 +98,6 @@ class LeaseTableMachine(BaseMemberMachine):
             ttl=rules.ttl,
             interval=rules.interval,
             grace=rules.max_handoff_time,
-            progress_timeout=None,
         )
         self.partitions = partitions
         self._group = group

@@ -60,7 +60,6 @@ class _AsyncRedisSubscription:
         await self._pubsub.subscribe(*self._channels)
 
     async def wait(self, timeout: float) -> Notice | None:
-        """The next notice, or ``None`` when none came within ``timeout`` seconds."""
         try:
             message = self._pubsub.get_message(timeout=timeout)
             notice = notice_of(await outcome(message, timeout + self._patience))
@@ -71,7 +70,6 @@ class _AsyncRedisSubscription:
         return notice
 
     async def ask(self) -> None:
-        """Ask whether it stands; ``wait`` then returns :class:`Answered`, among messages."""
         try:
             await outcome(self._pubsub.ping(), self._patience)
         except Exception as error:
@@ -104,11 +102,7 @@ class AsyncRedisStore:
         self._patience = _GIVE_UP * timeout
 
     async def run(self, command: Command[T]) -> T:
-        """Run a command.
-
-        Raises:
-            StoreError: it was not done, or its outcome is unknown.
-        """
+        """Run a command; see :meth:`AsyncStore.run`."""
         try:
             raw = await outcome(self._evaluate(command), self._patience)
         except Exception as error:
@@ -134,11 +128,7 @@ class AsyncRedisStore:
         return await self._client.execute_command("EVAL", script.text, *rest)
 
     async def subscribe(self, *channels: bytes) -> _AsyncRedisSubscription:
-        """Begin a subscription.
-
-        Raises:
-            StoreError: the connection cannot be made.
-        """
+        """Begin a subscription; see :meth:`AsyncStore.subscribe`."""
         subscription = _AsyncRedisSubscription(
             self._client, channels, self._patience, self._contact
         )

@@ -93,18 +93,10 @@ class AsyncSubscription(Protocol):
     """A :class:`Subscription` for tasks of an event loop; a waiting task is ended by a cancel."""
 
     async def wait(self, timeout: float) -> Notice | None:
-        """The next notice, or ``None`` when none came within ``timeout`` seconds.
-
-        Raises:
-            StoreError: the connection is gone.
-        """
+        """See :meth:`Subscription.wait`."""
 
     async def ask(self) -> None:
-        """Ask whether it stands; ``wait`` then returns :class:`Answered`, among messages.
-
-        Raises:
-            StoreError: the connection is gone.
-        """
+        """See :meth:`Subscription.ask`."""
 
     async def close(self) -> None:
         """Close the connection."""
@@ -114,21 +106,13 @@ class AsyncStore(Protocol):
     """A :class:`Store` for tasks of an event loop; each call may be cancelled at any moment."""
 
     async def run(self, command: Command[T]) -> T:
-        """Run a command. Cancelled, it may have been done or not.
-
-        Raises:
-            StoreError: it was not done, or its outcome is unknown.
-        """
+        """See :meth:`Store.run`. Cancelled, it may have been done or not."""
 
     async def subscribe(self, *channels: bytes) -> AsyncSubscription:
-        """Begin a subscription; a channel's stands once ``wait`` returned :class:`Subscribed`.
-
-        Raises:
-            StoreError: the connection cannot be made.
-        """
+        """See :meth:`Store.subscribe`."""
 
     async def close(self) -> None:
-        """Close all connections; the store may be used again, with new ones."""
+        """See :meth:`Store.close`."""
 
 
 class RedisCaller(Protocol):

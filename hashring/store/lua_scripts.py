@@ -12,14 +12,15 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
-_RING: Final = tuple(
+_HISTORY: Final = ("_history.lua",)
+_RING: Final = _HISTORY + tuple(
     f"ring/_{part}.lua"
     for part in ("head", "entries", "point_index", "neighbours", "orders", "sweep")
 )
 _SERVER: Final = ("_server.lua",)
 _SHARED: Final = {
     "ring": _RING,
-    "group": (*_SERVER, "group/_head.lua"),
+    "group": (*_SERVER, *_HISTORY, "group/_head.lua"),
     "locks": (*_SERVER, "locks/_head.lua"),
 }
 _SHARED_BY_ONE: Final = {

@@ -19,6 +19,7 @@ from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind, RingChange, parse_change
 from hashring.errors import MessageFormatError, ReplicaFormatError, WrongKeyType
 from hashring.store.interface import Answered, Message, Notice, Subscribed, Unsubscribed
+from hashring.store.ring import commands
 from hashring.store.ring.commands import (
     BeatReply,
     BeatStatus,
@@ -589,10 +590,13 @@ def test_every_change_is_an_event_with_the_words_of_the_message(
         assert before - 1 <= event.at <= place.now() + 1
 
 
-def test_the_history_keeps_about_as_many_events_as_asked(place: Place) -> None:
+def test_the_history_keeps_about_as_many_events_as_asked(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "EVENTS_KEPT", 20)
     for _ in range(200):
-        place.join("n", A, 10, events_kept=20)
-        place.leave("n", A, 10, events_kept=20, reason="removed")
+        place.join("n", A, 10)
+        place.leave("n", A, 10, reason="removed")
     events = place.events()
     # Redis trims whole nodes of its stream, 100 entries each.
     assert 20 <= len(events) <= 220

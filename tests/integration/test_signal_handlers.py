@@ -28,7 +28,7 @@ else:
     it = RingNode(client, "accounts", lock=what == "locks", ttl=20, heartbeat_interval=5)
 
 def running():
-    return it.state.value not in ("stopped", "new") if what != "group" else it._running
+    return it.state.value not in ("stopped", "new") if what != "group" else it.running
 
 signals = 0
 

@@ -29,6 +29,11 @@ def test_known_rings(points: int, nodes: int, peak: float) -> None:
     assert expected_peak_to_mean(((points, nodes),)) == pytest.approx(peak, abs=0.005)
 
 
+def test_a_peak_of_nodes_with_few_points_and_with_very_many_is_as_near() -> None:
+    # By a sum of 60,000 strips instead of 256 parts.
+    assert expected_peak_to_mean(((1, 1), (1000, 2))) == pytest.approx(1.37934, abs=1e-3)
+
+
 def test_the_loads_of_all_ranks_add_up() -> None:
     assert fmean(load.mean for load in expected_loads([16] * 50)) == pytest.approx(1, abs=1e-4)
 

@@ -10,13 +10,9 @@ noise of up to ``(factor - 1) / (3 * factor + 1)`` of each load (5 % by default)
 
 The rule is the weighted move of Slicer (Adya et al., "Slicer: Auto-Sharding for Datacenter
 Applications", OSDI 2016, section 4.4): rank moves by the imbalance that they remove per churn, do
-the best, and stop when the churn of one round is used up. What differs:
-
-- A partition is never split, merged or replicated, and every move is one unit of churn. So the
-  best move from a member is the one that leaves the greater of the two levels lowest.
-- Slicer balances until its churn is used up. This rule stops at the inner bound, and begins again
-  only at the outer one.
-- Churn is limited by moves a minute, not by the part of the key space in each round.
+the best, and stop when the churn of one round is used up. What differs stands in
+docs/howto/load.rst; so every move is one unit of churn, and the best move from a member is the one
+that leaves the greater of the two levels lowest.
 
 A partition that is busier than ``factor`` times the mean on the member with the greatest weight
 is **too hot**: no assignment evens it out. It stays where it is, its member sheds others, and

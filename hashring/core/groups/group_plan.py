@@ -21,9 +21,8 @@ from hashring.core.assignors.protocol import (
 )
 from hashring.core.assignors.quotas import counts, fair_shares
 from hashring.core.groups import reported_loads
-from hashring.core.groups.group_status import member_state, present_members
 from hashring.core.groups.heirs import Place, heirs
-from hashring.core.groups.next_state import rule
+from hashring.core.groups.next_state import member_state, rule
 from hashring.core.groups.state import (
     Facts,
     GroupPhase,
@@ -117,11 +116,10 @@ class GroupForesight:
             for move in self.moves
         ]
         handoffs = sum(move.handoff for move in self.moves)
-        moves = "1 move" if len(self.moves) == 1 else f"{len(self.moves)} moves"
-        rounds = "1 round" if self.rounds == 1 else f"{self.rounds} rounds"
         found.append(
-            f"{moves} in {rounds}, {handoffs} handed off by a live owner; the first begins after "
-            f"{duration(self.delay)}, and owners have {self.longest:g} s at most"
+            f"{counted(len(self.moves), 'move')} in {counted(self.rounds, 'round')}, {handoffs} "
+            f"handed off by a live owner; the first begins after {duration(self.delay)}, and "
+            f"owners have {self.longest:g} s at most"
         )
         return tuple(found)
 
@@ -150,7 +148,7 @@ def foresee(
             or the count cannot work, or there is no such access type.
         AssignorError: the assignor gave a wrong answer.
     """
-    present = present_members(state, facts)
+    present = state.present(facts)
     orders = state.orders_at(facts.now)
     join = _listed(
         "join", join, (str, GroupMember), "give a list of names, or of members with weights"

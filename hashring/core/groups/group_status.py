@@ -14,7 +14,7 @@ from hashring.core.assignors.protocol import (
     MemberState,
 )
 from hashring.core.groups import reported_loads
-from hashring.core.groups.next_state import rule
+from hashring.core.groups.next_state import member_state, rule
 from hashring.core.groups.state import (
     NON_EXCLUSIVE,
     Facts,
@@ -164,7 +164,7 @@ _ENDING = (WaitKind.CHANGES, WaitKind.RETURN, WaitKind.RELEASE, WaitKind.LEASE)
 
 def status(state: GroupState, facts: Facts) -> GroupStatus:
     """Where a group stands, for whom it waits, and until when."""
-    present = present_members(state, facts)
+    present = state.present(facts)
     orders = state.orders_at(facts.now)
     waits = []
     if state.holddown is not None:
@@ -225,11 +225,6 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
     )
 
 
-def present_members(state: GroupState, facts: Facts) -> dict[str, MemberFacts]:
-    """The members whose leases stand, with the weights that were ordered."""
-    return {m.name: state.obeyed(m, facts.now) for m in facts.members if m.expires > facts.now}
-
-
 def _too_hot(
     state: GroupState, present: Mapping[str, MemberFacts], orders: Mapping[str, MemberOrder]
 ) -> tuple[int, ...]:
@@ -248,15 +243,6 @@ def _too_hot(
     partitions = state.terms.partitions
     found = reported_loads.reported(present.values(), state.owners.__getitem__, partitions)
     return reported_loads.hot(assignor, GroupSituation(members, partitions, loads=found))
-
-
-def member_state(member: MemberFacts, order: MemberOrder | None) -> MemberState:
-    """What an assignor is to think of a member with this order, if there is one."""
-    if member.goes:
-        return MemberState.LEAVING
-    if order is not None and order.drained:
-        return MemberState.DRAINED
-    return MemberState.STALLED if member.stalled else MemberState.ACTIVE
 
 
 def _place(state: GroupState, member: MemberFacts) -> tuple[float, int, str]:

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from hashring.core.assignors.protocol import is_weight
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease
@@ -88,22 +88,8 @@ def _seconds(value: Any) -> float:
     return value
 
 
-def _seconds_or_none(value: Any) -> float | None:
-    return None if value is None else _seconds(value)
-
-
-def _until_from_commit(value: Any) -> float:
+def _from_commit_on(value: Any) -> float:
     return math.inf if value == _FROM_COMMIT else _seconds(value)
-
-
-def _by_partition(mapping: Any, read: Callable[[Any], T]) -> dict[int, T]:
-    return {_count(int(p)): read(value) for p, value in _a(dict, mapping).items()}
-
-
-def _counts_by_partition(mapping: Any) -> dict[int, int]:
-    """The same for whole numbers, of which there may be as many as partitions."""
-    body = _a(dict, mapping)
-    return dict(zip(_counts([*map(int, body)]), _counts([*body.values()]), strict=True))
 
 
 def _load(value: Any) -> float:
@@ -124,63 +110,14 @@ def _held(columns: Any) -> dict[int, int]:
     return dict(zip(_counts(partitions), _counts(tokens), strict=True))
 
 
+def _counts_by_partition(mapping: Any) -> dict[int, int]:
+    """Like :func:`_by_partition`, at the speed of whole numbers: there may be very many."""
+    body = _a(dict, mapping)
+    return dict(zip(_counts([*map(int, body)]), _counts([*body.values()]), strict=True))
+
+
 def _names(values: Any) -> tuple[str, ...]:
     return tuple(_only(_a(list, values), str))
-
-
-def _seat(value: Any) -> Seat:
-    place, session, sheds_after, weight = _a(list, value)
-    return Seat(_count(place), _a(str, session), _seconds(sheds_after), _weight(weight))
-
-
-def _order(value: Any) -> MemberOrder:
-    by, since, drained, until, weight, weighed_by = _a(list, value)
-    return MemberOrder(
-        _a(str, by),
-        _seconds(since),
-        _a(bool, drained),
-        _seconds_or_none(until),
-        None if weight is None else _weight(weight),
-        _a(str, weighed_by),
-    )
-
-
-def _handoff(value: Any) -> Handoff:
-    owner, to, generation, deadline, lease_end = _a(list, value)
-    return Handoff(
-        _a(str, owner),
-        _a(str, to),
-        _count(generation),
-        _seconds(deadline),
-        _seconds_or_none(lease_end),
-    )
-
-
-def _lease(value: Any) -> PartitionLease:
-    owner, token, expires, since, wanted_by, deadline = _a(list, value)
-    return PartitionLease(
-        _name_or_none(owner),
-        _count(token),
-        _seconds(expires),
-        _seconds(since),
-        _name_or_none(wanted_by),
-        _seconds_or_none(deadline),
-    )
-
-
-def _name_or_none(value: Any) -> str | None:
-    return None if value is None else _a(str, value)
-
-
-def _holddown(value: Any) -> Holddown | None:
-    if value is None:
-        return None
-    began, until = _a(list, value)
-    return Holddown(_seconds(began), _seconds(until))
-
-
-def _names_by_partition(mapping: Any) -> dict[int, tuple[str, ...]]:
-    return _by_partition(mapping, _names)
 
 
 def _bucket(columns: Any) -> tuple[tuple[str | None, ...], tuple[int, ...]]:
@@ -199,6 +136,129 @@ def _terms(body: Any) -> Terms:
     return terms
 
 
+def _as_is(value: Any) -> Any:
+    return value
+
+
+class _Form(NamedTuple):
+    """How a value is read from what JSON has, and what JSON has of it."""
+
+    load: Callable[[Any], Any]
+    dump: Callable[[Any], Any] = _as_is
+
+
+_TEXT: Final = _Form(partial(_a, str))
+_FLAG: Final = _Form(partial(_a, bool))
+_COUNT: Final = _Form(_count)
+_SECONDS: Final = _Form(_seconds)
+_WEIGHT: Final = _Form(_weight)
+_COUNTS: Final = _Form(_counts_by_partition)
+_UNTIL: Final = _Form(_from_commit_on, lambda until: _FROM_COMMIT if until == math.inf else until)
+_NUMBERS: Final = _Form(lambda numbers: tuple(_counts(numbers)))
+_NUMBER_SET: Final = _Form(lambda numbers: frozenset(_counts(numbers)), sorted)
+
+
+def _or_none(form: _Form) -> _Form:
+    return _Form(
+        lambda value: None if value is None else form.load(value),
+        lambda value: None if value is None else form.dump(value),
+    )
+
+
+# A member or nobody, and a time or never.
+_NAME: Final = _or_none(_TEXT)
+_SECONDS_OR_NONE: Final = _or_none(_SECONDS)
+
+
+def _by_name(form: _Form) -> _Form:
+    return _Form(
+        lambda body: {name: form.load(value) for name, value in _a(dict, body).items()},
+        dict
+        if form.dump is _as_is
+        else lambda values: {name: form.dump(value) for name, value in values.items()},
+    )
+
+
+def _by_partition(form: _Form) -> _Form:
+    return _Form(
+        lambda body: {_count(int(p)): form.load(value) for p, value in _a(dict, body).items()},
+        _by_name(form).dump,
+    )
+
+
+def _row(kind: Callable[..., Any], *forms: _Form) -> _Form:
+    """A dataclass as a list of all its fields, in the order in which it has them."""
+    loads = [form.load for form in forms]
+    return _Form(
+        lambda row: kind(*(load(part) for load, part in zip(loads, _a(list, row), strict=True))),
+        lambda value: [*vars(value).values()],
+    )
+
+
+_Fields = Mapping[str, _Form]
+"""The fields of a dataclass that stand in a JSON object, under their names."""
+
+
+def _dumped(value: Any, fields: _Fields) -> dict[str, Any]:
+    return {name: form.dump(getattr(value, name)) for name, form in fields.items()}
+
+
+def _loaded(body: Any, fields: _Fields) -> dict[str, Any]:
+    return {name: form.load(body[name]) for name, form in fields.items()}
+
+
+def _loaded_if_there(body: Any, fields: _Fields) -> dict[str, Any]:
+    return _loaded(body, {name: form for name, form in fields.items() if name in body})
+
+
+_FACTS: Final[_Fields] = {
+    "session": _TEXT,
+    "weight": _WEIGHT,
+    "seen": _COUNT,
+    "leaving": _SECONDS_OR_NONE,
+    "stalled": _FLAG,
+    "released": _COUNTS,
+    "drained": _COUNTS,
+    "lags": _by_partition(_SECONDS),
+    "claims": _COUNTS,
+    "loads": _by_partition(_Form(_load)),
+    "lease": _Form(lambda value: float(_seconds(value))),
+    "turn": _COUNT,
+    "stopping": _FLAG,
+}
+
+_TABLE: Final[_Fields] = {
+    "partitions": _COUNT,
+    "leases": _by_partition(
+        _row(PartitionLease, _NAME, _COUNT, _SECONDS, _SECONDS, _NAME, _SECONDS_OR_NONE)
+    ),
+    "members": _by_name(_SECONDS),
+    "token": _COUNT,
+    "quiet_until": _SECONDS,
+    "ttl": _SECONDS,
+}
+
+_EVENT: Final[_Fields] = {
+    "member": _NAME,
+    "partition": _or_none(_COUNT),
+    "to": _NAME,
+    "why": _TEXT,
+}
+
+# Parts without a change are left out.
+_VIEW: Final[_Fields] = {
+    # Two lists: there may be thousands, and numbers are read and written fastest so.
+    "held": _Form(_held, lambda held: [[*held], [*held.values()]] if held else None),
+    "not_held": _NUMBERS,
+    "revoked": _by_partition(_SECONDS),
+    "not_revoked": _NUMBERS,
+    "warming": _NUMBERS,
+    "not_warming": _NUMBERS,
+    "draining": _NUMBERS,
+    "not_draining": _NUMBERS,
+}
+
+
 # --- decisions ----------------------------------------------------------------------------------
 #
 # A state stands in Redis in fields of their own for what changes at its own pace, so that a
@@ -210,27 +270,41 @@ def _terms(body: Any) -> Terms:
 
 _CORE: Final = "core"
 
-# Names of fields, each with how it is written and how it is read.
-_PARTS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
-    "terms": (vars, _terms),
-    "roster": (
-        lambda roster: {
-            name: [seat.place, seat.session, seat.sheds_after, seat.weight]
-            for name, seat in roster.items()
-        },
-        lambda body: {name: _seat(seat) for name, seat in _a(dict, body).items()},
-    ),
-    "free": (sorted, lambda body: frozenset(_counts(body))),
-    "draining": (sorted, lambda body: frozenset(_counts(body))),
-    "standbys": (dict, _names_by_partition),
-    "orders": (
-        lambda orders: {
-            name: [o.by, o.since, o.drained, o.until, o.weight, o.weighed_by]
-            for name, o in orders.items()
-        },
-        lambda body: {name: _order(order) for name, order in _a(dict, body).items()},
+_CORE_FIELDS: Final[_Fields] = {
+    "generation": _COUNT,
+    "holddown": _or_none(_row(Holddown, _SECONDS, _SECONDS)),
+    "settled": _COUNT,
+    "handoffs": _by_partition(_row(Handoff, _TEXT, _TEXT, _COUNT, _SECONDS, _SECONDS_OR_NONE)),
+    "warming": _by_partition(_TEXT),
+    "token": _COUNT,
+    "recovering": _or_none(_UNTIL),
+    "longest_ttl": _SECONDS,
+    "longest_until": _UNTIL,
+    "load_moves": _Form(lambda moves: tuple(map(_seconds, _a(list, moves)))),
+}
+
+_PARTS: Final[_Fields] = {
+    "terms": _Form(_terms, vars),
+    "roster": _by_name(_row(Seat, _COUNT, _TEXT, _SECONDS, _WEIGHT)),
+    "free": _NUMBER_SET,
+    "draining": _NUMBER_SET,
+    "standbys": _by_partition(_Form(_names)),
+    "orders": _by_name(
+        _row(MemberOrder, _TEXT, _SECONDS, _FLAG, _SECONDS_OR_NONE, _or_none(_WEIGHT), _TEXT)
     ),
 }
+
+
+def _whole(what: str, text: str | bytes, read: Callable[[Any], T], why: str = "is not whole") -> T:
+    """What a text says.
+
+    Raises:
+        GroupFormatError: it is not JSON, or not of that.
+    """
+    try:
+        return read(json.loads(text))
+    except _NOT_WHOLE as error:
+        raise GroupFormatError(what, text, why) from error
 
 
 def dump_terms(terms: Terms) -> str:
@@ -244,35 +318,7 @@ def load_terms(text: str | bytes) -> Terms:
     Raises:
         GroupFormatError: the text holds none.
     """
-    try:
-        return Terms(**json.loads(text))
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise GroupFormatError("terms", text, "are not whole") from error
-
-
-def _dump_core(state: GroupState) -> str:
-    return _dumps(
-        {
-            "v": VERSION,
-            "generation": state.generation,
-            "phase": state.phase.value,
-            "holddown": state.holddown and [state.holddown.began, state.holddown.until],
-            "settled": state.settled,
-            "size": len(state.owners),
-            "handoffs": {
-                p: [h.owner, h.to, h.generation, h.deadline, h.lease_end]
-                for p, h in state.handoffs.items()
-            },
-            "warming": state.warming,
-            "token": state.token,
-            "recovering": _FROM_COMMIT if state.recovering == math.inf else state.recovering,
-            "longest_ttl": state.longest_ttl,
-            "longest_until": _FROM_COMMIT
-            if state.longest_until == math.inf
-            else state.longest_until,
-            "load_moves": state.load_moves,
-        }
-    )
+    return _whole("terms", text, _terms, "are not whole")
 
 
 def _dump_bucket(owners: tuple[str | None, ...], tokens: tuple[int, ...]) -> str:
@@ -289,11 +335,12 @@ def dump_state(state: GroupState, before: GroupState | None = None) -> dict[str,
         before: a state whose fields are there; only those that differ are returned. An empty text
             stands for a field that is no more.
     """
-    fields = {_CORE: _dump_core(state)}
-    for name, (dump, _) in _PARTS.items():
+    core = {"v": VERSION, "size": len(state.owners), "phase": state.phase.value}
+    fields = {_CORE: _dumps(core | _dumped(state, _CORE_FIELDS))}
+    for name, form in _PARTS.items():
         value = getattr(state, name)
         if before is None or getattr(before, name) != value:
-            fields[name] = _dumps(dump(value))
+            fields[name] = _dumps(form.dump(value))
     nothing: Column[Any] = Column()
     owners, tokens = (nothing, nothing) if before is None else (before.owners, before.tokens)
     changed = {*state.owners.other_buckets(owners), *state.tokens.other_buckets(tokens)}
@@ -323,32 +370,21 @@ def load_state(
         if _count(core["v"]) != VERSION:
             raise GroupFormatError("state", text, f"is of version {core['v']}, not {VERSION}")
         parts = {}
-        for name, (_, load) in _PARTS.items():
+        for name, form in _PARTS.items():
             if name in fields or known is None:
                 text = fields[name]
-                parts[name] = load(json.loads(text))
+                parts[name] = form.load(json.loads(text))
             else:
                 parts[name] = getattr(known, name)
         owners, tokens = _buckets(_count(core["size"]), fields, known)
         if not parts["terms"].partitions <= len(owners):
             raise ValueError("partitions without owner or token")
         return GroupState(
-            generation=_count(core["generation"]),
             phase=GroupPhase(core["phase"]),
-            holddown=_holddown(core["holddown"]),
-            settled=_count(core["settled"]),
             owners=owners,
             tokens=tokens,
-            handoffs=_by_partition(core["handoffs"], _handoff),
-            warming=_by_partition(core["warming"], partial(_a, str)),
-            token=_count(core["token"]),
-            recovering=None
-            if core["recovering"] is None
-            else _until_from_commit(core["recovering"]),
-            longest_ttl=_seconds(core["longest_ttl"]),
-            longest_until=_until_from_commit(core["longest_until"]),
-            load_moves=tuple(map(_seconds, _a(list, core["load_moves"]))),
             **parts,
+            **_loaded(core, _CORE_FIELDS),
         ).stamped(committed)
     except _NOT_WHOLE as error:
         if isinstance(error, GroupFormatError):
@@ -376,23 +412,7 @@ def _buckets(
 
 def dump_facts(facts: MemberFacts) -> str:
     """What a member reports, without what Redis adds: its order of joining and its lease."""
-    return _dumps(
-        {
-            "session": facts.session,
-            "weight": facts.weight,
-            "seen": facts.seen,
-            "leaving": facts.leaving,
-            "stalled": facts.stalled,
-            "released": facts.released,
-            "drained": facts.drained,
-            "lags": facts.lags,
-            "claims": facts.claims,
-            "loads": facts.loads,
-            "lease": facts.lease,
-            "turn": facts.turn,
-            "stopping": facts.stopping,
-        }
-    )
+    return _dumps(_dumped(facts, _FACTS))
 
 
 def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> MemberFacts:
@@ -401,44 +421,13 @@ def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> Mem
     Raises:
         GroupFormatError: the text is no report.
     """
-    try:
-        body = json.loads(text)
-        return MemberFacts(
-            name,
-            _a(str, body["session"]),
-            joined,
-            expires,
-            _weight(body["weight"]),
-            _count(body["seen"]),
-            _seconds_or_none(body["leaving"]),
-            _a(bool, body["stalled"]),
-            _counts_by_partition(body["released"]),
-            _counts_by_partition(body["drained"]),
-            _by_partition(body["lags"], _seconds),
-            _counts_by_partition(body["claims"]),
-            _by_partition(body["loads"], _load),
-            float(_seconds(body["lease"])),
-            _count(body["turn"]),
-            _a(bool, body["stopping"]),
-        )
-    except _NOT_WHOLE as error:
-        raise GroupFormatError(f"report of member {name!r}", text, "is not whole") from error
+    fields = _whole(f"report of member {name!r}", text, lambda body: _loaded(body, _FACTS))
+    return MemberFacts(name, joined=joined, expires=expires, **fields)
 
 
 def dump_view_change(change: ViewChange) -> str:
     """A change of a view; parts without one are left out."""
-    body: dict[str, Any] = {
-        # Two lists: there may be thousands, and numbers are read and written fastest so.
-        "held": [[*change.held], [*change.held.values()]] if change.held else None,
-        "not held": change.not_held,
-        "revoked": change.revoked,
-        "not revoked": change.not_revoked,
-        "warming": change.warming,
-        "not warming": change.not_warming,
-        "draining": change.draining,
-        "not draining": change.not_draining,
-    }
-    return _dumps({part: value for part, value in body.items() if value})
+    return _dumps({name: part for name, part in _dumped(change, _VIEW).items() if part})
 
 
 def load_view_change(text: str | bytes) -> ViewChange:
@@ -447,24 +436,7 @@ def load_view_change(text: str | bytes) -> ViewChange:
     Raises:
         GroupFormatError: the text is none.
     """
-    try:
-        body = _a(dict, json.loads(text))
-        return ViewChange(
-            _held(body["held"]) if "held" in body else {},
-            _partitions(body, "not held"),
-            _by_partition(body.get("revoked", {}), _seconds),
-            _partitions(body, "not revoked"),
-            _partitions(body, "warming"),
-            _partitions(body, "not warming"),
-            _partitions(body, "draining"),
-            _partitions(body, "not draining"),
-        )
-    except _NOT_WHOLE as error:
-        raise GroupFormatError("view", text, "is not whole") from error
-
-
-def _partitions(body: Mapping[str, Any], part: str) -> tuple[int, ...]:
-    return tuple(_counts(body.get(part, [])))
+    return ViewChange(**_whole("view", text, lambda body: _loaded_if_there(_a(dict, body), _VIEW)))
 
 
 def dump_events(events: tuple[GroupEvent, ...]) -> str:
@@ -474,8 +446,8 @@ def dump_events(events: tuple[GroupEvent, ...]) -> str:
             {"kind": event.kind.value}
             | {
                 part: value
-                for part in ("member", "partition", "to", "why")
-                if (value := getattr(event, part)) not in (None, "")
+                for part, value in _dumped(event, _EVENT).items()
+                if value not in (None, "")
             }
             for event in events
         ]
@@ -488,38 +460,21 @@ def load_events(text: str | bytes) -> tuple[GroupEvent, ...]:
     Raises:
         GroupFormatError: the text is no list of events.
     """
-    try:
-        known = {kind.value for kind in EventKind}
+    known = {kind.value for kind in EventKind}
+
+    def read(body: Any) -> tuple[GroupEvent, ...]:
         return tuple(
-            GroupEvent(
-                EventKind(body["kind"]),
-                _name_or_none(body.get("member")),
-                None if (partition := body.get("partition")) is None else _count(partition),
-                _name_or_none(body.get("to")),
-                _a(str, body.get("why", "")),
-            )
-            for body in json.loads(text)
-            if body["kind"] in known
+            GroupEvent(EventKind(each["kind"]), **_loaded_if_there(each, _EVENT))
+            for each in body
+            if each["kind"] in known
         )
-    except _NOT_WHOLE as error:
-        raise GroupFormatError("events", text, "are not whole") from error
+
+    return _whole("events", text, read, "are not whole")
 
 
 def dump_table(table: LeaseTable) -> str:
     """The leases of a lease challenge."""
-    return _dumps(
-        {
-            "partitions": table.partitions,
-            "leases": {
-                p: [x.owner, x.token, x.expires, x.since, x.wanted_by, x.deadline]
-                for p, x in table.leases.items()
-            },
-            "members": dict(table.members),
-            "token": table.token,
-            "quiet_until": table.quiet_until,
-            "ttl": table.ttl,
-        }
-    )
+    return _dumps(_dumped(table, _TABLE))
 
 
 def load_table(text: str | bytes) -> LeaseTable:
@@ -528,15 +483,4 @@ def load_table(text: str | bytes) -> LeaseTable:
     Raises:
         GroupFormatError: the text is no table.
     """
-    try:
-        body = json.loads(text)
-        return LeaseTable(
-            _count(body["partitions"]),
-            _by_partition(body["leases"], _lease),
-            {name: _seconds(until) for name, until in _a(dict, body["members"]).items()},
-            _count(body["token"]),
-            _seconds(body["quiet_until"]),
-            _seconds(body["ttl"]),
-        )
-    except _NOT_WHOLE as error:
-        raise GroupFormatError("table", text, "is not whole") from error
+    return _whole("table", text, lambda body: LeaseTable(**_loaded(body, _TABLE)))

@@ -108,15 +108,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class Words:
-    """What a member tells with its next renewal.
-
-    Attributes:
-        seen: the latest generation it acts on.
-        released, drained: partitions with the token they were held under.
-        lags: how far behind it is on partitions it warms up for.
-        stalled: whether its application makes no progress.
-        loads: how busy the partitions are that it holds, or held a moment ago.
-    """
+    """What a member tells with its next renewal; see :class:`.state.MemberFacts`."""
 
     seen: int
     released: Mapping[int, int]
@@ -311,17 +303,14 @@ class Membership:
     def _take_up(
         self, view: MemberView, asked_at: float, redis_now: float, now: float
     ) -> list[PartitionChange]:
-        changes: list[PartitionChange] = []
         self.seen = view.generation
         lost, looked_at = self._news(view)
         before = self.holding.partitions
         partitions: dict[int, Held] = {}
+        changes = _lost({partition: before[partition] for partition in lost})
         for partition in lost:
             self._last = partition
             self._deadlines.pop(partition, None)
-            changes.append(
-                PartitionChange(PartitionChangeKind.LOST, partition, before[partition].token)
-            )
         for partition in looked_at:
             token = view.held[partition]
             mine = before.get(partition)
@@ -414,7 +403,6 @@ class Membership:
 
         To be called at :meth:`due`, and before anything else after a pause.
         """
-        changes = []
         if now >= self.step_at:
             self.step_at = math.inf
         if now >= self._look_at:
@@ -427,19 +415,11 @@ class Membership:
                 ended.append(self._ends[0][1])
                 del self._deadlines[ended[-1]]
             ended.sort()
-        for partition, held in self._let_go(*ended).items():
-            changes.append(PartitionChange(PartitionChangeKind.LOST, partition, held.token))
-        return self._with_activity(changes)
+        return self._with_activity(_lost(self._let_go(*ended)))
 
     def end(self) -> list[PartitionChange]:
         """Lose everything: the member leaves, and nobody works on anything any more."""
-        dropped = self._drop(*sorted(self.holding.partitions))
-        return self._with_activity(
-            [
-                PartitionChange(PartitionChangeKind.LOST, partition, held.token)
-                for partition, held in dropped.items()
-            ]
-        )
+        return self._with_activity(_lost(self._drop(*sorted(self.holding.partitions))))
 
     def _forget_loads(self, now: float) -> None:
         """Report the load of what is not held any more until its next holder does."""
@@ -503,3 +483,7 @@ class Membership:
         self._absent.update(partitions)
         self.holding = Holding(kept, self.holding.lease_until)
         return dropped
+
+
+def _lost(dropped: Mapping[int, Held]) -> list[PartitionChange]:
+    return [PartitionChange(PartitionChangeKind.LOST, p, held.token) for p, held in dropped.items()]

@@ -24,18 +24,9 @@ The phases of a group:
 
 {PHASES}
 
-When a change of the membership calls for moves, the group goes into **Holddown** until the
-rebalance delay is over; the deadline is part of the state, later changes do not move it, and it
-survives whoever set it. The holddown ends early when
-
-- nothing is left to do, because the members are the previous ones again, or others have taken
-  the places of those that are gone: **Ready**;
-- the partition count or the access type changes, or a member that leaves or is stalled has to
-  hand over: **Rebalancing** at once.
-
-During it, what nobody holds is granted to members that have nothing (spares take over at once):
-what a member that is gone had, all of it to the one that took its place.
-While **Rebalancing**, changes take effect at once.
+What begins and ends each, docs/explanation/groups.rst says. During a holddown, what nobody holds
+is granted to members that have nothing (spares take over at once): what a member that is gone had,
+all of it to the one that took its place.
 """
 
 from __future__ import annotations
@@ -69,6 +60,7 @@ from hashring.core.groups.state import (
     Handoff,
     Holddown,
     MemberFacts,
+    MemberOrder,
     PhaseTurn,
     Seat,
     Terms,
@@ -217,6 +209,15 @@ def hasten(state: GroupState, now: float, by: str) -> StepOutcome:
     return StepOutcome(changed, (GroupEvent(EventKind.ASKED, why=f"by {by}"),), now)
 
 
+def member_state(member: MemberFacts, order: MemberOrder | None) -> MemberState:
+    """What an assignor is to think of a member with this order, if there is one."""
+    if member.goes:
+        return MemberState.LEAVING
+    if order is not None and order.drained:
+        return MemberState.DRAINED
+    return MemberState.STALLED if member.stalled else MemberState.ACTIVE
+
+
 def deputies(facts: Facts, after: GroupState, by: str) -> tuple[str, ...]:
     """Two members to wait for the next step, if the one that decided does not stay.
 
@@ -245,9 +246,7 @@ class _Step:
         self.plan = plan
         self.facts = facts
         self.orders = state.orders_at(facts.now)
-        self.present = {
-            m.name: state.obeyed(m, facts.now) for m in facts.members if m.expires > facts.now
-        }
+        self.present = state.present(facts)
         self.generation = state.generation + 1
         self.owners = Draft(state.owners)
         self.tokens = Draft(state.tokens)
@@ -519,11 +518,8 @@ class _Step:
                 vacant.append(place)
             elif (
                 member is not None
-                and name not in busy
-                and name not in estates
-                and not member.goes
-                and not member.stalled
-                and not self._is_drained(name)
+                and member_state(member, self.orders.get(name)) is MemberState.ACTIVE
+                and name not in busy | estates
             ):
                 idle.append(place)
         self.heirs = heirs.heirs(vacant, idle)
@@ -542,21 +538,12 @@ class _Step:
         found: dict[str, GroupMember] = {}
         overdue: dict[str, GroupMember] = {}
         for name, facts in self.present.items():
-            kind = MemberState.ACTIVE
-            if facts.goes:
-                kind = MemberState.LEAVING
-            elif self._is_drained(name):
-                kind = MemberState.DRAINED
-            elif facts.stalled:
-                kind = MemberState.STALLED
+            kind = member_state(facts, self.orders.get(name))
             member = GroupMember(name, self.roster[name].place, facts.weight, kind)
             ends = self._leave_end(facts)
             stays = not facts.stopping and (ends is None or ends > self.now)
             (found if stays else overdue)[name] = member
         return found or overdue
-
-    def _is_drained(self, name: str) -> bool:
-        return name in self.orders and self.orders[name].drained
 
     def _stops(self, name: str | None) -> bool:
         return name in self.present and self.present[name].stopping

@@ -375,12 +375,13 @@ class GroupState:
                 standing[name] = order
         return standing
 
-    def obeyed(self, member: MemberFacts, now: float) -> MemberFacts:
-        """What a member reports, with the weight that was ordered instead of its own."""
-        order = self.orders.get(member.name)
-        if order is None or order.weight is None:
-            return member
-        return replace(member, weight=order.weight)
+    def present(self, facts: Facts) -> dict[str, MemberFacts]:
+        """The members whose leases stand, by name, with the weights that were ordered."""
+        found = {member.name: member for member in facts.members if member.expires > facts.now}
+        for name, order in self.orders.items():
+            if order.weight is not None and name in found:
+                found[name] = replace(found[name], weight=order.weight)
+        return found
 
     @property
     def longest_lease(self) -> float:
@@ -433,12 +434,9 @@ class GroupState:
         seat = self.roster.get(member)
         if seat is None or seat.session != session:
             return MemberView(self.generation, self.phase)
-        return self._view(member, self.asked())
-
-    def _view(self, member: str, asked: Mapping[str, Asked]) -> MemberView:
         owned = compress(count(), map(eq, self.owners, repeat(member)))
         held = {p: self.tokens[p] for p in owned if p not in self.free}
-        more = asked.get(member, Asked())
+        more = self.asked().get(member, Asked())
         return MemberView(
             self.generation,
             self.phase,
@@ -465,27 +463,6 @@ class GroupState:
             if (holder := self.holder(partition)) is not None:
                 found[holder].draining.add(partition)
         return dict(found)
-
-    def views(self) -> dict[str, MemberView]:
-        """What each seated member has to know."""
-        held: dict[str, dict[int, int]] = {n: {} for n, s in self.roster.items() if s.session}
-        for partition, owner in enumerate(self.owners):
-            if partition not in self.free and owner in held:
-                held[owner][partition] = self.tokens[partition]
-        asked = self.asked()
-        return {
-            name: MemberView(
-                self.generation,
-                self.phase,
-                own,
-                more.revoked,
-                frozenset(more.warming),
-                frozenset(more.draining),
-                seated=True,
-            )
-            for name, own in held.items()
-            for more in [asked.get(name, Asked())]
-        }
 
 
 @dataclass

@@ -151,18 +151,6 @@ local function part(member)
   return string.match(text, '^(%x+) (%S+)(.*)$')
 end
 
--- Add an entry to the history. A stream that somebody gave the last possible id takes no more: it
--- is begun anew, or no decision could be made whole from then on.
-local function log(history, ...)
-  local answer = redis.pcall('XADD', KEYS[5], 'MAXLEN', '~', history, '*', ...)
-  if type(answer) == 'table' and answer.err then
-    if string.find(answer.err, 'exhausted', 1, true) then
-      redis.call('DEL', KEYS[5])
-    end
-    redis.call('XADD', KEYS[5], 'MAXLEN', '~', history, '*', ...)
-  end
-end
-
 -- The parts of the state that changed since a decision; nil when that is not known any more.
 local function changed_since(wanted)
   local names, found, _, at = {}, {}, generation()

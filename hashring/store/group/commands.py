@@ -480,7 +480,6 @@ def commit(
     *,
     goes_on: bool = False,
     stays: bool = False,
-    history: int = DECISIONS_KEPT,
 ) -> Command[Committed | Conflict]:
     """Write what a step decided, unless another decision was written since the reading.
 
@@ -521,7 +520,7 @@ def commit(
         reading.changes,
         dump_events(outcome.events),
         by,
-        history,
+        DECISIONS_KEPT,
         dump_terms(after.terms) if decided and terms else "",
         CLAIM if goes_on else 0,
         looked_at(reading),

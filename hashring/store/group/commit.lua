@@ -79,7 +79,7 @@ if ARGV[2] ~= '' then
       redis.call('HDEL', KEYS[4], ARGV[i])
     end
   end
-  log(ARGV[9], 'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
+  log_in(KEYS[5], ARGV[9], 'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
   redis.call('PUBLISH', KEYS[5], tag)
   -- Whom it concerns; the others learn of it with their next renewal. A member whose decider this is
   -- knows it by the answer.

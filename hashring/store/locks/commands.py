@@ -229,7 +229,6 @@ def take_away(
     key: bytes,
     by: str,
     token: int | None = None,
-    events_kept: int = EVENTS_KEPT,
 ) -> Command[bool]:
     """Take a lock away from its holder; whether it was. For people, not for nodes.
 
@@ -244,7 +243,7 @@ def take_away(
     arguments = (
         "" if token is None else token,
         by,
-        events_kept,
+        EVENTS_KEPT,
         key,
         keys.node_channel(""),
     )

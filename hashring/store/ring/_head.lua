@@ -88,6 +88,17 @@ local function point_of(member)
   return tonumber(string.match(member, '^(%d+):'))
 end
 
+-- The points of the members in some lists.
+local function points_of(...)
+  local points = {}
+  for _, members in ipairs({...}) do
+    for _, member in ipairs(members) do
+      points[#points + 1] = point_of(member)
+    end
+  end
+  return points
+end
+
 -- Number and tag of the last change, when its history began, and until when no lock may be taken:
 -- the times in microseconds, '' and 0 when they are not known.
 local function stamp()
@@ -104,16 +115,8 @@ local function set_stamp(epoch, tag, began, till)
   redis.call('SET', KEYS[2], string.format('%d %s %s %.0f', epoch, tag, began, till))
 end
 
--- Add an entry to the history. A stream that somebody gave the last possible id takes no more: it
--- is begun anew, or no change of the ring could be made whole from then on.
 local function log(history, ...)
-  local answer = redis.pcall('XADD', KEYS[4], 'MAXLEN', '~', history, '*', ...)
-  if type(answer) == 'table' and answer.err then
-    if string.find(answer.err, 'exhausted', 1, true) then
-      redis.call('DEL', KEYS[4])
-    end
-    redis.call('XADD', KEYS[4], 'MAXLEN', '~', history, '*', ...)
-  end
+  log_in(KEYS[4], history, ...)
 end
 
 -- Number the change, tell the channel, and add it to the history.

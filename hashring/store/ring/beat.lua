@@ -222,17 +222,9 @@ if status == 'ok' then
   -- A ring without a tag (its epoch was evicted, or deleted) gets one from the first heartbeat:
   -- two such times must not look the same to a node that slept from one to the other.
   if added > 0 or dropped > 0 or other or before == '' then
-    local points, ends = {}, {}
-    for i, member in ipairs(own) do
-      points[i] = point_of(member)
-      ends[i] = points[i]
-    end
     if indexed then
       take_off_index(dropping)
       put_on_index(own, full)
-      for _, member in ipairs(dropping) do
-        ends[#ends + 1] = point_of(member)
-      end
     end
     local reason = 'return'
     if redis.call('ZREM', KEYS[11], node) == 1 then
@@ -247,13 +239,13 @@ if status == 'ok' then
     local change = {
       kind = 'join',
       nodes = {node},
-      points = points,
+      points = points_of(own),
       session = session,
       reason = reason,
     }
     announce(change, added - dropped, node, history)
     if indexed then
-      tell_neighbours(ends, change, node, other and {node} or {})
+      tell_neighbours(points_of(own, dropping), change, node, other and {node} or {})
     end
     redis.call('HSET', KEYS[9], node, places_of(own))
     redis.call('HDEL', KEYS[5], node)
@@ -264,9 +256,7 @@ if status == 'ok' then
 elseif status == 'drained' then
   -- So that a full Redis takes the rest, as above.
   redis.call('SREM', KEYS[6], node)
-  local points = {}
-  for i, member in ipairs(own) do
-    points[i] = point_of(member)
+  for _, member in ipairs(own) do
     dropping[#dropping + 1] = member
   end
   local removed = in_parts('ZREM', KEYS[1], dropping)
@@ -276,15 +266,11 @@ elseif status == 'drained' then
   redis.call('ZADD', KEYS[11], seconds(now + lead), node)
   if removed > 0 then
     if told_of(session .. ARGV[8]).named == true then
-      remember(node, points)
-    end
-    local ends = {}
-    for i, member in ipairs(dropping) do
-      ends[i] = point_of(member)
+      remember(node, points_of(own))
     end
     local change = {kind = 'leave', nodes = {node}, reason = 'drained'}
     announce(change, -removed, node, history)
-    tell_neighbours(ends, change, node, other and {node} or {})
+    tell_neighbours(points_of(dropping), change, node, other and {node} or {})
   end
 end
 local accepted = status == 'ok' or status == 'drained'
@@ -302,12 +288,8 @@ if status == 'ok' and full ~= (redis.call('SISMEMBER', KEYS[6], node) == 1) then
   local change = {kind = full and 'full' or 'room', nodes = {node}}
   announce(change, 0, node, history)
   if indexed then
-    local points = {}
-    for i, member in ipairs(own) do
-      points[i] = point_of(member)
-    end
     put_on_index(own, full)
-    tell_neighbours(points, change, node, {})
+    tell_neighbours(points_of(own), change, node, {})
   end
 end
 

@@ -140,7 +140,6 @@ def beat(
     resizes: bool = False,
     own_weight: str | None = None,
     placed: int = 0,
-    events_kept: int = EVENTS_KEPT,
 ) -> Command[BeatReply]:
     """Join or refresh, sweep what expired, and learn where the ring stands: one atomic step.
 
@@ -205,7 +204,7 @@ def beat(
         scoring.lag,
         "" if expect is None else f"={expect}",
         json.dumps(told, sort_keys=True),
-        events_kept,
+        EVENTS_KEPT,
         history,
         lock_ttl,
         digest or "",
@@ -281,7 +280,6 @@ def leave(
     session: str = "",
     reason: str = "stop",
     by: str = "",
-    events_kept: int = EVENTS_KEPT,
 ) -> Command[LeaveStatus]:
     """Take a node off the ring.
 
@@ -296,7 +294,7 @@ def leave(
         session,
         reason,
         by or node,
-        events_kept,
+        EVENTS_KEPT,
         len(dropped),
         *dropped,
         *(replica.member for replica in replicas),
@@ -317,7 +315,6 @@ def park(
     scoring: Scoring,
     replicas: Iterable[Replica],
     told: tuple[str, str] = ("", ""),
-    events_kept: int = EVENTS_KEPT,
 ) -> Command[LeaveStatus]:
     """Give up a node's name, and leave its replicas where they are until they expire.
 
@@ -334,7 +331,7 @@ def park(
         session,
         scoring.lead,
         scoring.lag,
-        events_kept,
+        EVENTS_KEPT,
         *told,
         *(replica.member for replica in replicas),
     )
@@ -356,14 +353,12 @@ class SweepReply:
     stray: int
 
 
-def sweep(
-    keys: RingKeys, *, scoring: Scoring, by: str, events_kept: int = EVENTS_KEPT
-) -> Command[SweepReply]:
+def sweep(keys: RingKeys, *, scoring: Scoring, by: str) -> Command[SweepReply]:
     """Take away what expired, and entries about nodes that are not on the ring."""
     return Command(
         script("ring", "sweep"),
         keys.script_keys(),
-        (scoring.lag, by, events_kept),
+        (scoring.lag, by, EVENTS_KEPT),
         lambda raw: SweepReply(int(raw[0]), int(raw[1])),
     )
 
@@ -372,9 +367,7 @@ FORGET: Final = "forget"
 """The kind of the event that tells that a ring was stopped for good."""
 
 
-def forget(
-    keys: RingKeys, *, scoring: Scoring, by: str, events_kept: int = EVENTS_KEPT
-) -> Command[bool]:
+def forget(keys: RingKeys, *, scoring: Scoring, by: str) -> Command[bool]:
     """Note in the history that a ring was stopped for good, unless a node is on it.
 
     What expired is taken away first. The answer is whether it was noted. The next join ends it.
@@ -382,7 +375,7 @@ def forget(
     return Command(
         script("ring", "forget"),
         keys.script_keys(),
-        (scoring.lag, by, events_kept),
+        (scoring.lag, by, EVENTS_KEPT),
         lambda raw: int(raw) == 0,
     )
 

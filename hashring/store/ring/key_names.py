@@ -47,21 +47,9 @@ class RingKeys:
         return self.ring
 
     def script_keys(self) -> tuple[bytes, ...]:
-        """The KEYS of every script, in their order."""
-        return (
-            self.ring,
-            self.epoch,
-            self.nodes,
-            self.events,
-            self.left,
-            self.full,
-            self.points,
-            self.full_points,
-            self.places,
-            self.orders,
-            self.drained,
-            self.ended,
-        )
+        """The KEYS of every script, in their order: all but those about locks."""
+        *names, _token, _lock_server, _locks = vars(self).values()
+        return tuple(names)
 
     def lock(self, key: bytes) -> bytes:
         """The name of a key's lock."""

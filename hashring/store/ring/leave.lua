@@ -16,18 +16,17 @@ if session ~= '' and holder ~= session and (holder ~= '' or is_away(entry)) then
   return 'superseded'
 end
 
-local members, points, own, first_own = {}, {}, {}, 7 + tonumber(ARGV[6])
+local members, own, first_own = {}, {}, 7 + tonumber(ARGV[6])
 for i = 7, #ARGV do
   members[#members + 1] = ARGV[i]
-  points[#points + 1] = point_of(ARGV[i])
   if i >= first_own then
-    own[#own + 1] = points[#points]
+    own[#own + 1] = ARGV[i]
   end
 end
 local removed = in_parts('ZREM', KEYS[1], members)
 take_off_index(members)
 if #own > 0 and told_of(entry).named == true then
-  remember(node, own)
+  remember(node, points_of(own))
 end
 free_name(node)
 if ARGV[3] == 'stop' then
@@ -38,5 +37,5 @@ if removed == 0 then
 end
 local change = {kind = 'leave', nodes = {node}, reason = ARGV[3]}
 announce(change, -removed, ARGV[4], history)
-tell_neighbours(points, change, node, {node})
+tell_neighbours(points_of(members), change, node, {node})
 return 'ok'

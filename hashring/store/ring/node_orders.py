@@ -118,7 +118,6 @@ def drain(
     seconds: float | None = None,
     force: bool = False,
     lag: float = 0.0,
-    events_kept: int = EVENTS_KEPT,
 ) -> Command[OrderStatus]:
     """Order a node to drain: it beats on, and has no part of the ring.
 
@@ -138,20 +137,18 @@ def drain(
         "" if seconds is None else f"{seconds:.6f}".rstrip("0").rstrip("."),
         "1" if force else "",
         lag,
-        events_kept,
+        EVENTS_KEPT,
     )
     return Command(script("ring", "drain"), keys.script_keys(), arguments, _read)
 
 
-def undrain(
-    keys: RingKeys, *, node: str, by: str, events_kept: int = EVENTS_KEPT
-) -> Command[OrderStatus]:
+def undrain(keys: RingKeys, *, node: str, by: str) -> Command[OrderStatus]:
     """Lift the order to drain a node.
 
     Args:
         by: who lifts it, for the history.
     """
-    arguments = (node, by, events_kept)
+    arguments = (node, by, EVENTS_KEPT)
     return Command(script("ring", "undrain"), keys.script_keys(), arguments, _read)
 
 
@@ -161,7 +158,6 @@ def weigh(
     weights: Mapping[str, float | None],
     by: str,
     reason: str = "",
-    events_kept: int = EVENTS_KEPT,
 ) -> Command[WeighReply]:
     """Order other weights for nodes: for all of them, or for none.
 
@@ -173,7 +169,7 @@ def weigh(
     Raises:
         ConfigError: a weight is none.
     """
-    arguments: list[str | int] = [by, reason, events_kept]
+    arguments: list[str | int] = [by, reason, EVENTS_KEPT]
     for node, weight in weights.items():
         arguments += [node, "" if weight is None else _decimal(checked_weight(weight))]
 

@@ -164,9 +164,9 @@ def host_and_pid(name: str, told: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
-def delay_of(snapshot: Snapshot, record: ReplicaRecord, scoring: Scoring | None) -> float:
+def delay_of(snapshot: Snapshot, record: ReplicaRecord, scoring: Scoring) -> float:
     """Seconds since the replica's last heartbeat, as far as its score and its node's ttl tell."""
-    if scoring is not None and scoring.lag:
+    if scoring.lag:
         return _bounded(snapshot.now - record.score)
     told = snapshot.nodes.get(record.replica.node)
     ttl = told.told.get("ttl") if told else None

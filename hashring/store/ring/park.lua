@@ -52,11 +52,7 @@ if redis.call('SREM', KEYS[6], node) == 1 then
   announce(change, 0, node, history)
   if tonumber(ARGV[4]) == 0 then
     put_on_index(members, false)
-    local points = {}
-    for i, member in ipairs(members) do
-      points[i] = point_of(member)
-    end
-    tell_neighbours(points, change, node, {})
+    tell_neighbours(points_of(members), change, node, {})
   end
 end
 return 'ok'

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
 from hashring.store.ring.commands import ReplicaRecord, Scoring, Snapshot
-from hashring.store.ring.node_reports import delay_of, host_and_pid, oldest_replicas
+from hashring.store.ring.node_reports import delay_of, node_facts
 
 
 @dataclass(frozen=True)
@@ -32,36 +31,8 @@ class ReplicaRow:
     expired: bool
 
 
-@dataclass(frozen=True)
-class NodeRow:
-    """A node of the second table.
-
-    Attributes:
-        name: the node's name.
-        size: how many points its replicas' ranges have.
-        replicas: how many replicas it has.
-        delay: seconds since the last heartbeat.
-        host, pid: as the node reports, or from its name; printable.
-        expired: whether the time of any replica is up.
-        told: everything the node reports.
-    """
-
-    name: str
-    size: int
-    replicas: int
-    delay: float
-    host: str
-    pid: str
-    expired: bool
-    told: dict[str, Any]
-
-
-def replica_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[ReplicaRow]:
-    """The rows of the first table, by rising point.
-
-    Args:
-        scoring: given for a ring shared with redis-hashring, whose scores are heartbeats.
-    """
+def replica_rows(snapshot: Snapshot, scoring: Scoring) -> list[ReplicaRow]:
+    """The rows of the first table, by rising point."""
     return [
         ReplicaRow(
             start=record.replica.point,
@@ -74,30 +45,6 @@ def replica_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[Rep
     ]
 
 
-def node_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[NodeRow]:
-    """The rows of the second table, in order of each node's first point."""
-    sizes: Counter[str] = Counter()
-    for record, size in _sized(snapshot):
-        sizes[record.replica.node] += size
-    rows = []
-    for name, (record, replicas) in oldest_replicas(snapshot).items():
-        told = dict(snapshot.nodes[name].told) if name in snapshot.nodes else {}
-        host, pid = host_and_pid(name, told)
-        rows.append(
-            NodeRow(
-                name=name,
-                size=sizes[name],
-                replicas=replicas,
-                delay=delay_of(snapshot, record, scoring),
-                host=host,
-                pid=pid,
-                expired=record.expired,
-                told=told,
-            )
-        )
-    return rows
-
-
 def _sized(snapshot: Snapshot) -> Iterator[tuple[ReplicaRecord, int]]:
     """Each replica with the points of its range."""
     records = snapshot.replicas
@@ -106,7 +53,7 @@ def _sized(snapshot: Snapshot) -> Iterator[tuple[ReplicaRecord, int]]:
         yield record, RING_SIZE if len(records) == 1 else size
 
 
-def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring | None = None) -> Iterator[str]:
+def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring) -> Iterator[str]:
     """The lines of both tables."""
     name = printable(name)
     yield f'Hash ring "{name}" replicas:'
@@ -119,11 +66,15 @@ def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring | None = None) -
         )
     yield ""
     yield f'Hash ring "{name}" nodes:'
-    nodes = node_rows(snapshot, scoring)
-    yield "Range    Replicas Delay   Hostname             PID" if nodes else "(no nodes)"
-    for node in nodes:
+    sizes: Counter[str] = Counter()
+    for record, size in _sized(snapshot):
+        sizes[record.replica.node] += size
+    yield "Range    Replicas Delay   Hostname             PID" if sizes else "(no nodes)"
+    for node in node_facts(snapshot, scoring):
+        if node.drained:
+            continue
         yield (
-            f"{_percent(node.size):>6} {node.replicas:8} {int(node.delay):6}s "
+            f"{_percent(sizes[node.name]):>6} {node.replicas:8} {int(node.delay):6}s "
             f"{node.host:20} {node.pid:>5}{_mark(node.expired)}"
         )
 

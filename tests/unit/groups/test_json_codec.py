@@ -20,6 +20,7 @@ from hashring.core.groups.json_codec import (
     load_facts,
     load_state,
     load_table,
+    load_terms,
     load_view_change,
 )
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease
@@ -184,6 +185,11 @@ def test_a_value_that_cannot_be_is_refused(what: str, path: tuple[Any, ...], val
     text, _, load = TEXTS[what]
     with pytest.raises(GroupFormatError, match=what):
         load(json.dumps(replaced(json.loads(text), path, value)))
+
+
+def test_terms_with_an_assignor_that_is_no_name_are_refused() -> None:
+    with pytest.raises(GroupFormatError, match="terms"):
+        load_terms('{"partitions": 4, "assignor": 5}')
 
 
 def test_a_recovery_of_which_the_commit_is_not_known_yet_comes_back_with_it() -> None:

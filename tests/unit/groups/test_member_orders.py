@@ -211,5 +211,6 @@ def found(rule: str) -> bool:
 
 
 def test_a_decision_that_gives_to_drained_members_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(next_state._Step, "_is_drained", lambda self, name: False)
+    state = next_state.member_state
+    monkeypatch.setattr(next_state, "member_state", lambda member, order: state(member, None))
     assert found("drained")

@@ -338,7 +338,10 @@ def test_points_drawn_anew_after_a_heartbeat_that_was_not_answered_are_found() -
 
 
 _ANNOUNCED = "    announce(change, added - dropped, node, history)\n"
-_HALVED = "if reason == 'weight' then change.points = {unpack(points, 1, #points / 2)} end\n"
+_HALVED = (
+    "local points = change.points\n"
+    "if reason == 'weight' then change.points = {unpack(points, 1, #points / 2)} end\n"
+)
 HALF_THE_POINTS_TOLD = (_ANNOUNCED, _HALVED + _ANNOUNCED)
 NO_NEIGHBOUR_TOLD = (
     "local function tell_neighbours(points, change, own, gone)\n",

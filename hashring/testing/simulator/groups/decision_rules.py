@@ -159,7 +159,9 @@ def fault_of(before: GroupState, after: GroupState, facts: Facts) -> str:
         same = before.holder(partition) == owner and before.tokens[partition] == token
         if not same and token <= before.token and claims.get((owner, partition)) != token:
             return f"{owner} is granted partition {partition} under a used token {token}"
-    seen = {name: set(view.held) for name, view in after.views().items() if view.held}
+    seats = {name: seat for name, seat in after.roster.items() if seat.session}
+    views = {name: after.view(name, seat.session) for name, seat in seats.items()}
+    seen = {name: set(view.held) for name, view in views.items() if view.held}
     if seen != held:
         return f"members are to hold {held}, but their views say {seen}"
     told = status(after, facts)
