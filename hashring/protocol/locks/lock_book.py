@@ -175,6 +175,11 @@ class LockBook:
         return self._calls.count
 
     @property
+    def takes(self) -> Sequence[Take]:
+        """The calls under way that take locks."""
+        return self._calls.takes
+
+    @property
     def error(self) -> StoreError | None:
         """Why Redis did not do what was last asked of it about locks; ``None`` when it did."""
         refusal = self._calls.refusal

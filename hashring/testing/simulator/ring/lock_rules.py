@@ -263,6 +263,19 @@ class LockTokens(LockWatch):
 class LockLimit(LockWatch):
     name = "limit"
 
+    def __init__(self) -> None:
+        self._late_at: dict[str, float] = {}
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        book = process.machine.book
+        given_up = book is not None and all(take.command is not command for take in book.takes)
+        if given_up and command.script.name == "locks_acquire":
+            # A caller that is paused before it sends its call still waits for the answer.
+            self._late_at[process.spec.label] = world.now
+        super().executed(world, process, command, reply)
+
     def look(self, world: RingWorld) -> None:
         terms = world.lock_terms
         locks = Counter(session for _, session, _ in world.locks().values())
@@ -273,7 +286,8 @@ class LockLimit(LockWatch):
             places = max(book.count, len({key for key, _, _ in believed(world, process)}))
             if places > limit:
                 raise self.broken(world, f"{process.spec.label} has {places} keys, not {limit}")
-            if world.now <= max(process.late_at, world.lost_at) + terms.ttl:
+            late_at = max(process.late_at, self._late_at.get(process.spec.label, NEVER))
+            if world.now <= max(late_at, world.lost_at) + terms.ttl:
                 continue
             held = locks[process.machine.session]
             if held > limit:
