@@ -168,7 +168,8 @@ def test_rows_that_spark_loses_beside_another_job_are_missed(spark, shared, tmp_
 
 def test_files_are_counted_by_their_names_only_where_spark_gives_them(spark):
     assert re.fullmatch("part-[0-9a-f]{8}", new_file_name(spark))
-    spark.conf.set("spark.sql.sources.commitProtocolClass", "com.example.OwnProtocol")
+    other = "org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol"
+    spark.conf.set("spark.sql.sources.commitProtocolClass", other)
     try:
         assert not new_file_name(spark)
     finally:
