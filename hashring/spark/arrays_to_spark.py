@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,14 @@ def frame_of(spark: SparkSession, table: Any) -> DataFrame:
         for at in range(0, max(table.num_rows, 1), step)
     )
     return reduce(lambda left, right: left.unionAll(right), frames)
+
+
+def frame_of_rows(
+    spark: SparkSession, kinds: Mapping[str, Any], rows: Sequence[Sequence[Any]]
+) -> DataFrame:
+    """A frame of these rows, of columns of these types of Arrow."""
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(kinds)}
+    return frame_of(spark, pa.table({n: pa.array(columns[n], kind) for n, kind in kinds.items()}))
 
 
 def one_row(spark: SparkSession, arrays: Mapping[str, Any]) -> DataFrame:

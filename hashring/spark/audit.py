@@ -25,7 +25,7 @@ from pyspark.sql.types import NumericType, StringType, TimestampType
 
 from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
-from hashring.spark.arrays_to_spark import frame_of, one_row
+from hashring.spark.arrays_to_spark import frame_of_rows, one_row
 from hashring.spark.column_checks import column_type, quoted
 from hashring.spark.hot_key_slices import (
     BEFORE,
@@ -231,21 +231,13 @@ def work_slices(
 
 
 def counted_audit(
-    work: DataFrame,
-    history: RingHistory | AsOf,
-    *,
-    key: str = "key",
-    node: str = "node",
-    start: str = "start",
-    end: str = "end",
-    slices: Slices | None = None,
+    work: DataFrame, asof: AsOf, *, slices: Slices | None = None, **columns: str
 ) -> tuple[Audit, Counts]:
     """As :func:`audit`, and how many rows are rejected, by reason.
 
     They are counted by the first action on ``judged`` or on what is computed from it.
     """
-    asof = history if isinstance(history, AsOf) else as_of(history)
-    reasoned = _reasoned(work, asof, key=key, node=node, start=start, end=end)
+    reasoned = _reasoned(work, asof, **columns)
     counts = Counts(reasoned, **{why: F.count_if(F.col(_REASON) == why) for why in REJECTIONS})
     return _audit(counts.frame, asof, slices), counts
 
@@ -284,7 +276,13 @@ def _micros(df: DataFrame, name: str) -> Column:
 
 
 def _reasoned(
-    work: DataFrame, asof: AsOf, *, key: str, node: str, start: str, end: str
+    work: DataFrame,
+    asof: AsOf,
+    *,
+    key: str = "key",
+    node: str = "node",
+    start: str = "start",
+    end: str = "end",
 ) -> DataFrame:
     """Every row of the log with what is needed of it, and why it cannot be judged, if so.
 
@@ -299,15 +297,9 @@ def _reasoned(
         )
     for column in work.columns:
         column_type(work, column)  # which is there once
-    known = frame_of(
-        work.sparkSession,
-        pa.table(
-            {
-                "__name": pa.array(asof.nodes, pa.string()),
-                "__number": pa.array(range(len(asof.nodes)), pa.int32()),
-            }
-        ),
-    )
+    numbered = [(name, number) for number, name in enumerate(asof.nodes)]
+    kinds = {"__name": pa.string(), "__number": pa.int32()}
+    known = frame_of_rows(work.sparkSession, kinds, numbered)
     name = F.col(quoted(node))
     text = key_text(work, key)
     began, ended = _micros(work, start), _micros(work, end)

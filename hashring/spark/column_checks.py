@@ -23,11 +23,7 @@ def quoted(name: str) -> str:
 
 
 def column_type(df: DataFrame, name: str) -> DataType:
-    """The type of a column.
-
-    Raises:
-        ColumnError: there is none of that name, or more than one.
-    """
+    """The type of a column. Raise ``ColumnError`` if there is none of that name, or several."""
     found = [field.dataType for field in df.schema.fields if field.name == name]
     if not found:
         raise ColumnError(name, f"is missing; the columns are {_names(df)}")
@@ -43,11 +39,7 @@ def _names(df: DataFrame) -> str:
 
 
 def check_free(df: DataFrame, *names: str) -> None:
-    """Check that the columns about to be added are not there.
-
-    Raises:
-        ColumnError: one is; Spark compares names without case, and so does this.
-    """
+    """Raise ``ColumnError`` if a column about to be added is there, whatever its case."""
     present = {column.lower() for column in df.columns}
     for name in names:
         if name.lower() in present:
@@ -55,33 +47,21 @@ def check_free(df: DataFrame, *names: str) -> None:
 
 
 def check_not_own(df: DataFrame) -> None:
-    """Check that no column has a name that the columns of a lookup have.
-
-    Raises:
-        ColumnError: one has; Spark would read it in place of the lookup's.
-    """
+    """Raise ``ColumnError`` for a name that Spark would take for a column of a lookup."""
     for name in df.columns:
         if name.lower().startswith(_OWN):
             raise ColumnError(name, f"begins with {_OWN}, as columns of the lookup do: rename it")
 
 
 def check_number(df: DataFrame, name: str) -> None:
-    """Check that a column is of a numeric type, or of text, as each column of a CSV is.
-
-    Raises:
-        ColumnError: it is missing, or of another type.
-    """
+    """Raise ``ColumnError`` unless a column is there, of numbers, or of text as in a CSV."""
     kind = column_type(df, name)
     if not isinstance(kind, NumericType | StringType):
         raise ColumnError(name, f"is {kind.simpleString()}; a weight is a number: cast it")
 
 
 def check_distinct(df: DataFrame) -> None:
-    """Check that no two columns have one name, which no file can hold.
-
-    Raises:
-        ColumnError: two have; Spark compares names without case, and so does this.
-    """
+    """Raise ``ColumnError`` for columns of one name, whatever its case: no file holds both."""
     seen: set[str] = set()
     for name in df.columns:
         if name.lower() in seen:

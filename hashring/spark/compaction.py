@@ -23,7 +23,7 @@ from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import exactly, local_path
 from hashring.spark.output import cancelled, remove
-from hashring.spark.worker_disks import check_count
+from hashring.spark.worker_disks import OWN_DISKS, check_count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +100,8 @@ def compact(
                     rows = frame.count()
                     frame.coalesce(files).write.format(format).save(f"file://{aside}")
                     written = _read(spark, aside, [aside], format).count()
-                check_count(written, rows, path, "merged rows", "compact with a local master")
+                why = f"{OWN_DISKS}; compact with a local master"
+                check_count(written, rows, path, why, "merged rows")
             except BaseException:
                 remove(aside)
                 raise
@@ -120,7 +121,12 @@ def _batches(place: Path) -> dict[int, Path]:
 
 
 def _bytes(directory: Path) -> int:
-    return sum(file.stat().st_size for file in directory.glob("part-*"))
+    return sum(file.stat().st_size for file in _files(directory))
+
+
+def _files(directory: Path) -> list[Path]:
+    """Those that readers see. A setting of Spark says how their names begin."""
+    return sorted(directory.glob("[!._]*"))
 
 
 def _groups(sizes: dict[int, int], size: int) -> Iterator[list[int]]:
@@ -139,9 +145,7 @@ def _groups(sizes: dict[int, int], size: int) -> Iterator[list[int]]:
 
 def _read(spark: SparkSession, place: Path, directories: Sequence[Path], format: str) -> DataFrame:
     # Each file by its path: the column `batch` of their directories is not to be written.
-    files = [
-        exactly(f"file://{file}") for path in directories for file in sorted(path.glob("part-*"))
-    ]
+    files = [exactly(f"file://{file}") for path in directories for file in _files(path)]
     if not files:
         raise NoDataError(str(place), f"a batch holds no file of {format}")
     return spark.read.format(format).option("mergeSchema", True).load(files)

@@ -46,13 +46,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("hashring.spark")
 
 _POINT: Final = "__hashring_point"
-_COLUMNS: Final = {
-    "start": "bigint",
-    "end": "bigint",
-    "keys": "bigint",
-    "weight": "double",
-    "bad_weights": "bigint",
-}
+_BUCKET: Final = {"start": "bigint", "end": "bigint"}
+_SUMS: Final = {"keys": "bigint", "weight": "double", "bad_weights": "bigint"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +81,7 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
         ColumnError: a column is missing, or of a type that it cannot have.
         ConfigError: the histogram is of another hash algorithm, weight or key.
     """
-    for name in _COLUMNS:
+    for name in (*_BUCKET, *_SUMS):
         if name not in histogram.columns:
             raise ColumnError(name, "is missing: make the histogram with point_histogram")
         kind = column_type(histogram, name)
@@ -97,8 +92,10 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
                 f"in Parquet",
             )
     _check_made_so(histogram, key, weight, algorithm, again=rows is not None)
-    numbers = (F.col(name).cast(kind).alias(name) for name, kind in _COLUMNS.items())
-    told = histogram.select(*numbers).toArrow()
+    bucket = (F.col(name).cast(kind).alias(name) for name, kind in _BUCKET.items())
+    sums = (F.sum(F.col(name).cast(kind)).alias(name) for name, kind in _SUMS.items())
+    # Of each bucket once, however many histograms were put together: this comes to the driver.
+    told = histogram.groupBy(*bucket).agg(*sums).toArrow()
     known = told.filter(pc.is_valid(told["start"]))
     lost = told.filter(pc.is_null(told["start"]))
     without = (
@@ -106,7 +103,7 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
         sum(lost["weight"].to_pylist()),
         sum(lost["bad_weights"].to_pylist()),
     )
-    low, high, keys, heavy, bad = (known[name].to_numpy() for name in _COLUMNS)
+    low, high, keys, heavy, bad = (known[name].to_numpy() for name in (*_BUCKET, *_SUMS))
     if rows is not None:
         low, high = _as_wide_as_the_widest(low, high)
     first = np.searchsorted(starts, low, side="right") - 1

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError
-from hashring.spark.arrays_to_spark import frame_of
+from hashring.spark.arrays_to_spark import frame_of_rows
 from hashring.spark.histogram_counts import histogram_counts
 from hashring.spark.range_table_arrays import ring_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_LOAD: Final = {
+    "node": pa.string(),
+    "keys": pa.int64(),
+    **dict.fromkeys(("weight", "share", "fair_share", "ring_share"), pa.float64()),
+    "bad_weights": pa.int64(),
+    "estimated": pa.int64(),
+}
 
 
 def load_of_histogram(
@@ -52,24 +59,22 @@ def load_of_histogram(
     found = histogram_counts(histogram, starts, codes, rows, key, weight, algorithm)
     total = float(found.weight.sum())
     shares = ring.shares
-    columns: dict[str, Any] = {
-        "node": list(nodes),
-        "keys": found.keys.tolist(),
-        "weight": found.weight.tolist(),
-        "share": (found.weight / total if total else np.zeros(len(nodes))).tolist(),
-        "fair_share": [len(ring.points_of(node)) / len(ring) for node in nodes],
-        "ring_share": [shares[node] / RING_SIZE for node in nodes],
-        "bad_weights": found.bad_weights.tolist(),
-        "estimated": found.estimated.tolist(),
-    }
+    told: list[tuple[Any, ...]] = [
+        (
+            node,
+            keys,
+            weight,
+            weight / total if total else 0.0,
+            len(ring.points_of(node)) / len(ring),
+            shares[node] / RING_SIZE,
+            bad_weights,
+            estimated,
+        )
+        for node, keys, weight, bad_weights, estimated in zip(
+            nodes, found.keys, found.weight, found.bad_weights, found.estimated, strict=True
+        )
+    ]
     lost, lost_weight, lost_bad = found.without_key
     if lost:
-        last = (None, lost, lost_weight, None, None, None, lost_bad, 0)
-        for column, value in zip(columns.values(), last, strict=True):
-            column.append(value)
-    kinds = (pa.string(), pa.int64(), *(pa.float64(),) * 4, pa.int64(), pa.int64())
-    table = {
-        name: pa.array(values, kind)
-        for (name, values), kind in zip(columns.items(), kinds, strict=True)
-    }
-    return frame_of(histogram.sparkSession, pa.table(table))
+        told.append((None, lost, lost_weight, None, None, None, lost_bad, 0))
+    return frame_of_rows(histogram.sparkSession, _LOAD, told)

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core.ring import Ring
-from hashring.spark.arrays_to_spark import frame_of
+from hashring.spark.arrays_to_spark import frame_of_rows
 from hashring.spark.histogram_counts import histogram_counts
-from hashring.spark.moves import NodeFlow, NodeFlows
+from hashring.spark.moves import MOVE, NodeFlow, NodeFlows
 from hashring.spark.range_table_arrays import Pairs, overlay, ring_ranges
 from hashring.spark.ring_columns import check_pair
 
@@ -67,13 +67,7 @@ def moves_of_histogram(  # noqa: PLR0917 - as those of moves
         if found.keys[code]
     ]
     told.sort(key=lambda move: (-move[2], move[0], move[1]))
-    names = ("before", "after", "keys", "weight", "estimated")
-    kinds = (pa.string(), pa.string(), pa.int64(), pa.float64(), pa.int64())
-    table = {
-        name: pa.array([move[i] for move in told], kind)
-        for i, (name, kind) in enumerate(zip(names, kinds, strict=True))
-    }
-    return frame_of(histogram.sparkSession, pa.table(table))
+    return frame_of_rows(histogram.sparkSession, {**MOVE, "estimated": pa.int64()}, told)
 
 
 def flows_of_histogram(  # noqa: PLR0917 - as those of moves

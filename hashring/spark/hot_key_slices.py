@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import BinaryType
 
 from hashring.errors import ConfigError
-from hashring.spark.arrays_to_spark import frame_of
+from hashring.spark.arrays_to_spark import frame_of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -77,33 +77,19 @@ class Slices:
         Returns:
             The same and ``__slice`` BIGINT.
         """
-        names = ("key", "node", "start", "end", SLICE)
-        kinds = (self._kind, pa.int32(), pa.int64(), pa.int64(), pa.int64())
         rows = [(key, node, BEFORE, end, number) for key, number, node, end in self.states]
-        states = frame_of(
-            work.sparkSession,
-            pa.table(
-                {
-                    name: pa.array([row[i] for row in rows], kind)
-                    for i, (name, kind) in enumerate(zip(names, kinds, strict=True))
-                }
-            ),
-        )
-        return _sliced(work, self._frame(work)).select(*names).unionByName(states)
+        kinds = {"node": pa.int32(), "start": pa.int64(), "end": pa.int64(), SLICE: pa.int64()}
+        states = frame_of_rows(work.sparkSession, {"key": self._kind, **kinds}, rows)
+        return _sliced(work, self._frame(work)).select(*states.columns).unionByName(states)
 
     @property
     def _kind(self) -> pa.DataType:
         return pa.binary() if self.is_binary else pa.string()
 
     def _frame(self, work: DataFrame) -> DataFrame:
-        table = {
-            _HOT: pa.array([hot.key for hot in self.keys], self._kind),
-            _HASH: pa.array([_hash(hot.key) for hot in self.keys], pa.int64()),
-            _FIRST: pa.array([hot.first for hot in self.keys], pa.int64()),
-            _WIDTH: pa.array([hot.width for hot in self.keys], pa.int64()),
-            _LAST: pa.array([hot.last for hot in self.keys], pa.int64()),
-        }
-        return frame_of(work.sparkSession, pa.table(table))
+        rows = [(hot.key, _hash(hot.key), hot.first, hot.width, hot.last) for hot in self.keys]
+        numbers = dict.fromkeys((_HASH, _FIRST, _WIDTH, _LAST), pa.int64())
+        return frame_of_rows(work.sparkSession, {_HOT: self._kind, **numbers}, rows)
 
 
 def _sliced(work: DataFrame, hot: DataFrame) -> DataFrame:
@@ -120,11 +106,7 @@ def _hash(key: Any) -> int:
 
 
 def sampled_fraction(rows: int) -> float:
-    """The part of a log that is enough to find its keys with more rows than a limit.
-
-    Raises:
-        ConfigError: ``rows`` is below 1.
-    """
+    """The part of a log that shows its keys with more rows than a limit, at least 1."""
     if rows < 1:
         raise ConfigError("rows", rows, "give rows, at least 1")
     return min(1.0, _DRAWN / rows)

@@ -283,11 +283,7 @@ def _as_in_header(load: Callable[..., DataFrame], named: StructType) -> StructTy
 
 
 def read_table(spark: SparkSession, name: str) -> Input:
-    """Read a table or a view of the session's catalogs.
-
-    Raises:
-        NoDataError: there is none of that name.
-    """
+    """Read a table or a view. Raise ``NoDataError`` if no catalog of the session has it."""
     try:
         frame = spark.table(name)
         frame.schema  # noqa: B018 - over Spark Connect, only now is it looked for

@@ -29,11 +29,7 @@ LARGE_PAGES: Final = "-XX:+UseTransparentHugePages"
 
 
 def java_version() -> int:
-    """The major version of the Java that Spark will run on.
-
-    Raises:
-        JavaNotFound: there is none, it does not start, or it is older than 17.
-    """
+    """The major version of the Java for Spark. Raise ``JavaNotFound`` below 17."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if program is None:

@@ -73,12 +73,7 @@ def _example(kind: DataType) -> str:
 
 
 def check_kept(df: DataFrame, key: str, format: str | None) -> None:
-    """Check that files of a format hold a key as it is.
-
-    Raises:
-        ColumnError: the key is binary, and the format would hold a text of it, which is another
-            key with another owner; or there is no such column.
-    """
+    """Raise ``ColumnError`` if a format holds a binary key as text, which is another key."""
     if format in TEXTS and isinstance(column_type(df, key), BinaryType):
         raise ColumnError(
             key,
@@ -88,12 +83,7 @@ def check_kept(df: DataFrame, key: str, format: str | None) -> None:
 
 
 def check_keys(source: Input, key: str) -> None:
-    """Check that there is a key at all. Looks at rows only until it has found one.
-
-    Raises:
-        NoDataError: there is no row, or every key is null or empty.
-        ColumnError: no such column, or no type of a key.
-    """
+    """Raise ``NoDataError`` if there is no key at all. Read rows until there is one."""
     df = source.frame
     if df.where(key_text(df, key).isNotNull()).isEmpty():
         # With the key, since Spark reads no file for its malformed records alone.

@@ -32,18 +32,8 @@ WEIGHED_BY: Final = "weight"
 of a histogram's column ``start`` also the column of weights, null for none."""
 
 
-def is_native(algorithm: str) -> bool:
-    """Whether Spark computes this hash algorithm itself."""
-    return algorithm in NATIVE_ALGORITHMS
-
-
 def key_point(df: DataFrame, key: str, algorithm: str) -> Column:
-    """The point of each key of a frame; see :func:`point`, but integers are keys, too.
-
-    Raises:
-        ColumnError: the column is missing or of a type that is no key.
-        MissingDependencyError: the algorithm's package is not installed.
-    """
+    """The point of each key of a frame, as by :func:`point`; integers are keys, too."""
     return _hashed(key_text(df, key), algorithm)
 
 
@@ -80,7 +70,7 @@ def point(key: Column | str, algorithm: str = "crc-32") -> Column:
     text = F.col(quoted(key)) if isinstance(key, str) else key
     # Of a string, too, this is the number of bytes.
     held = F.octet_length(text) > 0
-    if not is_native(algorithm):
+    if algorithm not in NATIVE_ALGORITHMS:
         # Spark refuses a CRC-32 of other types. Without ANSI it would cast an integer to its bytes,
         # which are another key than its digits.
         held &= F.crc32(text) >= 0

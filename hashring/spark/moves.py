@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
@@ -60,6 +61,15 @@ def flows(
         "weight",
         "bad_weights",
     )
+
+
+MOVE: Final = {
+    "before": pa.string(),
+    "after": pa.string(),
+    "keys": pa.int64(),
+    "weight": pa.float64(),
+}
+"""The columns of moves, and of what a :class:`NodeFlow` has."""
 
 
 class NodeFlow(NamedTuple):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import StringType
 
@@ -33,7 +33,18 @@ from hashring.spark.input import (
 from hashring.spark.key_column import TEXTS
 from hashring.spark.row_counts import Counts
 from hashring.spark.spark_failures import SPARK_ERRORS
-from hashring.spark.worker_disks import check_count, check_whole, is_on_workers
+from hashring.spark.worker_disks import (
+    FILE_NAME,
+    OWN_DISKS,
+    PRESENT,
+    beside_another,
+    check_count,
+    check_whole,
+    count_of_files,
+    files_named,
+    is_on_workers,
+    new_file_name,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -54,6 +65,11 @@ _ENDING: Final = 10.0  # seconds
 _SPARK_CATALOG: Final = "spark_catalog"
 _REPLACED: Final = "hashring.replaced"
 """A property of a table whose rows were replaced: a new value each time."""
+_UNCOMMITTED: Final = "/_temporary/"
+"""Where Spark keeps what it has not committed, in the words of what misses it."""
+_NO_DISK: Final = (
+    f"{OWN_DISKS}; put spark.sql.warehouse.dir where all of them write to, such as s3a://..."
+)
 _MEANWHILE: Final = (
     "another process replaced it while rows were appended, and some of them or all are missing: "
     "see which are there, and append the rest"
@@ -173,11 +189,7 @@ class Output:
             raise OutputRefused(table, "a catalog in memory cannot replace a partitioned table")
 
     def check_format(self) -> None:
-        """Check, without Spark, that there is a format to write files in.
-
-        Raises:
-            ConfigError: the path's name does not say, and nor did the caller.
-        """
+        """Raise ``ConfigError``, without Spark, if nothing says the format of files."""
         if self.path is not None:
             self._format()
 
@@ -223,11 +235,12 @@ class Output:
         spark = df.sparkSession
         self.check(spark, partition_by)
         check_distinct(df)
+        local = None if self.path is None else local_path(spark, self.path)
         if self.path is not None:
-            df = self._fitted(df, local_path(spark, self.path), partition_by)
+            df = self._fitted(df, local, partition_by)
         written = None
         # Where a table's files are is known when it is there.
-        if is_on_workers(spark, self.path or "/"):
+        if is_on_workers(spark, self.path or "/") or (self.mode == "append" and local is None):
             written = Counts(df, rows=F.count(F.lit(1)))
             df = written.frame
         if self.table is not None:
@@ -241,17 +254,8 @@ class Output:
         writer = self._writer(df, name, partition_by)
         if name == "csv":
             writer = writer.option("header", True)
-        local = local_path(spark, self.path)
         if local is None:
-            try:
-                with cancelled(spark):
-                    writer.mode(self.mode).save(self.path)
-            except AnalysisException as error:
-                if error.getCondition() == "PATH_ALREADY_EXISTS":
-                    raise OutputExists(self.path) from error
-                raise
-            if written and self.mode != "append":
-                self._check_whole(spark, self.path, written)
+            self._write_elsewhere(writer, spark, self.path, written)
             return
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
         if self.mode != "error":
@@ -265,16 +269,51 @@ class Output:
                 if beside:
                     beside(aside)
                 # Another process may have made it since.
-                with nullcontext() if is_locked else self._locked(local):
+                with nullcontext() if is_locked else self._locked(local) as is_new:
+                    if is_new and self._fitted(df, local, partition_by).columns != df.columns:
+                        raise OutputRefused(
+                            self.path, "another process made it meanwhile, in another order"
+                        )
                     self._take_place(aside, local)
             finally:
                 remove(aside)
 
-    def _check_whole(self, spark: SparkSession, place: str, written: Counts) -> None:
+    def _write_elsewhere(
+        self, writer: DataFrameWriter, spark: SparkSession, path: str, written: Counts | None
+    ) -> None:
+        is_append = self.mode == "append"
+        # Others may append to it at the same time; any other format counts its rows itself.
+        own = new_file_name(spark) if is_append and self._format() in FILE_FORMATS else ""
+        if own:
+            writer = writer.option(FILE_NAME, own)
+        try:
+            with cancelled(spark):
+                writer.mode(self.mode).save(path)
+        except SPARK_ERRORS as error:
+            if "PATH_ALREADY_EXISTS" in str(error):
+                raise OutputExists(path) from error
+            if own and _UNCOMMITTED in str(error):
+                raise OutputRefused(
+                    path, f"some rows or all are missing: {beside_another(own)}"
+                ) from error
+            raise
+        if written and (own or not is_append):
+            self._check_whole(spark, path, written, own)
+
+    def _check_whole(
+        self, spark: SparkSession, place: str, written: Counts, name: str = ""
+    ) -> None:
         assert self.path is not None
-        rows = written.get()["rows"]
-        more = self.options
-        check_whole(spark, place, rows, format=self._format(), path=self.path, options=more)
+        check_whole(
+            spark,
+            place,
+            written.get()["rows"],
+            format=self._format(),
+            path=self.path,
+            options=self.options,
+            name=name,
+            **({} if is_on_workers(spark, place) else {"why": beside_another(name)}),
+        )
 
     def _fitted(self, df: DataFrame, local: Path | None, partition_by: Sequence[str]) -> DataFrame:
         """The frame with its columns in the order of the files that are appended to."""
@@ -406,26 +445,25 @@ class Output:
             raise
 
     def _check_rows(
-        self, spark: SparkSession, made: str, written: Counts | None, had: int = 0
+        self, spark: SparkSession, made: str, written: Counts | None, name: str = ""
     ) -> None:
         """Check that a table has all rows that were written to it.
 
         Args:
             made: the table's name while it is written.
-            had: how many rows it had before.
+            name: with which the names of the written files begin, where others are there, too.
 
         Raises:
             OutputRefused: it has not.
         """
-        if written is not None and is_on_workers(spark, _detail(spark, made, "Location")):
+        on_workers = is_on_workers(spark, _detail(spark, made, "Location"))
+        if written is not None and (name or on_workers):
             assert self.table is not None
             rows = written.get()["rows"]
+            found = count_of_files(spark.read.options(**PRESENT).table(made), name)
+            # More would be of lines that the table's own options cut, and none is lost.
             check_count(
-                # More would be of others who append to it.
-                min(max(spark.table(made).count() - had, 0), rows),
-                rows,
-                self.table,
-                advice="put spark.sql.warehouse.dir where all of them write to, such as s3a://...",
+                min(found, rows), rows, self.table, _NO_DISK if on_workers else beside_another(name)
             )
 
     def _into_table(self, df: DataFrame, table: str, written: Counts | None) -> None:
@@ -450,10 +488,9 @@ class Output:
                 fitted.insertInto(table, overwrite=self.mode == "overwrite")
             return
         if self.mode == "append":
-            local = written is not None and is_on_workers(spark, _detail(spark, table, "Location"))
-            had = spark.table(table).count() if local else 0
-            _append(fitted, spark, table)
-            self._check_rows(spark, table, written, had)
+            name = new_file_name(spark)
+            _append(fitted, spark, table, name)
+            self._check_rows(spark, table, written, name)
             return
         found = spark.catalog.getTable(table)
         place = "".join(f"{quoted(part)}." for part in found.namespace or ())
@@ -481,20 +518,27 @@ class Output:
             spark.sql(f"DROP TABLE IF EXISTS {aside}")
 
 
-def _append(writer: DataFrameWriter, spark: SparkSession, table: str) -> None:
+def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str) -> None:
     """Append to a table that other processes may replace.
+
+    Args:
+        name: with which the names of the files are to begin; empty for Spark's own.
 
     Raises:
         OutputRefused: one has done so meanwhile. Spark then writes a part of the rows, or all,
-            to where the table was.
+            to where the table was. Or another appended, and took away what Spark had not committed.
     """
     before = _properties(spark, table).get(_REPLACED)
     try:
-        with cancelled(spark):
+        with files_named(spark, name) if name else nullcontext(), cancelled(spark):
             writer.insertInto(table)
     except SPARK_ERRORS as error:
         if _replaced_since(spark, table, before):
             raise OutputRefused(table, _MEANWHILE) from error
+        if _UNCOMMITTED in str(error):
+            raise OutputRefused(
+                table, f"some rows or all are missing: {beside_another(name)}"
+            ) from error
         raise
     if _replaced_since(spark, table, before):
         raise OutputRefused(table, _MEANWHILE)
@@ -548,19 +592,12 @@ def _is_replaced_by_name(spark: SparkSession, table: str) -> bool:
 
 
 def _check_blanks(df: DataFrame, table: str) -> None:
-    """Check that a table keeps the blanks at both ends of a text; its own options alone count.
-
-    Raises:
-        OutputRefused: it would cut them off.
-    """
+    """Raise ``OutputRefused`` if a table cuts off blanks of text, by its own options."""
     spark = df.sparkSession
     has_text = any(isinstance(field.dataType, StringType) for field in df.schema)
     if not has_text or _provider(spark, table) != "csv":
         return
-    told = {
-        row["key"].lower(): row["value"].lower()
-        for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
-    }
+    told = {key.lower(): value.lower() for key, value in _properties(spark, table).items()}
     names = ("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace")
     if any(told.get(f"option.{name}".lower()) != "false" for name in names):
         wanted = ", ".join(f"'{name}'='false'" for name in names)

@@ -163,11 +163,7 @@ def as_of(history: RingHistory) -> AsOf:
 
 
 def _periods(lives: Lives, versions: int, empty: int, times: Longs) -> PeriodTables | PeriodPieces:
-    """All periods, as tables if they are not too many.
-
-    Raises:
-        ConfigError: they are too many to be made at all.
-    """
+    """All periods, as tables if they are not too many."""
     if len(lives) <= MOST_IN_TABLES:  # nearly all have periods of their own
         with suppress(ConfigError):
             return period_tables(owner_periods(lives, versions, empty), versions, times)

@@ -10,7 +10,7 @@ from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, OutputRefused
 from hashring.spark.column_checks import check_free, check_not_own
-from hashring.spark.key_points import is_native, key_point, point, points_of
+from hashring.spark.key_points import NATIVE_ALGORITHMS, key_point, point, points_of
 from hashring.spark.older_pyspark import IS_4_0, by_partition_number
 from hashring.spark.ring_columns import CodeColumns, pair_columns, ring_columns
 from hashring.spark.session import running_session
@@ -104,7 +104,7 @@ def _with_told(
 ) -> DataFrame:
     """The frame with the point and, for each name of a column, an attribute of its code."""
     algorithm = ring.hash_algorithm.name
-    if len(df.columns) > _MOST_GENERATED and columns.is_short and is_native(algorithm):
+    if len(df.columns) > _MOST_GENERATED and columns.is_short and algorithm in NATIVE_ALGORITHMS:
         check_free(df, "point", *told)
         hashed = key_point(df, key, algorithm)
         at_once = columns.code(hashed)

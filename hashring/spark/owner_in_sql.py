@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
 from hashring.spark.arrays_to_spark import one_row
-from hashring.spark.key_points import NATIVE_ALGORITHMS, is_native
+from hashring.spark.key_points import NATIVE_ALGORITHMS
 from hashring.spark.range_lookup_columns import (
     code_at,
     table_arrays,
@@ -52,7 +52,7 @@ def register_functions(spark: SparkSession, ring: Ring, prefix: str = "hashring"
     if not prefix.isidentifier() or not prefix.isascii():
         raise ConfigError("prefix", prefix, "give letters, digits and underscores")
     algorithm = ring.hash_algorithm.name
-    if not is_native(algorithm):
+    if algorithm not in NATIVE_ALGORITHMS:
         raise ConfigError(
             "hash_algorithm",
             algorithm,

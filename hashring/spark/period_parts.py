@@ -31,6 +31,14 @@ PIECE: Final = {
     "after": pa.int32(),
 }
 """The columns of a piece: its cell, and those of its period."""
+TOLD: Final = {
+    "owner": "owner",
+    "before": "previous",
+    "after": "next",
+    "since": "since",
+    "until": "until",
+}
+"""The names of a period's columns in the answer."""
 _BATCH: Final = 2**14
 """Periods of a batch: a long one has a piece for each of many cells."""
 

@@ -22,6 +22,7 @@ from hashring.spark.column_checks import quoted
 from hashring.spark.period_parts import (
     PIECE,
     POINT_BITS,
+    TOLD,
     part_table,
     pieces_of_parts,
     repeated,
@@ -38,14 +39,6 @@ CELL_POINTS: Final = 8
 """Ring points in a cell: with more, work meets more pieces; with fewer, there are more pieces."""
 SLICE_CHANGES: Final = 2**8
 """Replicas that come or go in a slice of time, at least: each slice has cells of its own."""
-_TOLD: Final = {
-    "owner": "owner",
-    "before": "previous",
-    "after": "next",
-    "since": "since",
-    "until": "until",
-}
-"""The names of a period's columns in the answer."""
 _CELL, _SLICE, _NUMBER = "__hashring_cell", "__hashring_slice", "__hashring_number"
 _TIMES: Final = "__hashring_times"
 
@@ -87,16 +80,16 @@ class PeriodPieces:
             & (F.col(_piece("since")) <= when)
             & (when < F.col(_piece("until")))
         )
-        return work.join(pieces, found, "left").select(*names, *map(_piece, _TOLD))
+        return work.join(pieces, found, "left").select(*names, *map(_piece, TOLD))
 
     def told(self, located: DataFrame) -> DataFrame:
         """Name the period's columns, and add its times."""
         row = one_row(located.sparkSession, {_TIMES: self._times})
-        found = list(map(_piece, _TOLD))
+        found = list(map(_piece, TOLD))
         ends = {"since_at": "since", "until_at": "until"}
         return located.crossJoin(F.broadcast(row)).select(
             *(F.col(quoted(name)) for name in located.columns if name not in found),
-            *(F.col(_piece(name)).alias(told) for name, told in _TOLD.items()),
+            *(F.col(_piece(name)).alias(told) for name, told in TOLD.items()),
             *(F.get(_TIMES, F.col(_piece(of))).alias(name) for name, of in ends.items()),
         )
 

@@ -26,7 +26,7 @@ from hashring.core.owner_periods import NOBODY, Period
 from hashring.errors import ConfigError
 from hashring.spark.array_types import Longs
 from hashring.spark.column_checks import quoted
-from hashring.spark.period_parts import repeated
+from hashring.spark.period_parts import TOLD, repeated
 from hashring.spark.range_lookup_columns import look_up, told_of
 from hashring.spark.range_table_arrays import DEEP_STEP, RangeTable, range_table
 
@@ -88,8 +88,8 @@ def period_tables(periods: Iterable[Period], versions: int, times: Longs) -> Per
         ConfigError: they need more than tables take.
     """
     columns = _columns(islice(periods, MOST_IN_TABLES + 1))
-    if len(columns.start) > MOST_IN_TABLES:
-        raise ConfigError("periods", len(columns.start), "too many for tables")
+    if len(columns["start"]) > MOST_IN_TABLES:
+        raise ConfigError("periods", len(columns["start"]), "too many for tables")
     cell_bits = _cell_bits(columns, versions)
     shift = 32 - cell_bits
     version_bits = (versions + 1).bit_length()
@@ -105,39 +105,26 @@ def period_tables(periods: Iterable[Period], versions: int, times: Longs) -> Per
         _cell_shift=shift,
         _version_bits=version_bits,
         _attributes={
-            "owner": pa.array(columns.owner.astype(np.int32)),
-            "previous": pa.array(columns.before.astype(np.int32)),
-            "next": pa.array(columns.after.astype(np.int32)),
-            "since": pa.array(columns.since.astype(np.int32)),
-            "until": pa.array(columns.until.astype(np.int32)),
-            "since_at": pa.array(times[columns.since]),
-            "until_at": pa.array(times[columns.until]),
+            **{told: pa.array(columns[name].astype(np.int32)) for name, told in TOLD.items()},
+            "since_at": pa.array(times[columns["since"]]),
+            "until_at": pa.array(times[columns["until"]]),
         },
     )
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """Periods as columns, shape (periods,) each; the names are those of a ``Period``."""
-
-    start: Longs
-    end: Longs
-    owner: Longs
-    since: Longs
-    until: Longs
-    before: Longs
-    after: Longs
+_Columns = dict[str, Longs]
+"""Periods as columns, shape (periods,) each; the names are those of a ``Period``."""
 
 
 def _columns(periods: Iterable[Period]) -> _Columns:
     # One after another into numbers: as objects they would take ten times the memory.
     found = np.fromiter(periods, dtype=[(name, np.int64) for name in Period._fields])
-    return _Columns(*(np.ascontiguousarray(found[name]) for name in Period._fields))
+    return {name: np.ascontiguousarray(found[name]) for name in Period._fields}
 
 
 def _cell_bits(periods: _Columns, versions: int) -> int:
     """Bits of a ring cell, so that at an average time a cell holds about one period."""
-    alive = float((periods.until - periods.since).sum()) / versions
+    alive = float((periods["until"] - periods["since"]).sum()) / versions
     return min(max(int(alive).bit_length(), 4), 20)
 
 
@@ -151,12 +138,12 @@ def _strips(periods: _Columns, shift: int, version_bits: int) -> tuple[Longs, Lo
         ConfigError: there are too many of them.
     """
     # Each period once for every cell that it reaches into.
-    first, last = periods.start >> shift, (periods.end - 1) >> shift
+    first, last = periods["start"] >> shift, (periods["end"] - 1) >> shift
     owner_of, step = repeated(_checked(last - first + 1))
     cell = first[owner_of] + step
-    low = np.maximum(periods.start[owner_of] - (cell << shift), 0)
-    begin = cell << version_bits | periods.since[owner_of]
-    end = cell << version_bits | periods.until[owner_of]
+    low = np.maximum(periods["start"][owner_of] - (cell << shift), 0)
+    begin = cell << version_bits | periods["since"][owner_of]
+    end = cell << version_bits | periods["until"][owner_of]
     # numpy's `unique` hashes, which takes ten times as long for so many.
     strips = np.sort(begin)
     strips = strips[np.append(True, strips[1:] != strips[:-1])]
@@ -176,8 +163,8 @@ def _checked(counts: Longs) -> Longs:
 
 
 def _owned(periods: _Columns) -> RangeTable:
-    held = periods.owner != NOBODY
-    edges = np.concatenate([[0, 2**32], periods.start[held], periods.end[held]])
+    held = periods["owner"] != NOBODY
+    edges = np.concatenate([[0, 2**32], periods["start"][held], periods["end"][held]])
     change = np.concatenate([[0, 0], np.ones(held.sum()), -np.ones(held.sum())]).astype(np.int64)
     starts, place = np.unique(edges, return_inverse=True)
     counts = np.zeros(len(starts), dtype=np.int64)

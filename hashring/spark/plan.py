@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core.ring import Ring
-from hashring.spark.arrays_to_spark import frame_of
+from hashring.spark.arrays_to_spark import frame_of_rows
 from hashring.spark.histogram_moves import flows_of_histogram
 from hashring.spark.html_report import Report
-from hashring.spark.moves import NodeFlow, NodeFlows, flows
+from hashring.spark.moves import MOVE, NodeFlow, NodeFlows, flows
 from hashring.spark.planned_ring import planned_ring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_NODE: Final = {
+    "node": pa.string(),
+    **dict.fromkeys(("keys_before", "keys_after"), pa.int64()),
+    **dict.fromkeys(("weight_before", "weight_after"), pa.float64()),
+    **dict.fromkeys(("gained_keys", "lost_keys"), pa.int64()),
+    **dict.fromkeys(("fair_share_before", "fair_share_after"), pa.float64()),
+}
 
 
 @dataclass(frozen=True)
@@ -157,7 +165,7 @@ def _plan(session: SparkSession, ring: Ring, after: Ring, found: NodeFlows) -> P
     moved = [row for row in owned if row.before != row.after]
 
     tally = {
-        node: {"kb": 0, "ka": 0, "wb": 0.0, "wa": 0.0, "gained": 0, "lost": 0}
+        node: {"kb": 0, "ka": 0, "wb": 0.0, "wa": 0.0, "gained": 0, "lost": 0}  # as in _NODE
         for node in sorted({*ring.nodes, *after.nodes}, key=str.encode)
     }
     for row in owned:
@@ -175,27 +183,7 @@ def _plan(session: SparkSession, ring: Ring, after: Ring, found: NodeFlows) -> P
 
     shares = {node: (fair(ring, node), fair(after, node)) for node in tally}
     ordered = sorted(moved, key=lambda row: (-row.keys, row.before, row.after))
-    moves_table = pa.table(
-        {
-            "before": pa.array([row.before for row in ordered], pa.string()),
-            "after": pa.array([row.after for row in ordered], pa.string()),
-            "keys": pa.array([row.keys for row in ordered], pa.int64()),
-            "weight": pa.array([row.weight for row in ordered], pa.float64()),
-        }
-    )
-    nodes_table = pa.table(
-        {
-            "node": pa.array(tally, pa.string()),
-            "keys_before": pa.array([t["kb"] for t in tally.values()], pa.int64()),
-            "keys_after": pa.array([t["ka"] for t in tally.values()], pa.int64()),
-            "weight_before": pa.array([t["wb"] for t in tally.values()], pa.float64()),
-            "weight_after": pa.array([t["wa"] for t in tally.values()], pa.float64()),
-            "gained_keys": pa.array([t["gained"] for t in tally.values()], pa.int64()),
-            "lost_keys": pa.array([t["lost"] for t in tally.values()], pa.int64()),
-            "fair_share_before": pa.array([b for b, _ in shares.values()], pa.float64()),
-            "fair_share_after": pa.array([a for _, a in shares.values()], pa.float64()),
-        }
-    )
+    nodes = [(node, *tally[node].values(), *shares[node]) for node in tally]
     return Plan(
         before=ring,
         after=after,
@@ -207,8 +195,8 @@ def _plan(session: SparkSession, ring: Ring, after: Ring, found: NodeFlows) -> P
         fair_share_moved=sum(max((a or 0.0) - (b or 0.0), 0.0) for b, a in shares.values()),
         rows_without_key=found.rows_without_key,
         bad_weights=found.bad_weights,
-        moves=frame_of(session, moves_table),
-        nodes=frame_of(session, nodes_table),
+        moves=frame_of_rows(session, MOVE, ordered),
+        nodes=frame_of_rows(session, _NODE, nodes),
         estimated=found.estimated,
     )
 

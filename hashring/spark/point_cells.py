@@ -26,11 +26,7 @@ _DIGITS: Final = 8
 
 
 def check_cells(cells: int) -> None:
-    """Check a number of cells.
-
-    Raises:
-        ConfigError: it is no power of two, or not in 1 to 65,536.
-    """
+    """Raise ``ConfigError`` unless it is a power of two from 1 to 65,536."""
     if not 1 <= cells <= MOST_CELLS or cells & (cells - 1):
         raise ConfigError("cells", cells, f"give a power of two, up to {MOST_CELLS:,}")
 

@@ -19,17 +19,17 @@ an array in the projection that uses it last. Nothing is pushed through its resu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.spark.arrays_to_spark import one_row
 from hashring.spark.column_checks import quoted
 from hashring.spark.range_table_arrays import RESOLVED, RangeTable
-from hashring.spark.sql_expressions import Expression, Sql, SqlFunctions
+from hashring.spark.sql_expressions import Sql, SqlFunctions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -54,10 +54,7 @@ def _level(index: int) -> str:
     return f"__hashring_level{index}"
 
 
-_E = TypeVar("_E", bound=Expression)
-
-
-def code_at(number: _E, table: RangeTable, arrays: Mapping[str, _E], functions: Any = F) -> _E:
+def code_at(number: Any, table: RangeTable, arrays: Mapping[str, Any], functions: Any = F) -> Any:
     """The code of a number as one expression, null where the number is.
 
     Args:
@@ -68,12 +65,28 @@ def code_at(number: _E, table: RangeTable, arrays: Mapping[str, _E], functions: 
     Returns:
         BIGINT, INT or SMALLINT, as the table's codes are.
     """
-    word = functions.get(arrays[_ROOT], functions.shiftright(number, table.offset_bits).cast("int"))
-    for index, (shift, step) in enumerate(zip(table.shifts, table.step_bits, strict=True)):
-        array = arrays[_level(index)]
-        word = _below(number, word, array, shift=shift, step=step, functions=functions)
-    found: _E = _code(number, word, table, arrays, functions)
-    return found
+    return _walk(number, table, arrays, functions, lambda _, word: word)[-1]
+
+
+def _walk(
+    number: Any,
+    table: RangeTable,
+    arrays: Mapping[str, Any],
+    functions: Any,
+    named: Callable[[int, Any], Any],
+) -> list[Any]:
+    """The words from the root down, and the code. Each but the code reads the next array.
+
+    Args:
+        named: gives what stands for a word in the next expression, by its place and itself.
+    """
+    index = functions.shiftright(number, table.offset_bits).cast("int")
+    found = [functions.get(arrays[_ROOT], index)]
+    for level, (shift, step) in enumerate(zip(table.shifts, table.step_bits, strict=True)):
+        word, array = named(level, found[-1]), arrays[_level(level)]
+        found.append(_below(number, word, array, shift=shift, step=step, functions=functions))
+    word = named(len(table.levels), found[-1])
+    return [*found, _code(number, word, table, arrays, functions)]
 
 
 def _code(
@@ -115,14 +128,8 @@ def code_steps(number: str, table: RangeTable, arrays: Mapping[str, Column]) -> 
         arrays: columns for :func:`table_arrays`.
     """
     at = F.col(quoted(number))
-    root = F.get(arrays[_ROOT], F.shiftright(at, table.offset_bits).cast("int"))
-    below = (
-        _below(at, F.col(_word(level)), arrays[_level(level)], shift=shift, step=bits, functions=F)
-        for level, (shift, bits) in enumerate(zip(table.shifts, table.step_bits, strict=True))
-    )
-    words = (step.alias(_word(index)) for index, step in enumerate((root, *below)))
-    last = F.col(_word(len(table.levels)))
-    return *words, _code(at, last, table, arrays, F)
+    *words, code = _walk(at, table, arrays, F, lambda level, _: F.col(_word(level)))
+    return *(word.alias(_word(level)) for level, word in enumerate(words)), code
 
 
 def _word(index: int) -> str:
@@ -172,30 +179,17 @@ def look_up(df: DataFrame, number: str, table: RangeTable, code: str) -> DataFra
     The rows, their order and their partitioning stay as they are.
     """
     arrays = table_arrays(table)
-    kept = [quoted(name) for name in df.columns]
-    left = list(arrays)
-    at = Sql(quoted(number))
-
+    kept, left = [quoted(name) for name in df.columns], list(arrays)
     # As text, since each call of a function of columns goes to Java and back.
-    def step(out: DataFrame, expression: Sql, name: str, *done: str) -> DataFrame:
-        for array in done:
-            left.remove(array)
-        return out.selectExpr(*kept, *left, f"{expression} AS {quoted(name)}")
-
-    f = SqlFunctions
-    row = one_row(df.sparkSession, arrays)
-    index = f.shiftright(at, table.offset_bits).cast("int")
-    out = step(df.crossJoin(F.broadcast(row)), f.get(_ROOT, index), _WORD, _ROOT)
-    for level, (shift, bits) in enumerate(zip(table.shifts, table.step_bits, strict=True)):
-        array = _level(level)
-        out = step(
-            out, _below(at, Sql(_WORD), array, shift=shift, step=bits, functions=f), _WORD, array
-        )
-    found = _code(at, Sql(_WORD), table, {_CODES: Sql(_CODES)}, f)
-    if table.codes is not None:
-        left.remove(_CODES)
-    found = Sql(f"if(spark_partition_id() >= 0, {found.cast('bigint')}, NULL)")
-    return step(out, found, code)
+    names = {name: Sql(name) for name in arrays}
+    at = Sql(quoted(number))
+    *words, found = _walk(at, table, names, SqlFunctions, lambda *_: Sql(_WORD))
+    out = df.crossJoin(F.broadcast(one_row(df.sparkSession, arrays)))
+    for word in words:
+        del left[0]
+        out = out.selectExpr(*kept, *left, f"{word} AS {_WORD}")
+    told = f"if(spark_partition_id() >= 0, {found.cast('bigint')}, NULL)"
+    return out.selectExpr(*kept, f"{told} AS {quoted(code)}")
 
 
 def told_of(df: DataFrame, code: str, attributes: Mapping[str, Any]) -> DataFrame:

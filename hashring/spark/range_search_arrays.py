@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.spark.array_types import Ints, Longs
@@ -61,24 +60,6 @@ class RangeSearch:
     records: Ints
     offset_bits: int
     code_bits: int
-
-    def find(self, numbers: npt.ArrayLike) -> Longs:
-        """The code at each number, by the same steps as the Spark expression. For checks.
-
-        Args:
-            numbers: integers in ``[0, 2**bits)``, any shape.
-        """
-        at = np.asarray(numbers, dtype=np.int64)
-        cell = self.cells[at >> self.offset_bits].astype(np.int64)
-        place, left = cell >> _COUNT_BITS, cell & ((1 << _COUNT_BITS) - 1)
-        offset = at & ((1 << self.offset_bits) - 1)
-        sought = offset << self.code_bits | ((1 << self.code_bits) - 1)
-        for _ in range(_STEPS):
-            half = left >> 1
-            place = place + (self.records[place + half] <= sought) * half
-            left = left - half
-        found: Longs = self.records[place].astype(np.int64) & ((1 << self.code_bits) - 1)
-        return found
 
 
 def range_search(starts: Longs, codes: Longs, bits: int) -> RangeSearch | None:

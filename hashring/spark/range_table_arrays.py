@@ -104,30 +104,6 @@ class RangeTable:
         """What all arrays take."""
         return 8 * self.words + (0 if self.codes is None else int(self.codes.nbytes))
 
-    def find(self, numbers: npt.ArrayLike) -> Longs:
-        """The code at each number, by the same steps as the Spark expression. For checks.
-
-        Args:
-            numbers: integers in ``[0, 2**bits)``, any shape.
-        """
-        at = np.asarray(numbers, dtype=np.int64)
-        words = self.root[at >> self.offset_bits]
-        for level, shift, step in zip(self.levels, self.shifts, self.step_bits, strict=True):
-            blocks = words < RESOLVED
-            below = np.where(blocks, words, 0) + ((at >> shift) & ((1 << step) - 1))
-            words = np.where(blocks, level[np.where(blocks, below, 0)], words)
-        mask = (1 << self.offset_bits) - 1
-        below = np.zeros_like(words)
-        for slot in range(self.slots):
-            below += ((words >> (slot * self.offset_bits)) & mask) < (at & mask)
-        values = words >> (self.slots * self.offset_bits)
-        found: Longs = (values & ((RESOLVED >> (self.slots * self.offset_bits)) - 1)) + below
-        if self.code_bits:
-            found = (values >> (below * self.code_bits)) & ((1 << self.code_bits) - 1)
-        elif self.codes is not None:
-            found = self.codes[found].astype(np.int64)
-        return found
-
 
 def range_table(
     starts: npt.ArrayLike,
@@ -342,8 +318,5 @@ def overlay(
     new = codes_after[np.searchsorted(starts_after, starts, side="right") - 1]
     width = int(codes_after.max()) + 1
     pairs, codes = np.unique(old * width + new, return_inverse=True)
-    return Pairs(starts, _flat(codes), pairs // width, pairs % width)
-
-
-def _flat(values: Any) -> Longs:
-    return np.asarray(values, dtype=np.int64).ravel()
+    flat = np.asarray(codes, dtype=np.int64).ravel()
+    return Pairs(starts, flat, pairs // width, pairs % width)

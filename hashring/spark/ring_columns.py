@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 RING_BITS: Final = 32
-_POINT: Final = "__hashring_point"
+POINT: Final = "__hashring_point"
 _SHORT_LEVELS: Final = 2
 _CACHED_BYTES: Final = 2**22
 """Of a table: with more, a search in fewer bytes is quicker. A cache has more, but not for us."""
@@ -84,7 +84,8 @@ class CodeColumns:
 
     def code(self, point: Column) -> Column:
         """The code at a point, an integer; null where the point is."""
-        return code_at(point, self.table, self._arrays)
+        found: Column = code_at(point, self.table, self._arrays)
+        return found
 
     def steps(self, point: str) -> tuple[Column, ...]:
         """The steps from a column of points to its code; see :func:`code_steps`."""
@@ -94,19 +95,16 @@ class CodeColumns:
         """The frame with the code at a column of points; see :func:`with_code`."""
         return with_code(df, self.table, self.steps(point), name)
 
-    def counted(
-        self, df: DataFrame, hashed: Column, others: Sequence[Column], *, name: str
-    ) -> DataFrame:
-        """Of a frame the code at a point, and other columns, to count by the code."""
+    def counted(self, df: DataFrame, kept: Sequence[Column], name: str) -> DataFrame:
+        """These columns of a frame, of which one is ``POINT``, and its code, to count by that."""
         check_not_own(df)
-        points = hashed.alias(_POINT)
         search = self.search
         if search is not None:
             # Not kept: a frame keeps its session, and these columns live as long as that.
             row = search_row(df.sparkSession, search)
-            steps = self.once(("search", name), lambda: search_steps(_POINT, search, name))
-            return df.crossJoin(row).select(points, *others, *steps)
-        return df.select(points, *others, *code_columns(self.steps(_POINT), name))
+            steps = self.once(("search", name), lambda: search_steps(POINT, search, name))
+            return df.crossJoin(row).select(*kept, *steps)
+        return df.select(*kept, *code_columns(self.steps(POINT), name))
 
     def told(self, name: str, code: Column) -> Column:
         """An attribute of a code."""
@@ -120,29 +118,27 @@ def _columns(
     spark: SparkSession, which: Hashable, make: Callable[[], tuple[Longs, Longs, dict[str, Any]]]
 ) -> CodeColumns:
     kept = _kept.setdefault(spark, OrderedDict())
-    if which not in kept:
+    found = kept.pop(which, None)
+    if found is None:
         starts, codes, attributes = make()
         table = points_table(starts, codes)
-        kept[which] = CodeColumns(
+        found = CodeColumns(
             table,
             array_columns(spark, attributes),
             len(next(iter(attributes.values()))),
             range_search(starts, codes, RING_BITS) if table.bytes > _CACHED_BYTES else None,
             array_columns(spark, table_arrays(table)),
         )
-        while len(kept) > _KEPT_RINGS:
-            kept.popitem(last=False)
-    kept.move_to_end(which)
-    return kept[which]
+    # The last one. Other threads may drop it at any moment.
+    kept[which] = found
+    while len(kept) > _KEPT_RINGS:
+        kept.popitem(last=False)
+    return found
 
 
 @lru_cache(maxsize=2)
 def ring_table(ring: Ring) -> tuple[RangeTable, tuple[str, ...]]:
-    """The table of a ring's owners, and the nodes its codes stand for.
-
-    Raises:
-        EmptyRingError: the ring has no nodes.
-    """
+    """The table of the owners on a ring that has nodes, and what its codes stand for."""
     if not ring.node_count:
         raise EmptyRingError
     starts, owners, nodes = ring_ranges(ring)

@@ -162,11 +162,7 @@ def _conf_directory() -> Path:
 
 
 def _check_master(master: str) -> None:
-    """Check that it is a master, and, on a standalone cluster, that one answers.
-
-    Raises:
-        ConfigError: it is none, or none answers.
-    """
+    """Raise ``ConfigError`` unless it is a master, and one of a cluster answers."""
     if not master.startswith(("local", "spark://", "yarn", "k8s://")):
         raise ConfigError("master", master, "say local[2], spark://host:port, yarn or k8s://...")
     if not master.startswith("spark://"):
@@ -183,11 +179,7 @@ def _check_master(master: str) -> None:
 
 
 def _check_remote(remote: str) -> None:
-    """Check that somebody answers: Spark itself would try again for ten minutes.
-
-    Raises:
-        ConfigError: nobody does, or it is no URL of Spark Connect.
-    """
+    """Raise ``ConfigError`` unless somebody answers: Spark would try for ten minutes."""
     import grpc  # type: ignore[import-untyped] # noqa: PLC0415 - for Spark Connect alone
     from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415
 

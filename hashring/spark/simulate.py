@@ -15,6 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.errors import ConfigError
+from hashring.spark.arrays_to_spark import frame_of_rows
 from hashring.spark.scenario import Scenario
 from hashring.spark.simulated_trial import MEASURES, trial
 
@@ -27,6 +28,12 @@ _TASKS_PER_CORE: Final = 4
 _MANY: Final = 1_000_000
 """More than any cluster has cores."""
 _DRAWN_POINTS: Final = 100_000_000
+_TRIAL: Final = {
+    **dict.fromkeys(("nodes", "replicas"), pa.int32()),
+    **dict.fromkeys(("placement", "weights"), pa.string()),
+    "limit": pa.float64(),
+    "ring": pa.int32(),
+}
 _RESULT: Final = ", ".join(
     (
         "nodes int, replicas int, placement string, weights string, limit double, ring int",
@@ -63,17 +70,11 @@ def simulate(
         raise ConfigError("kinds", kinds, "give at least one scenario")
     if rings < 1:
         raise ConfigError("rings", rings, "draw at least one ring")
-    trials = [(kind, ring) for ring in range(rings) for kind in kinds]
-    table = pa.table(
-        {
-            "nodes": pa.array([k.nodes for k, _ in trials], pa.int32()),
-            "replicas": pa.array([k.replicas for k, _ in trials], pa.int32()),
-            "placement": pa.array([k.placement for k, _ in trials], pa.string()),
-            "weights": pa.array([_weights_text(k.weights) for k, _ in trials], pa.string()),
-            "limit": pa.array([k.limit for k, _ in trials], pa.float64()),
-            "ring": pa.array([ring for _, ring in trials], pa.int32()),
-        }
-    )
+    trials = [
+        (k.nodes, k.replicas, k.placement, _weights_text(k.weights), k.limit, ring)
+        for ring in range(rings)
+        for k in kinds
+    ]
 
     def measured(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
@@ -84,7 +85,7 @@ def simulate(
     width = spark.range(_MANY).select(F.spark_partition_id()).distinct().count()
     # Costs differ between kinds, which alternate in the table: a round robin spreads them evenly.
     parts = min(len(trials), max(_LEAST_TASKS, _TASKS_PER_CORE * width))
-    return spark.createDataFrame(table).repartition(parts).mapInPandas(measured, _RESULT)
+    return frame_of_rows(spark, _TRIAL, trials).repartition(parts).mapInPandas(measured, _RESULT)
 
 
 def summarise(simulated: DataFrame) -> DataFrame:

@@ -125,11 +125,7 @@ class StreamCounts:
 def _check_places(
     target: Path | None, checkpoint: Path | None, output: str, *, by_batch: bool
 ) -> None:
-    """Check the output and the checkpoint, as far as they are on this machine.
-
-    Raises:
-        OutputExists, OutputRefused: as for :func:`tag_stream`.
-    """
+    """Raise as :func:`tag_stream` does of places on this machine."""
     if checkpoint is not None and not checkpoint.is_dir():
         check_new(checkpoint)
     if target is None:

@@ -37,11 +37,7 @@ class StreamMark:
         self._is_there = False
 
     def check(self, spark: SparkSession) -> None:
-        """Check that no other checkpoint has written to the output.
-
-        Raises:
-            OutputRefused: another has.
-        """
+        """Raise ``OutputRefused`` if another checkpoint has written to the output."""
         found = self._read(spark)
         self._is_there = found is not None
         if found is not None and found != self._id(spark):
@@ -52,11 +48,7 @@ class StreamMark:
             )
 
     def keep(self, spark: SparkSession) -> None:
-        """Mark the output before a batch is written, if it has no mark, as one of an older version.
-
-        Raises:
-            OutputRefused: another checkpoint has written to it meanwhile.
-        """
+        """Mark the output, and check it, before a batch is written: an older one has no mark."""
         if self._is_there:
             return
         self.check(spark)

@@ -10,8 +10,8 @@ from pyspark.sql.types import StringType
 
 from hashring.errors import ColumnError
 from hashring.spark.column_checks import check_number, column_type, quoted
-from hashring.spark.key_points import key_point
-from hashring.spark.ring_columns import CodeColumns
+from hashring.spark.key_points import NATIVE_ALGORITHMS, key_point
+from hashring.spark.ring_columns import POINT, CodeColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,20 +28,26 @@ def counted_by_code(
     weight: str | None,
 ) -> DataFrame:
     """Rows (``keys``), ``weight`` and ``bad_weights`` for each code (:data:`CODE`)."""
-    weights, total, bad = weighed(df, weight)
-    hashed = key_point(df, key, algorithm)
-    coded = columns.counted(df, hashed, weights, name=CODE)
-    return coded.groupBy(CODE).agg(
-        F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights")
-    )
+    weights: list[Column] = []
+
+    def sums() -> tuple[Column, ...]:
+        weights[:], total, bad = weighed(df, weight)
+        return F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights")
+
+    def hashed() -> tuple[Column, ...]:
+        return (key_point(df, key, algorithm).alias(POINT),)
+
+    counted = sums() if weight else columns.once("rows", sums)
+    # Of another algorithm, the log tells each time that it is slow.
+    is_native = algorithm in NATIVE_ALGORITHMS
+    which = ("point", key, column_type(df, key))
+    points = columns.once(which, hashed) if is_native else hashed()
+    coded = columns.counted(df, [*points, *weights], name=CODE)
+    return coded.groupBy(CODE).agg(*counted)
 
 
 def check_sum(weight: str | None, total: float) -> None:
-    """Check that a sum of weights is a number, of which parts can be told.
-
-    Raises:
-        ColumnError: it is more than a DOUBLE holds.
-    """
+    """Raise ``ColumnError`` for a sum of weights that is more than a DOUBLE holds."""
     if not math.isfinite(total):
         raise ColumnError(str(weight), "sums up to more than a DOUBLE holds: give smaller numbers")
 

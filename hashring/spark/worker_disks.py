@@ -1,23 +1,40 @@
-"""Whether all rows that Spark's workers wrote are where the driver sees them.
+"""Whether all rows that a job wrote are where the driver sees them.
 
 A path without a scheme names a disk of each worker. Workers on other machines then write where the
 driver never looks, and Spark reports success.
+
+Jobs of Spark that append to one directory at the same time keep what they have not committed in one
+place. The first that ends commits what others have there by then, and takes away the rest. So
+another may lose rows, and Spark may report success.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.errors import OutputRefused
-from hashring.spark.input import QUOTES_DOUBLED, exactly
+from hashring.spark.input import FILE_FORMATS, QUOTES_DOUBLED, exactly
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-_SHARED = "name a path that all of them share, such as s3a://... or a network disk"
+FILE_NAME: Final = "mapreduce.output.basename"
+"""The setting, or the option of a format of files, with which the names of files begin."""
+PRESENT: Final = {"ignoreMissingFiles": True}
+"""An option for readers. The driver may list files that only some of the workers find."""
+_SHARED: Final = "name a path that all of them share, such as s3a://... or a network disk"
+OWN_DISKS: Final = "Spark's workers write to disks of their own"
+_PROTOCOL: Final = "spark.sql.sources.commitProtocolClass"
+_NAMING_PROTOCOLS: Final = ("SQLHadoopMapReduceCommitProtocol", "PathOutputCommitProtocol")
+"""Those of Spark, which name files as they are told. A platform's own may not."""
 
 
 def is_on_workers(spark: SparkSession, path: str | None) -> bool:
@@ -28,6 +45,48 @@ def is_on_workers(spark: SparkSession, path: str | None) -> bool:
     return master.startswith("local-cluster") or not master.startswith("local")
 
 
+def new_file_name(spark: SparkSession) -> str:
+    """A beginning of files' names that no other job gives; empty if Spark cannot be told one."""
+    protocol = spark.conf.get(_PROTOCOL, None) or _NAMING_PROTOCOLS[0]
+    return f"part-{uuid.uuid4().hex[:8]}" if protocol.endswith(_NAMING_PROTOCOLS) else ""
+
+
+_naming: WeakKeyDictionary[SparkSession, Lock] = WeakKeyDictionary()
+
+
+@contextmanager
+def files_named(spark: SparkSession, name: str) -> Iterator[None]:
+    """Within it, the names of files that the session writes begin so; one at a time does it.
+
+    A table that is there ignores a writer's options, but not the settings of the session.
+    """
+    with _naming.setdefault(spark, Lock()):
+        before = spark.conf.get(FILE_NAME, None)
+        spark.conf.set(FILE_NAME, name)
+        try:
+            yield
+        finally:
+            with suppress(Exception):  # a signal within a call to Java spoils the next call
+                if before is None:
+                    spark.conf.unset(FILE_NAME)
+                else:
+                    spark.conf.set(FILE_NAME, before)
+
+
+def beside_another(name: str) -> str:
+    """Why rows may be missing that were appended in files whose names begin so."""
+    return f"another job appended at the same time; append those that are not in files {name}*"
+
+
+def count_of_files(df: DataFrame, name: str) -> int:
+    """How many rows are in the files whose names begin so, of those that a worker finds."""
+    try:
+        # Spark reads no other files.
+        return df.where(F.col("_metadata.file_name").contains(name)).count()
+    except AnalysisException:  # a table in a format of Hive's
+        return df.where(F.input_file_name().contains(name)).count()
+
+
 def check_whole(
     spark: SparkSession,
     place: str,
@@ -36,6 +95,8 @@ def check_whole(
     format: str,
     path: str,
     options: Mapping[str, str] | None = None,
+    name: str = "",
+    why: str = f"{OWN_DISKS}; {_SHARED}",
 ) -> None:
     """Check that all rows that were written to a directory are there.
 
@@ -44,32 +105,29 @@ def check_whole(
         rows: how many were written.
         path: the output as the user named it.
         options: of the format, with which it was written.
+        name: with which the names of the written files begin, where others are there, too.
+        why: why some may be missing, and what to do.
 
     Raises:
         OutputRefused: some are not there.
     """
-    reader = spark.read.format(format).option("header", True)
+    reader = spark.read.format(format).options(header=True, **PRESENT)
+    if format in FILE_FORMATS:
+        # Rows are counted by any schema. To find theirs, Spark would read the files another way,
+        # in which brackets of a path are a pattern.
+        reader = reader.schema("value string")
     if format == "csv":
         reader = reader.options(multiLine=True, **QUOTES_DOUBLED)
     try:
-        found = reader.options(**(options or {})).load(exactly(place)).count()
+        there = reader.options(**(options or {})).load(exactly(place))
+        found = count_of_files(there, name)
     except AnalysisException:
         found = 0  # not a file is there to read the columns from
     # More would be of an option that this reader takes otherwise, and none is lost.
-    check_count(min(found, rows), rows, path)
+    check_count(min(found, rows), rows, path, why)
 
 
-def check_count(
-    found: int, rows: int, path: str, what: str = "rows", advice: str = _SHARED
-) -> None:
-    """Check that as many rows were found as were written.
-
-    Raises:
-        OutputRefused: there are not.
-    """
+def check_count(found: int, rows: int, path: str, why: str, what: str = "rows") -> None:
+    """Raise ``OutputRefused`` unless as many rows were found as were written."""
     if found != rows:
-        raise OutputRefused(
-            path,
-            f"{found:,} of {rows:,} {what} are there: Spark's workers write to disks of their "
-            f"own; {advice}",
-        )
+        raise OutputRefused(path, f"{found:,} of {rows:,} {what} are there: {why}")

@@ -80,22 +80,27 @@ def interrupted(spark, monkeypatch, method):
     assert cancelled == [True]
 
 
-def on_workers(monkeypatch, *, lost=0):
-    """Outputs are on the workers' disks, and so many files of each are where the driver is not."""
+def on_workers(monkeypatch, *, lost=0, by=None):
+    """Outputs are on the workers' disks, and so many files of each are where the driver is not.
+
+    Of what the session ``by`` writes, or of all; the newest files.
+    """
     for name in ("output", "stream"):
         monkeypatch.setattr(f"hashring.spark.{name}.is_on_workers", lambda spark, path: True)
     write = DataFrameWriter.save
 
-    def lose(folder):
-        for part in sorted(folder.rglob("part-*"))[:lost]:
+    def lose(writer, place):
+        parts = Path(place.removeprefix("file:")).rglob("part-*")
+        newest = sorted(parts, key=lambda part: part.stat().st_mtime_ns, reverse=True)
+        for part in newest[: lost if by in (None, writer._df.sparkSession) else 0]:
             part.unlink()
 
     def into_table(method):
         def write_table(writer, name, *more, **options):
             method(writer, name, *more, **options)
-            spark = SparkSession.active()
+            spark = writer._df.sparkSession
             told = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").where("col_name = 'Location'")
-            lose(Path(told.first().data_type.removeprefix("file:")))
+            lose(writer, told.first().data_type)
             spark.catalog.refreshTable(name)
 
         return write_table
@@ -106,7 +111,7 @@ def on_workers(monkeypatch, *, lost=0):
     def save(writer, path=None, **more):
         write(writer, path, **more)
         if path is not None:
-            lose(Path(path.removeprefix("file://")))
+            lose(writer, path)
 
     monkeypatch.setattr(DataFrameWriter, "save", save)
 

@@ -484,7 +484,7 @@ def test_a_log_is_read_and_shuffled_once_and_bad_records_are_counted_as_it_is_re
     path = tmp_path / "log.csv"
     path.write_text("key,node,start,end\nk,a,11,12\nk,z,12,13\nb,a,12,13\nk,a,25,x\n")
     df, bad_records = read_frame(spark, [str(path)], schema=LOG).counted()
-    found, reasons = counted_audit(df, history)
+    found, reasons = counted_audit(df, as_of(history))
     for frame in (found.findings, found.counts, found.keys):
         frame.explain()
         plan = capsys.readouterr().out

@@ -61,6 +61,15 @@ def test_all_but_the_newest_batch_are_merged_into_the_last_of_them(spark, folder
     assert len(list((folder / "out" / "batch=2").glob("part-*"))) == 1
 
 
+def test_rows_of_files_with_other_names_are_merged_too(spark, folder):
+    # As with `spark.hadoop.mapreduce.output.basename=daily` for a while.
+    (part,) = (folder / "out" / "batch=1").glob("part-*")
+    part.rename(part.with_name(part.name.replace("part", "daily")))
+    told = compact(spark, str(folder / "out"))
+    assert told.rows == 60
+    assert keys(spark, folder) == list(range(80))
+
+
 def test_brackets_in_a_path_are_no_pattern(spark, folder):
     before = keys(spark, folder)
     strange = (folder / "out").rename(folder / "o[u]t")

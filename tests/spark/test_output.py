@@ -1,12 +1,15 @@
 """Outputs: appended to, replaced, and left as they were by a job that fails."""
 
 import re
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.core.ring import Ring
@@ -18,6 +21,8 @@ from hashring.spark.input import Input, exactly, read_frame
 from hashring.spark.jobs import assign_job
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS
+from hashring.spark.worker_disks import new_file_name
+from tests.conftest import ROOT
 from tests.spark.conftest import interrupted, on_workers, rows
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
@@ -83,6 +88,126 @@ def test_a_table_s_rows_are_counted_whose_workers_may_keep_some(spark, table, mo
     on_workers(monkeypatch)
     Output(None, table=table, mode="overwrite").write(df)
     assert ids(spark.table(table)) == list(range(4, 44))
+
+
+@pytest.fixture
+def shared(spark):
+    """A table that several jobs append to. It holds 0 to 3."""
+    spark.sql("DROP TABLE IF EXISTS shared")
+    spark.range(4).write.saveAsTable("shared")
+    yield "shared"
+    spark.sql("DROP TABLE IF EXISTS shared")
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_rows_that_others_append_before_a_count_hide_no_loss(spark, shared, monkeypatch, lost):
+    on_workers(monkeypatch, lost=lost, by=spark)
+    insert = DataFrameWriter.insertInto
+
+    def insert_before_others(writer, name, *more):
+        insert(writer, name, *more)
+        if writer._df.sparkSession is spark:
+            others = spark.newSession().range(100, 140, 1, 4)
+            Output(None, table=name, mode="append").write(others)
+
+    monkeypatch.setattr(DataFrameWriter, "insertInto", insert_before_others)
+    append = Output(None, table=shared, mode="append").write
+    with pytest.raises(OutputRefused, match="30 of 40 rows") if lost else nullcontext():
+        append(spark.range(4, 44, 1, 4))
+    assert spark.table(shared).count() == 84 - 10 * lost
+
+
+def waiting(began, others, *numbers):
+    """A function of rows that waits at these numbers until another job is done."""
+
+    def waited(number):
+        if number in numbers:
+            began.touch()
+            deadline = time.monotonic() + 300
+            while not others.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        return number
+
+    return F.udf(waited, "long")("id").alias("id")
+
+
+def test_a_job_whose_uncommitted_rows_another_took_away_is_refused(spark, shared, tmp_path):
+    began, others = tmp_path / "began", tmp_path / "others"
+    append = Output(None, table=shared, mode="append").write
+    # The other three of its tasks are done by then, and the other job commits them.
+    mine = spark.range(4, 44, 1, 4).select(waiting(began, others, 4))
+    with ThreadPoolExecutor(1) as pool:
+        appended = pool.submit(append, mine)
+        _until(began.exists)
+        append(spark.newSession().range(100, 140, 1, 4))
+        others.touch()
+        with pytest.raises(
+            OutputRefused, match=r"some rows or all are missing: another job .* not in files part-"
+        ):
+            appended.result()
+    spark.catalog.refreshTable(shared)
+    assert set(range(100, 140)) <= set(ids(spark.table(shared)))
+
+
+def test_rows_that_spark_loses_beside_another_job_are_missed(spark, shared, tmp_path):
+    # One task waits with its file open, which the other job removes. The others begin after that.
+    began, others = tmp_path / "began", tmp_path / "others"
+    (place,) = spark.sql(f"DESCRIBE EXTENDED {shared}").where("col_name = 'Location'").collect()
+    mine = spark.range(4, 44, 1, 4).select(waiting(began, others, 4, 14))
+    with ThreadPoolExecutor(1) as pool:
+        appended = pool.submit(Output(None, table=shared, mode="append").write, mine)
+        _until(began.exists)
+        command = [sys.executable, "-m", "tests.spark.append_process", place.data_type, tmp_path]
+        subprocess.run([*map(str, command)], cwd=ROOT, check=True)
+        others.touch()
+        with pytest.raises(OutputRefused, match="30 of 40 rows are there: another job appended"):
+            appended.result()
+    spark.catalog.refreshTable(shared)
+    assert spark.table(shared).count() == 4 + 30 + 40
+
+
+def test_files_are_counted_by_their_names_only_where_spark_gives_them(spark):
+    assert re.fullmatch("part-[0-9a-f]{8}", new_file_name(spark))
+    other = "org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol"
+    spark.conf.set("spark.sql.sources.commitProtocolClass", other)
+    try:
+        assert not new_file_name(spark)
+    finally:
+        spark.conf.unset("spark.sql.sources.commitProtocolClass")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_rows_appended_elsewhere_are_counted_whose_workers_may_keep_some(
+    spark, tmp_path, monkeypatch, kind
+):
+    # As if Spark alone could see the path.
+    monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+    df = spark.range(4, 44, 1, 4).selectExpr("cast(id AS string) id")
+    Output(str(tmp_path / "out"), kind).write(df)
+    append = Output(str(tmp_path / "out"), kind, mode="append").write
+    on_workers(monkeypatch)
+    append(df)
+    on_workers(monkeypatch, lost=1)
+    with pytest.raises(OutputRefused, match="30 of 40 rows are there"):
+        append(df)
+
+
+@pytest.mark.parametrize("is_table", [False, True])
+def test_files_that_the_driver_sees_and_a_worker_does_not_are_missed(
+    spark, tmp_path, monkeypatch, is_table
+):
+    count = type(spark.range(1)).count
+
+    def count_without_one(df):
+        next(Path(df.inputFiles()[0].removeprefix("file:")).parent.glob("part-*")).unlink()
+        return count(df)
+
+    spark.sql("DROP TABLE IF EXISTS made")
+    on_workers(monkeypatch)
+    monkeypatch.setattr(type(spark.range(1)), "count", count_without_one)
+    output = Output(None, table="made") if is_table else Output(str(tmp_path / "out"), "parquet")
+    with pytest.raises(OutputRefused, match="30 of 40 rows are there"):
+        output.write(spark.range(0, 40, 1, 4))
 
 
 @pytest.mark.parametrize(("mode", "held"), [("append", [0, 1, 2, 3]), ("overwrite", [2, 3])])
@@ -345,6 +470,29 @@ def test_only_appends_go_together(spark, tmp_path, mode, other, is_refused):
     verb = "appends to" if mode == "append" else "overwrites"
     assert len(refused) == is_refused
     assert all(f"another process {verb} it" in text for text in refused)
+
+
+@pytest.mark.parametrize(
+    ("other", "kind", "text"),
+    [
+        ("SELECT 1L part, 7L id", "json", "it holds json, and the job writes csv"),
+        ("SELECT 1L part, 7L id", "csv", "another process made it meanwhile, in another order"),
+        ("SELECT 7L id, 1L part", "csv", None),
+    ],
+)
+def test_files_that_others_made_meanwhile_are_only_appended_to_in_their_form(
+    spark, tmp_path, other, kind, text
+):
+    place = str(tmp_path / "out")
+
+    def meanwhile(_):
+        Output(place, kind, mode="append").write(spark.sql(other))
+
+    append = Output(place, "csv", mode="append").write
+    with pytest.raises(OutputRefused, match=text) if text else nullcontext():
+        append(spark.sql("SELECT 4L id, 5L part"), beside=meanwhile)
+    read = spark.read.option("header", True).format(kind).load(place)
+    assert ids(read.select(F.col("id").cast("long"))) == ([7] if text else [4, 7])
 
 
 def test_files_elsewhere_are_not_replaced(spark):

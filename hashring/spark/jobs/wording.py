@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from hashring.core.ring import Ring
-from hashring.spark.key_points import is_native
+from hashring.spark.key_points import NATIVE_ALGORITHMS
 
 MOST_NAMES: Final = 10
 
@@ -18,7 +18,7 @@ def ring_facts(ring: Ring) -> list[tuple[str, Any]]:
         ("replicas", len(ring)),
         ("ring fingerprint", ring.fingerprint),
     ]
-    if not is_native(ring.hash_algorithm.name):
+    if ring.hash_algorithm.name not in NATIVE_ALGORITHMS:
         facts.append(("hash", f"{ring.hash_algorithm.name}, computed in Python: slower"))
     return facts
 

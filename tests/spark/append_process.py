@@ -1,0 +1,18 @@
+"""Appends 40 rows to the files of a table, as another job on the same files would."""
+
+import sys
+
+from hashring.spark.output import Output
+from hashring.spark.session import spark_session
+from tests.spark.engine_process import JAVA
+
+
+def main(place: str, folder: str) -> None:
+    conf = {"spark.sql.warehouse.dir": folder, "spark.driver.extraJavaOptions": JAVA}
+    spark = spark_session("local[1]", conf=conf)
+    spark.sql(f"CREATE TABLE shared USING parquet LOCATION '{place}'")
+    Output(None, table="shared", mode="append").write(spark.range(100, 140, 1, 4))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
