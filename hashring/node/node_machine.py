@@ -564,8 +564,8 @@ class NodeMachine:
     def _count(self, change: RingChange) -> None:
         self.counters.changes[change.cause] += 1
         if change.kind is ChangeKind.EXPIRE:
-            # Somebody was first. Whoever it was knows what expires next; did it end, the next
-            # heartbeat of anybody tells. All nodes beating for each crash is what costs.
+            # Another node was first, and knows what expires next. Should that one end, the next
+            # heartbeat of any node tells. If all nodes beat for each crash, it would cost much.
             self._at.sweep = float("inf")
 
     def _follow_full(self, change: RingChange) -> None:

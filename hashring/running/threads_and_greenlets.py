@@ -53,7 +53,7 @@ class Ground(Protocol):
     """What a loop runs on."""
 
     def inbox(self) -> Inbox:
-        """A new inbox, where a loop is told things."""
+        """A new inbox, from which a loop reads."""
 
     def spawn(self, target: Callable[[], None], name: str) -> object:
         """Run something beside the caller; it must not keep the process alive."""

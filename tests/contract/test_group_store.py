@@ -1037,7 +1037,7 @@ def test_a_part_that_somebody_deleted_is_there_again_once_its_member_renews(
         client.delete(keys.views.decode())
         same = beaten(store, keys, facts("a"), known)
         assert (same.view, same.part) == (known.view, known.part)
-        # It hears of the next decision as if nothing had been.
+        # It gets the next decision as it would have.
         store.run(join(keys, facts("b", B), TERMS))
         step(store, keys)
         state = store.run(read(keys)).standing()

@@ -164,7 +164,7 @@ def test_nothing_but_its_table_moves_a_group() -> None:
 
 
 def decide_with_bad_luck() -> None:
-    """A decider is told that its member has left in each stage, before its loop comes to it."""
+    """In each stage a decider learns, before its loop comes to it, that its member has left."""
     for last, asked, begun in product((True, False), range(4), (True, False)):
         decider = Decider(
             "orders",

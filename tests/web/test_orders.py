@@ -115,7 +115,7 @@ def test_a_form_that_is_sent_again_acts_once_and_leads_to_the_same_place(
         assert (answer.status_code, answer.location) == (303, "/ring?name=ring")
     assert drained() == 1
     assert "a of the ring ring is to drain." in visitor.page("/")
-    # Whoever is asked anew may mean it.
+    # The answer to a new question counts.
     assert answered(visitor, path).status_code == 303
     assert drained() == 2
 
