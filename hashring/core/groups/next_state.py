@@ -518,8 +518,9 @@ class _Step:
                 vacant.append(place)
             elif (
                 member is not None
+                and name not in busy
+                and name not in estates
                 and member_state(member, self.orders.get(name)) is MemberState.ACTIVE
-                and name not in busy | estates
             ):
                 idle.append(place)
         self.heirs = heirs.heirs(vacant, idle)
