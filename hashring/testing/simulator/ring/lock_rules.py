@@ -270,8 +270,11 @@ class LockLimit(LockWatch):
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
     ) -> None:
         book = process.machine.book
-        given_up = book is not None and all(take.command is not command for take in book.takes)
-        if given_up and command.script.name == "locks_acquire":
+        if (
+            command.script.name == "locks_acquire"
+            and book is not None
+            and all(take.command is not command for take in book.takes)
+        ):
             # A caller that is paused before it sends its call still waits for the answer.
             self._late_at[process.spec.label] = world.now
         super().executed(world, process, command, reply)
