@@ -21,13 +21,11 @@ except ImportError as error:
 
 from hashring.spark.audit import Audit, audit, work_slices
 from hashring.spark.compaction import compact
-from hashring.spark.histogram_load import load_of_histogram
-from hashring.spark.histogram_moves import moves_of_histogram
 from hashring.spark.history_from_events import history_of
 from hashring.spark.hot_keys import hot_keys
 from hashring.spark.key_points import point
-from hashring.spark.moves import moves
-from hashring.spark.node_load import load
+from hashring.spark.moves import moves, moves_of_histogram
+from hashring.spark.node_load import load, load_of_histogram
 from hashring.spark.owner_columns import owner, partition_by_owner, with_move, with_owner
 from hashring.spark.owner_in_sql import register_functions
 from hashring.spark.plan import Plan, plan, plan_of_histogram

@@ -10,9 +10,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core.ring import Ring
 from hashring.spark.arrays_to_spark import frame_of_rows
-from hashring.spark.histogram_moves import flows_of_histogram
 from hashring.spark.html_report import Report
-from hashring.spark.moves import MOVE, NodeFlow, NodeFlows, flows
+from hashring.spark.moves import MOVE, NodeFlow, NodeFlows, flows, flows_of_histogram
 from hashring.spark.planned_ring import planned_ring
 
 if TYPE_CHECKING:

@@ -1,25 +1,58 @@
-"""Count the rows of each bucket of points: a histogram, made once, that answers for any ring.
+"""A histogram of points: the rows of each bucket, counted once, from which any ring is answered.
 
-:mod:`hashring.spark.histogram_load` and :mod:`hashring.spark.histogram_moves` answer from it.
+:func:`point_histogram` makes it. :func:`histogram_counts` counts from it the rows of each code of a
+range table. A bucket whose points have one code counts for that code as a whole. A bucket in which
+the code changes is counted by a second look at the rows themselves, or shared out by the points. So
+this takes the same time for any number of keys.
 """
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+from pyspark.sql.types import NumericType
 
+from hashring.core.hashing import RING_SIZE
 from hashring.core.hashing import hash_algorithm as algorithm_of_name
-from hashring.errors import ConfigError
-from hashring.spark.key_points import WEIGHED_BY, key_point, points_of
+from hashring.core.ranges import PointRange
+from hashring.core.readable import counted
+from hashring.errors import ColumnError, ConfigError
+from hashring.spark.array_types import Floats, Longs
+from hashring.spark.arrays_to_spark import array_columns
+from hashring.spark.column_checks import column_type
+from hashring.spark.key_points import (
+    HASHED_BY,
+    KEYED_BY,
+    WEIGHED_BY,
+    has_points_of,
+    key_point,
+    points_of,
+)
+from hashring.spark.range_filter import MOST_RANGES, within
+from hashring.spark.range_lookup_columns import (
+    code_steps,
+    table_arrays,
+    with_code,
+)
+from hashring.spark.range_table_arrays import overlay
+from hashring.spark.ring_columns import points_table
 from hashring.spark.weight_sums import CODE, weighed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+logger = logging.getLogger("hashring.spark")
+
 DEFAULT_BUCKETS: Final = 2**16
 MOST_BUCKETS: Final = 2**22
 _POINT: Final = "__hashring_point"
+_BUCKET: Final = {"start": "bigint", "end": "bigint"}
+_SUMS: Final = {"keys": "bigint", "weight": "double", "bad_weights": "bigint"}
 
 
 def point_histogram(
@@ -68,4 +101,197 @@ def point_histogram(
         "keys",
         "weight",
         "bad_weights",
+    )
+
+
+@dataclass(frozen=True)
+class CountedKeys:
+    """Rows, weight and unusable weights for each code; rows of it that were shared out."""
+
+    keys: Longs
+    weight: Floats
+    bad_weights: Longs
+    estimated: Longs
+    without_key: tuple[int, float, int]
+
+
+def histogram_counts(  # noqa: PLR0917 - the parts of a question
+    histogram: DataFrame,
+    starts: Longs,
+    codes: Longs,
+    rows: DataFrame | None,
+    key: str,
+    weight: str | None,
+    algorithm: str,
+) -> CountedKeys:
+    """Count the rows of each code.
+
+    Args:
+        starts, codes: where each range begins, rising from 0, and its code.
+        rows, key, weight: as for :func:`hashring.spark.load_of_histogram`.
+        algorithm: the name of the hash algorithm.
+
+    Raises:
+        ColumnError: a column is missing, or of a type that it cannot have.
+        ConfigError: the histogram is of another hash algorithm, weight or key.
+    """
+    for name in (*_BUCKET, *_SUMS):
+        if name not in histogram.columns:
+            raise ColumnError(name, "is missing: make the histogram with point_histogram")
+        kind = column_type(histogram, name)
+        if not isinstance(kind, NumericType):
+            raise ColumnError(
+                name,
+                f"is {kind.simpleString()}: make the histogram with point_histogram, and keep it "
+                f"in Parquet",
+            )
+    _check_made_so(histogram, key, weight, algorithm, again=rows is not None)
+    bucket = (F.col(name).cast(kind).alias(name) for name, kind in _BUCKET.items())
+    sums = (F.sum(F.col(name).cast(kind)).alias(name) for name, kind in _SUMS.items())
+    # Of each bucket once, however many histograms were put together: this comes to the driver.
+    told = histogram.groupBy(*bucket).agg(*sums).toArrow()
+    known = told.filter(pc.is_valid(told["start"]))
+    lost = told.filter(pc.is_null(told["start"]))
+    without = (
+        sum(lost["keys"].to_pylist()),
+        sum(lost["weight"].to_pylist()),
+        sum(lost["bad_weights"].to_pylist()),
+    )
+    low, high, keys, heavy, bad = (known[name].to_numpy() for name in (*_BUCKET, *_SUMS))
+    if rows is not None:
+        low, high = _as_wide_as_the_widest(low, high)
+    first = np.searchsorted(starts, low, side="right") - 1
+    last = np.searchsorted(starts, high - 1, side="right") - 1
+    whole = first == last
+    size = int(codes.max()) + 1
+    found = CountedKeys(
+        keys=np.zeros(size, np.int64),
+        weight=np.zeros(size),
+        bad_weights=np.zeros(size, np.int64),
+        estimated=np.zeros(size, np.int64),
+        without_key=without,
+    )
+    for total, values in ((found.keys, keys), (found.weight, heavy), (found.bad_weights, bad)):
+        np.add.at(total, codes[first[whole]], values[whole])
+    split = np.flatnonzero(~whole)
+    if not len(split):
+        return found
+    if rows is None:
+        for i in split.tolist():
+            _share_out(found, starts, codes, int(low[i]), int(high[i]), keys[i], heavy[i], bad[i])
+        return found
+    edges = [PointRange(int(low[i]), int(high[i])) for i in split[np.argsort(low[split])]]
+    again = 0
+    for row in _second_look(rows, edges, starts, codes, key, weight, algorithm).collect():
+        if row[CODE]:
+            again += row["keys"]
+            found.keys[row[CODE] - 1] += row["keys"]
+            found.weight[row[CODE] - 1] += row["weight"]
+            found.bad_weights[row[CODE] - 1] += row["bad_weights"]
+    if again != (at_first := int(keys[split].sum())):
+        logger.warning(
+            "the histogram has %s in the buckets that were counted again, and the input %s: the "
+            "histogram is of an earlier time, or of another input",
+            counted(at_first, "row"),
+            counted(again, "row"),
+        )
+    return found
+
+
+def _check_made_so(
+    histogram: DataFrame, key: str, weight: str | None, algorithm: str, *, again: bool
+) -> None:
+    """Check that a histogram was made as the question is asked, as far as its metadata says.
+
+    Args:
+        again: whether rows are counted again, whose keys and weights are added to its own.
+
+    Raises:
+        ConfigError: it was not.
+    """
+    made = histogram.schema["start"].metadata
+    hashed_by = made.get(HASHED_BY, algorithm)
+    if hashed_by != algorithm:
+        raise ConfigError(
+            "histogram", hashed_by, f"the ring hashes with {algorithm}: make the histogram by that"
+        )
+    weighed_by = made.get(WEIGHED_BY, weight)
+    if weighed_by != weight and (again or weight is not None):
+        has = "no weights" if weighed_by is None else f"the weights of column {weighed_by!r}"
+        raise ConfigError(
+            "weight", weight, f"the histogram has {has}: ask by the same, or make another histogram"
+        )
+    keyed_by = made.get(KEYED_BY, key)
+    if again and keyed_by != key:
+        raise ConfigError(
+            "key",
+            key,
+            f"the histogram has the keys of column {keyed_by!r}: ask by the same, or make another "
+            f"histogram",
+        )
+
+
+def _as_wide_as_the_widest(low: Longs, high: Longs) -> tuple[Longs, Longs]:
+    """The buckets of histograms of several sizes, put together, as those of the fewest buckets.
+
+    Else a second look at a wide bucket would count again what a narrow one inside it has counted.
+    """
+    width = (high - low).max(initial=1)
+    start = low - low % width
+    return start, start + width
+
+
+def _share_out(  # noqa: PLR0917 - one bucket
+    found: CountedKeys,
+    starts: Longs,
+    codes: Longs,
+    low: int,
+    high: int,
+    keys: int,
+    weight: float,
+    bad: int,
+) -> None:
+    """Count a bucket for its owners by the number of points that each has in it."""
+    inside = slice(*np.searchsorted(starts, [low, high]))
+    edges = np.concatenate([[low], starts[inside], [high]])
+    owners = codes[np.searchsorted(starts, edges[:-1], side="right") - 1]
+    up_to = (edges - low) / (high - low)
+    for total, amount in ((found.keys, keys), (found.bad_weights, bad)):
+        # Rounded at the edges, the parts add up.
+        np.add.at(total, owners, np.diff(np.rint(up_to * int(amount)).astype(np.int64)))
+    np.add.at(found.weight, owners, np.diff(up_to) * weight)
+    np.add.at(found.estimated, owners, np.diff(np.rint(up_to * int(keys)).astype(np.int64)))
+
+
+def _second_look(  # noqa: PLR0917 - as above
+    rows: DataFrame,
+    edges: list[PointRange],
+    starts: Longs,
+    codes: Longs,
+    key: str,
+    weight: str | None,
+    algorithm: str,
+) -> DataFrame:
+    """The rows of some buckets, by one more than their codes; those of others by 0."""
+    if has_points_of(rows, key, algorithm):
+        at = F.col("point")
+        # Of many, what lies between them is most of the ring.
+        if len(edges) <= MOST_RANGES:
+            rows = rows.where(within(at, edges))
+    else:
+        at = key_point(rows, key, algorithm)
+    bounds = sorted({0, *(edge.start for edge in edges), *(edge.end for edge in edges)})
+    flags_at = np.array([bound for bound in bounds if bound < RING_SIZE], np.int64)
+    starts_of = {edge.start for edge in edges}
+    flags = np.array([int(bound in starts_of) for bound in flags_at.tolist()], np.int64)
+    both = overlay(flags_at, flags, starts, codes)
+    told = np.where(both.before == 1, both.after + 1, 0)
+    table = points_table(both.starts, told[both.codes])
+    weights, total, bad = weighed(rows, weight)
+    hashed = rows.select(at.alias(_POINT), *weights).where(F.col(_POINT).isNotNull())
+    arrays = array_columns(rows.sparkSession, table_arrays(table))
+    return (
+        with_code(hashed, table, code_steps(_POINT, table, arrays), CODE, filtered=False)
+        .groupBy(CODE)
+        .agg(F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights"))
     )
