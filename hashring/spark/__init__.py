@@ -28,8 +28,7 @@ from hashring.spark.moves import moves, moves_of_histogram
 from hashring.spark.node_load import load, load_of_histogram
 from hashring.spark.owner_columns import owner, partition_by_owner, with_move, with_owner
 from hashring.spark.owner_in_sql import register_functions
-from hashring.spark.plan import Plan, plan, plan_of_histogram
-from hashring.spark.planned_ring import planned_ring
+from hashring.spark.plan import Plan, plan, plan_of_histogram, planned_ring
 from hashring.spark.point_histogram import point_histogram
 from hashring.spark.range_filter import may_move
 from hashring.spark.reassign import reassign

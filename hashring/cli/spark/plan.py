@@ -73,7 +73,7 @@ def command(
     """
     from hashring.spark.input import read_frame  # noqa: PLC0415 - optional
     from hashring.spark.jobs import plan_job  # noqa: PLC0415 - optional
-    from hashring.spark.planned_ring import planned_ring  # noqa: PLC0415 - optional
+    from hashring.spark.plan import planned_ring  # noqa: PLC0415 - optional
 
     weights = dict(_weight(text) for text in reweigh)
     if not (join or leave or weights):
