@@ -38,7 +38,7 @@ from hashring.spark.hot_key_slices import (
 from hashring.spark.key_column import key_text
 from hashring.spark.key_points import key_point
 from hashring.spark.owner_at_time import AsOf, as_of
-from hashring.spark.range_lookup_columns import (
+from hashring.spark.range_table_columns import (
     look_up,
 )
 from hashring.spark.row_counts import Counts

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.ring import Ring
 from hashring.spark.arrays_to_spark import frame_of_rows
 from hashring.spark.point_histogram import histogram_counts
-from hashring.spark.range_table_arrays import Pairs, overlay, ring_ranges
 from hashring.spark.ring_columns import check_pair, pair_columns
+from hashring.spark.ring_ranges import Pairs, overlay, ring_ranges
 from hashring.spark.weight_sums import CODE, counted_by_code
 
 if TYPE_CHECKING:

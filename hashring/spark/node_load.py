@@ -12,8 +12,8 @@ from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError
 from hashring.spark.arrays_to_spark import frame_of_rows
 from hashring.spark.point_histogram import histogram_counts
-from hashring.spark.range_table_arrays import ring_ranges
 from hashring.spark.ring_columns import CodeColumns, ring_columns
+from hashring.spark.ring_ranges import ring_ranges
 from hashring.spark.weight_sums import CODE, counted_by_code
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from hashring.spark.array_types import Longs
 from hashring.spark.column_checks import quoted
 from hashring.spark.period_pieces import PeriodPieces, period_pieces
 from hashring.spark.period_tables import MOST_IN_TABLES, PeriodTables, period_tables
-from hashring.spark.range_lookup_columns import look_up
-from hashring.spark.range_table_arrays import DEEP_STEP, RangeTable, range_table
+from hashring.spark.range_table import DEEP_STEP, RangeTable, range_table
+from hashring.spark.range_table_columns import look_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

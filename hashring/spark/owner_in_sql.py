@@ -12,7 +12,7 @@ from hashring.core.ring import Ring
 from hashring.errors import ConfigError
 from hashring.spark.arrays_to_spark import one_row
 from hashring.spark.key_points import NATIVE_ALGORITHMS
-from hashring.spark.range_lookup_columns import (
+from hashring.spark.range_table_columns import (
     code_at,
     table_arrays,
 )

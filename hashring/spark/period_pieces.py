@@ -27,8 +27,8 @@ from hashring.spark.period_parts import (
     pieces_of_parts,
     repeated,
 )
-from hashring.spark.range_lookup_columns import look_up
-from hashring.spark.range_table_arrays import DEEP_STEP, RangeTable, range_table
+from hashring.spark.range_table import DEEP_STEP, RangeTable, range_table
+from hashring.spark.range_table_columns import look_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -27,8 +27,8 @@ from hashring.errors import ConfigError
 from hashring.spark.array_types import Longs
 from hashring.spark.column_checks import quoted
 from hashring.spark.period_parts import TOLD, repeated
-from hashring.spark.range_lookup_columns import look_up, told_of
-from hashring.spark.range_table_arrays import DEEP_STEP, RangeTable, range_table
+from hashring.spark.range_table import DEEP_STEP, RangeTable, range_table
+from hashring.spark.range_table_columns import look_up, told_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

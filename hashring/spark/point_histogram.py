@@ -34,13 +34,13 @@ from hashring.spark.key_points import (
     points_of,
 )
 from hashring.spark.range_filter import MOST_RANGES, within
-from hashring.spark.range_lookup_columns import (
+from hashring.spark.range_table_columns import (
     code_steps,
     table_arrays,
     with_code,
 )
-from hashring.spark.range_table_arrays import overlay
 from hashring.spark.ring_columns import points_table
+from hashring.spark.ring_ranges import overlay
 from hashring.spark.weight_sums import CODE, weighed
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Rings as columns: the owner of a point, and what else is known of the owner.
 
-A ring becomes a range table (:mod:`hashring.spark.range_table_arrays`) whose codes are the nodes'
+A ring becomes a range table (:mod:`hashring.spark.range_table`) whose codes are the nodes'
 places in ``ring.nodes``, or pairs of nodes for two rings. Its arrays are made into columns once for
 each session and ring.
 """
@@ -23,7 +23,14 @@ from hashring.errors import ConfigError, EmptyRingError
 from hashring.spark.array_types import Longs
 from hashring.spark.arrays_to_spark import array_columns
 from hashring.spark.column_checks import check_not_own
-from hashring.spark.range_lookup_columns import (
+from hashring.spark.range_binary_search import RangeSearch, range_search, search_row, search_steps
+from hashring.spark.range_table import (
+    DEEP_STEP,
+    MAX_RING_ROOT_BITS,
+    RangeTable,
+    range_table,
+)
+from hashring.spark.range_table_columns import (
     MOST_REPEATED,
     code_at,
     code_columns,
@@ -31,15 +38,7 @@ from hashring.spark.range_lookup_columns import (
     table_arrays,
     with_code,
 )
-from hashring.spark.range_search_arrays import RangeSearch, range_search, search_row, search_steps
-from hashring.spark.range_table_arrays import (
-    DEEP_STEP,
-    MAX_RING_ROOT_BITS,
-    RangeTable,
-    overlay,
-    range_table,
-    ring_ranges,
-)
+from hashring.spark.ring_ranges import overlay, ring_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

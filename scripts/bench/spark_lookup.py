@@ -23,7 +23,7 @@ from targets import BY_KEY
 from hashring.core.ring import Ring
 from hashring.spark import load, moves, with_owner
 from hashring.spark.arrays_to_spark import one_row
-from hashring.spark.range_table_arrays import ring_ranges
+from hashring.spark.ring_ranges import ring_ranges
 from hashring.spark.session import spark_session
 
 FIRST = "100x16"

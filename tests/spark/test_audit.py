@@ -623,7 +623,7 @@ def test_nothing_is_found_for_a_null_and_before_the_history(spark, history, is_l
 
 
 def test_a_history_that_is_too_long_for_workers_is_refused_with_a_remedy(history, monkeypatch):
-    monkeypatch.setattr("hashring.spark.range_table_arrays.MAX_WORDS", 2)
+    monkeypatch.setattr("hashring.spark.range_table.MAX_WORDS", 2)
     with pytest.raises(HistoryError, match=r"^4 changes of 3 replicas .* audit shorter"):
         as_of(history)
 

@@ -1,6 +1,6 @@
 """Which range a number is in, by a binary search: for so many ranges that memory is what counts.
 
-The table of :mod:`hashring.spark.range_table_arrays` answers with one or two reads, and takes 8
+The table of :mod:`hashring.spark.range_table` answers with one or two reads, and takes 8
 bytes or more for a range. A million ranges are more than the part of a processor's cache that a
 task has, and then each read takes longer than all the arithmetic of a lookup.
 

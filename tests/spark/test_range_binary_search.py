@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hashring.core.ring import Ring
 from hashring.spark import load, moves
-from hashring.spark.range_search_arrays import range_search, search_row, search_steps
+from hashring.spark.range_binary_search import range_search, search_row, search_steps
 from hashring.spark.ring_columns import ring_columns
 from tests.spark.range_arrays import found_by_search
 from tests.spark.test_owner import random_ring

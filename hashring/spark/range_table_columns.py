@@ -28,7 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.spark.arrays_to_spark import one_row
 from hashring.spark.column_checks import quoted
-from hashring.spark.range_table_arrays import RESOLVED, RangeTable
+from hashring.spark.range_table import RESOLVED, RangeTable
 from hashring.spark.sql_expressions import Sql, SqlFunctions
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Arrays that answer "which range is this number in": the tables behind every lookup here.
+"""A table of ranges as arrays, which answer "which range is this number in" for the lookups here.
 
 The numbers ``[0, 2**bits)`` are cut into ranges, each with a code (an owner, a pair of owners, a
 version). The *rank* of a number is how many ranges begin at or below it, less one; ``codes[rank]``
@@ -36,7 +36,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from hashring.core.ring import Ring
 from hashring.errors import ConfigError
 from hashring.spark.array_types import Longs
 
@@ -270,53 +269,3 @@ def _level(
         # A boundary inside is never at its cell's start, so its offset is at least 1.
         words |= np.where(inside > slot, (boundary & mask) - 1, mask) << (slot * offset_bits)
     return words, np.flatnonzero(inside > slots)
-
-
-def ring_ranges(ring: Ring) -> tuple[Longs, Longs, tuple[str, ...]]:
-    """The ranges of a ring as arrays: their starts, the owner's index in the nodes, the nodes."""
-    nodes = ring.nodes
-    index = {node: i for i, node in enumerate(nodes)}
-    points, owners = [], []
-    for point, node in ring.replicas():
-        points.append(point)
-        owners.append(index[node])
-    where = np.array(points, dtype=np.int64)
-    what = np.array(owners, dtype=np.int64)
-    # On a shared point the owner comes last.
-    last = np.ones(len(where), dtype=bool)
-    last[:-1] = where[1:] != where[:-1]
-    where, what = where[last], what[last]
-    if where[0] != 0:
-        # From zero to the first point the last replica's range goes on.
-        where = np.concatenate([np.zeros(1, dtype=np.int64), where])
-        what = np.concatenate([what[-1:], what])
-    return where, what, nodes
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """The distinct pairs that overlaying two tables of ranges gives.
-
-    Attributes:
-        starts: shape (n,), where either has a boundary.
-        codes: shape (n,), the index of the pair.
-        before, after: shape (pairs,), the codes of the two.
-    """
-
-    starts: Longs
-    codes: Longs
-    before: Longs
-    after: Longs
-
-
-def overlay(
-    starts_before: Longs, codes_before: Longs, starts_after: Longs, codes_after: Longs
-) -> Pairs:
-    """Two tables of ranges as one, whose codes are pairs: one lookup answers both."""
-    starts = np.union1d(starts_before, starts_after)
-    old = codes_before[np.searchsorted(starts_before, starts, side="right") - 1]
-    new = codes_after[np.searchsorted(starts_after, starts, side="right") - 1]
-    width = int(codes_after.max()) + 1
-    pairs, codes = np.unique(old * width + new, return_inverse=True)
-    flat = np.asarray(codes, dtype=np.int64).ravel()
-    return Pairs(starts, flat, pairs // width, pairs % width)
