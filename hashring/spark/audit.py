@@ -27,6 +27,7 @@ from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
 from hashring.spark.arrays_to_spark import frame_of_rows, one_row
 from hashring.spark.column_checks import column_type, quoted
+from hashring.spark.counts_while_read import Counts
 from hashring.spark.hot_key_slices import (
     BEFORE,
     SLICE,
@@ -41,7 +42,6 @@ from hashring.spark.owner_at_time import AsOf, as_of
 from hashring.spark.range_table_columns import (
     look_up,
 )
-from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

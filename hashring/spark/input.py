@@ -21,7 +21,7 @@ from hashring.errors import (
     NoDataError,
     SparkFailed,
 )
-from hashring.spark.row_counts import Counts
+from hashring.spark.counts_while_read import Counts
 from hashring.spark.session import is_connect
 from hashring.spark.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure
 

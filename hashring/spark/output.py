@@ -20,6 +20,7 @@ from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.spark.appended import check_form, files_there, fitted
 from hashring.spark.column_checks import check_distinct, quoted
+from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_lock import alone
 from hashring.spark.directory_swap import put_back, swap
 from hashring.spark.input import (
@@ -31,7 +32,6 @@ from hashring.spark.input import (
     local_path,
 )
 from hashring.spark.key_column import TEXTS
-from hashring.spark.row_counts import Counts
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import (
     FILE_NAME,

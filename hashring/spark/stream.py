@@ -29,6 +29,7 @@ from hashring.core.ring import Ring
 from hashring.errors import ConfigError, OutputExists
 from hashring.spark.column_checks import check_free
 from hashring.spark.compaction import newest_batch
+from hashring.spark.counts_while_read import Counts
 from hashring.spark.datasource import live_ring
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import (
@@ -42,7 +43,6 @@ from hashring.spark.input import (
 from hashring.spark.key_column import check_kept, key_text
 from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
-from hashring.spark.row_counts import Counts
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.stream_mark import StreamMark
 from hashring.spark.worker_disks import check_whole, is_on_workers

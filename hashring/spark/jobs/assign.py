@@ -12,6 +12,7 @@ from hashring.core.ring_json import RingFile
 from hashring.errors import ConfigError
 from hashring.spark.column_checks import check_distinct, check_free
 from hashring.spark.compaction import compact
+from hashring.spark.counts_while_read import Counts
 from hashring.spark.html_report import Report
 from hashring.spark.input import Input, local_path
 from hashring.spark.jobs.wording import ring_facts
@@ -21,7 +22,6 @@ from hashring.spark.output import Output
 from hashring.spark.owner_columns import check_directories, partition_by_owner, with_owner
 from hashring.spark.point_cells import CELL, by_cell, check_cells, keep_ring
 from hashring.spark.reassign import reassign
-from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
