@@ -27,6 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.atomic_writes import check_new
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, OutputExists
+from hashring.spark.checkpoint_mark import StreamMark
 from hashring.spark.column_checks import check_free
 from hashring.spark.compaction import newest_batch
 from hashring.spark.counts_while_read import Counts
@@ -44,7 +45,6 @@ from hashring.spark.key_column import check_kept, key_text
 from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.spark_failures import SPARK_ERRORS
-from hashring.spark.stream_mark import StreamMark
 from hashring.spark.worker_disks import check_whole, is_on_workers
 
 if TYPE_CHECKING:
