@@ -22,12 +22,12 @@ from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
 from hashring.errors import ConfigError, EmptyRingError, OutputRefused
 from hashring.ring_files import read_ring, write_ring
+from hashring.spark.cell_files import CELL, KEPT_RING, kept_cells, touched_cells
 from hashring.spark.column_checks import quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import exactly, local_path
 from hashring.spark.output import cancelled, remove
-from hashring.spark.point_cells import CELL, KEPT_RING, kept_cells, touched_cells
 from hashring.spark.ring_columns import ring_columns
 
 if TYPE_CHECKING:
