@@ -26,7 +26,8 @@ from hashring.spark.hot_keys import hot_keys
 from hashring.spark.key_points import point
 from hashring.spark.moves import moves, moves_of_histogram
 from hashring.spark.node_load import load, load_of_histogram
-from hashring.spark.owner_columns import owner, partition_by_owner, with_move, with_owner
+from hashring.spark.owner_columns import owner, with_move, with_owner
+from hashring.spark.owner_directories import partition_by_owner
 from hashring.spark.owner_in_sql import register_functions
 from hashring.spark.plan import Plan, plan, plan_of_histogram, planned_ring
 from hashring.spark.point_histogram import point_histogram

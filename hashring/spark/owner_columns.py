@@ -1,4 +1,4 @@
-"""Who owns what: the owner of every key, as a column, as columns of a frame, and as files."""
+"""Who owns what: the owner of every key, as a column, and as columns of a frame."""
 
 from __future__ import annotations
 
@@ -6,25 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.core.printable import printable
 from hashring.core.ring import Ring
-from hashring.errors import ConfigError, OutputRefused
+from hashring.errors import ConfigError
 from hashring.spark.column_checks import check_free, check_not_own
 from hashring.spark.key_points import NATIVE_ALGORITHMS, key_point, point, points_of
-from hashring.spark.older_pyspark import IS_4_0, by_partition_number
 from hashring.spark.ring_columns import CodeColumns, pair_columns, ring_columns
 from hashring.spark.session import running_session
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_CODE = "__hashring_code"
-_FILE = "__hashring_file"
-_NO_OWNER: Final = "__HIVE_DEFAULT_PARTITION__"
-_ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^")
-"""Beside control characters, what Spark writes as ``%`` and two digits."""
-_MOST_BYTES: Final = 255
-_SHOWN: Final = 60
+OWNER_CODE: Final = "__hashring_code"
 _MOST_GENERATED: Final = 95
 """Columns of a frame to which some may be added before Spark gives up whole-stage generated code,
 at 100 (``spark.sql.codegen.maxFields``). Beyond, each projection copies all columns of a row: then
@@ -111,89 +103,22 @@ def _with_told(
         named = hashed.alias("point", metadata=points_of(key, algorithm))
         wide = (columns.told(attribute, at_once).alias(name) for name, attribute in told.items())
         return df.select("*", named, *wide)
-    coded = _coded(df, columns, ring, key, *told)
-    code = F.col(_CODE)
+    coded = with_owner_code(df, columns, ring, key, *told)
+    code = F.col(OWNER_CODE)
     added = (columns.told(attribute, code).alias(name) for name, attribute in told.items())
-    return coded.select("*", *added).drop(_CODE)
+    return coded.select("*", *added).drop(OWNER_CODE)
 
 
-def _coded(df: DataFrame, columns: CodeColumns, ring: Ring, key: str, *added: str) -> DataFrame:
+def with_owner_code(
+    df: DataFrame, columns: CodeColumns, ring: Ring, key: str, *added: str
+) -> DataFrame:
+    """Add the point of each row's key, and the code of its owner: :data:`OWNER_CODE`.
+
+    Raises:
+        ColumnError: no such column, no type of a key, or ``point`` or one of ``added`` is there.
+    """
     check_free(df, "point", *added)
     check_not_own(df)
     algorithm = ring.hash_algorithm.name
     hashed = key_point(df, key, algorithm).alias("point", metadata=points_of(key, algorithm))
-    return columns.with_code(df.select("*", hashed), "point", _CODE)
-
-
-def check_directories(ring: Ring, where: str, *, is_disk: bool) -> None:
-    """Check that each node can have a directory ``owner=<node>``, as Spark writes its name.
-
-    Args:
-        where: the output, for the error.
-        is_disk: whether a name may have as many bytes as a disk takes.
-
-    Raises:
-        OutputRefused: a node cannot.
-    """
-    for node in ring.nodes:
-        if node == _NO_OWNER:
-            raise OutputRefused(
-                where, f"a node is named {node}, as Spark names the directory of rows without one"
-            )
-        size = sum(
-            3 if char in _ESCAPED or char < " " else len(char.encode()) for char in f"{node}"
-        ) + len("owner=")
-        if is_disk and size > _MOST_BYTES:
-            raise OutputRefused(
-                where,
-                f"the directory of node {printable(node)[:_SHOWN]}... would have a name of {size} "
-                f"bytes, and a disk takes {_MOST_BYTES}: write it without a directory for each "
-                f"owner",
-            )
-
-
-def partition_by_owner(
-    df: DataFrame,
-    ring: Ring,
-    key: str = "key",
-    *,
-    files_per_owner: int = 1,
-    nodes_per_task: int = 1,
-) -> DataFrame:
-    """As :func:`with_owner`, with the rows of a node in Spark partitions of their own.
-
-    Partitions ``i * files_per_owner`` and following hold the rows of ``ring.nodes[i]``, spread by
-    their points; the last partition holds the rows without an owner. With ``nodes_per_task``, as
-    many nodes that follow each other share these partitions, and a node still has files of its own:
-    Spark sorts the rows of a task by their owner as it writes them. Written with
-    ``.write.partitionBy("owner").parquet(path)``, each node's keys are in ``path/owner=<node>``,
-    in as many files, which that node can read alone. Spark writes some characters of a name as in
-    a URL: the directory of ``host:17`` is ``owner=host%3A17``. On most disks a
-    directory's name has 255 bytes at most; a node's name may be longer.
-
-    Args:
-        files_per_owner: how many tasks write a node's rows: with fewer nodes than cores, more
-            than one.
-        nodes_per_task: how many nodes one task writes: with thousands of nodes, more than one,
-            because each task takes a while to start.
-
-    Raises:
-        EmptyRingError, ColumnError: as for :func:`with_owner`.
-        ConfigError: ``files_per_owner`` or ``nodes_per_task`` is below 1.
-    """
-    for name, value in (("files_per_owner", files_per_owner), ("nodes_per_task", nodes_per_task)):
-        if value < 1:
-            raise ConfigError(name, value, "give at least 1")
-    columns = ring_columns(df.sparkSession, ring)
-    coded = _coded(df, columns, ring, key, "owner")
-    last = -(-columns.count // nodes_per_task) * files_per_owner
-    group = F.floor(F.col(_CODE) / nodes_per_task).cast("int")
-    part = group * files_per_owner + F.pmod("point", F.lit(files_per_owner)).cast("int")
-    numbered = coded.withColumn(_FILE, F.coalesce(part, F.lit(last)))
-    if IS_4_0:
-        placed = by_partition_number(numbered, last + 1, _FILE)
-    else:
-        placed = numbered.repartitionById(last + 1, F.col(_FILE))
-    # The names come after the shuffle: their numbers are less to move.
-    owned = columns.told("node", F.col(_CODE)).alias("owner")
-    return placed.select("*", owned).drop(_CODE, _FILE)
+    return columns.with_code(df.select("*", hashed), "point", OWNER_CODE)

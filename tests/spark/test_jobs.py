@@ -38,7 +38,7 @@ from hashring.spark.counts_while_read import Counts
 from hashring.spark.input import Input, read_frame
 from hashring.spark.jobs import assign_job, audit_job, kept, load_job, plan_job
 from hashring.spark.output import Output
-from hashring.spark.owner_columns import partition_by_owner
+from hashring.spark.owner_directories import partition_by_owner
 from hashring.spark.spark_failures import failure
 from hashring.spark.worker_disks import check_whole
 from tests.spark.conftest import on_workers, rows

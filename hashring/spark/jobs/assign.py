@@ -20,7 +20,8 @@ from hashring.spark.jobs.wording import ring_facts
 from hashring.spark.key_column import check_kept, check_keys
 from hashring.spark.outcome import Outcome
 from hashring.spark.output import Output
-from hashring.spark.owner_columns import check_directories, partition_by_owner, with_owner
+from hashring.spark.owner_columns import with_owner
+from hashring.spark.owner_directories import check_directories, partition_by_owner
 from hashring.spark.reassign import reassign
 
 if TYPE_CHECKING:
