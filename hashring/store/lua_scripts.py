@@ -15,9 +15,20 @@ from typing import Final
 _HISTORY: Final = ("_history.lua",)
 _RING: Final = _HISTORY + tuple(
     f"ring/_{part}.lua"
-    for part in ("head", "entries", "point_index", "neighbours", "orders", "sweep")
+    for part in (
+        "head",
+        "utf8",
+        "members",
+        "changes",
+        "node_entries",
+        "point_index",
+        "own_ranges",
+        "tell_neighbours",
+        "node_orders",
+        "sweep",
+    )
 )
-_SERVER: Final = ("_server.lua",)
+_SERVER: Final = ("_which_server.lua",)
 _SHARED: Final = {
     "ring": _RING,
     "group": (*_SERVER, *_HISTORY, "group/_head.lua"),

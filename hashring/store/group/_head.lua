@@ -11,7 +11,7 @@
 --                                       "until member": who is at work on the next step;
 --                                       decider: "session member": who took the last one;
 --                                       watched: "due n": how many members wait for that due;
---                                       server: the run of Redis that the last step read; see ../_server.lua
+--                                       server: the run of Redis that the last step read; see ../_which_server.lua
 --   2  {<group>}:group:members  hash    member -> "session joined JSON of what it reports"
 --   3  {<group>}:group:leases   zset    member -> Redis time at which its lease ends
 --   4  {<group>}:group:views    hash    member -> "session tag", and in lines "tag JSON" the latest

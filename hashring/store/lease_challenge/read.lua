@@ -2,7 +2,7 @@
 --
 -- KEYS  1 {<group>}:challenge:table   hash  tag: microseconds of the last write; table: JSON;
 --                                           server: the run of Redis that it was written on, see
---                                           ../_server.lua
+--                                           ../_which_server.lua
 -- Returns {now, tag, table, run of Redis that it was written on, run of Redis}. Time is this server's.
 
 local time = redis.call('TIME')

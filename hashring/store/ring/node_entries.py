@@ -1,6 +1,6 @@
 """A node's entry in the ring's hash of nodes: the session that holds the name, and a JSON object.
 
-The scripts read entries in the same way (``_entries.lua``).
+The scripts read entries in the same way (``_node_entries.lua``).
 """
 
 from __future__ import annotations
