@@ -30,7 +30,7 @@ from hashring.store.ring.node_orders import (
     DrainOrder,
     WeightOrder,
     read_drains,
-    read_weight,
+    read_weight_text,
     read_weights,
 )
 from hashring.store.ring.ring_events import EVENTS_KEPT
@@ -243,16 +243,9 @@ def _read_beat(raw: Any, *, back: bool) -> BeatReply:
         int(nodes),
         bool(int(all_full)),
         reaches,
-        _read_order(ordered),
+        read_weight_text(ordered),
         stayed,
     )
-
-
-def _read_order(raw: bytes) -> WeightOrder | None:
-    try:
-        return read_weight(json.loads(raw)) if raw else None
-    except ValueError:
-        return None
 
 
 def _read_members(raw: bytes) -> tuple[bytes, ...]:
@@ -595,7 +588,7 @@ def look(
             frozenset(map(int, taken)),
             int(points),
             ranges,
-            _read_order(ordered),
+            read_weight_text(ordered),
         )
 
     arguments: tuple[Argument, ...] = (node, whole, count + 1, *starts)

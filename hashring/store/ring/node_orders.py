@@ -261,6 +261,14 @@ def read_weight(told: Any) -> WeightOrder | None:
         return None
 
 
+def read_weight_text(raw: bytes) -> WeightOrder | None:
+    """The order about a weight, from its JSON; ``None`` for no text, or for another one."""
+    try:
+        return read_weight(json.loads(raw)) if raw else None
+    except ValueError:
+        return None
+
+
 def _decimal(weight: float) -> str:
     return repr(weight).removesuffix(".0")
 
