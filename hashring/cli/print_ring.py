@@ -13,7 +13,7 @@ from hashring.core.readable import counted
 from hashring.drawing.ring_picture import ring_picture
 from hashring.store.ring.commands import Snapshot
 from hashring.store.ring.node_reports import node_facts
-from hashring.store.ring.printed_tables import replica_rows, ring_tables
+from hashring.store.ring.replica_and_node_tables import replica_rows, ring_tables
 
 
 @click.command("print")

@@ -25,7 +25,7 @@ from hashring.running.threads_and_greenlets import GeventBackend
 from hashring.store.command import Command
 from hashring.store.ring.commands import owner
 from hashring.store.ring.node_orders import OrderStatus, check_order
-from hashring.store.ring.printed_tables import ring_tables
+from hashring.store.ring.replica_and_node_tables import ring_tables
 
 T = TypeVar("T")
 N = TypeVar("N", bound="RingNode")
