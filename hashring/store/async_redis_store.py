@@ -13,9 +13,9 @@ from hashring.errors import ReadOnlyReplica
 from hashring.store.asyncio_cancellation import outcome
 from hashring.store.client_errors import is_of_call
 from hashring.store.command import Command
+from hashring.store.derived_clients import aclose, derive, derive_subscriber, remind, servers_of
 from hashring.store.first_contact import FirstContact
 from hashring.store.interface import Notice
-from hashring.store.own_connections import aclose, derive, derive_subscriber, remind, servers_of
 from hashring.store.redis_answers import (
     described,
     is_unknown_script,

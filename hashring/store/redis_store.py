@@ -23,9 +23,9 @@ from hashring.monkey_patching import (
 )
 from hashring.store.client_errors import is_of_call
 from hashring.store.command import Command
+from hashring.store.derived_clients import close, derive, remind, servers_of
 from hashring.store.first_contact import FirstContact
 from hashring.store.interface import Notice, Subscription
-from hashring.store.own_connections import close, derive, remind, servers_of
 from hashring.store.redis_answers import (
     described,
     is_unknown_script,

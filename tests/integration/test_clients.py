@@ -39,10 +39,10 @@ from hashring import (
     lease_challenge,
 )
 from hashring.store.client_kind import is_async
+from hashring.store.derived_clients import derive
 from hashring.store.embedded_server import RedisServer
 from hashring.store.interface import Answered, Subscribed
 from hashring.store.loop_store import LoopStore
-from hashring.store.own_connections import derive
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import owner
 from hashring.store.ring.key_names import ring_keys

@@ -1,4 +1,4 @@
-"""Connections of the ring's own, made from the client that the user passes in.
+"""Clients derived from the one that the user passes in: they have connections of the ring's own.
 
 The user's client decides where Redis is and how to get in (TCP, unix socket, TLS, Sentinel,
 cluster; redis-py or valkey-py). Its other habits would break promises: without a socket timeout
