@@ -40,7 +40,11 @@ from hashring import NodeStateError, RingNode  # isort: skip
 from hashring.node.life import Life  # isort: skip
 
 # Where nothing is done, only computed: an interruption there is one of the line that asked.
-PURE = (f"{PACKAGE}/core/", f"{PACKAGE}/store/ring/commands.py")
+PURE = (
+    f"{PACKAGE}/core/",
+    f"{PACKAGE}/store/ring/commands.py",
+    f"{PACKAGE}/store/ring/snapshot.py",
+)
 RING = f"interrupted-{os.getpid()}"
 # A call that goes on until it is stopped is interrupted in so many lines: in every one of the first
 # in a thread, else in every fifth.

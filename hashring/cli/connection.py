@@ -16,8 +16,8 @@ from hashring.store.command import Command, text
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
 from hashring.store.redis_url import client_of, without_password
-from hashring.store.ring.commands import Snapshot, snapshot
 from hashring.store.ring.key_names import RingKeys, ring_keys
+from hashring.store.ring.snapshot import Snapshot, snapshot
 
 T = TypeVar("T")
 

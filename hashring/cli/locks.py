@@ -15,8 +15,8 @@ from hashring.cli.output import columns, document, seconds
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.store.locks.commands import LOCKS_A_CALL, Lock, look
-from hashring.store.ring.commands import Snapshot
 from hashring.store.ring.node_reports import told_limit
+from hashring.store.ring.snapshot import Snapshot
 
 # How many keys of the whole database Redis looks at in one step.
 _STEP: Final = 1000

@@ -18,10 +18,10 @@ from hashring.core.order_checks import checked_by
 from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, UnknownNodeError
-from hashring.store.ring.commands import Snapshot, snapshot
 from hashring.store.ring.node_orders import DrainOrder, OrderStatus, WeightOrder, check_order
 from hashring.store.ring.node_reports import ring_algorithm
 from hashring.store.ring.ring_after_orders import known_nodes
+from hashring.store.ring.snapshot import Snapshot, snapshot
 
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}

@@ -11,9 +11,9 @@ from hashring.cli.connection import connected
 from hashring.cli.output import document, write_text
 from hashring.core.readable import counted
 from hashring.drawing.ring_picture import ring_picture
-from hashring.store.ring.commands import Snapshot
 from hashring.store.ring.node_reports import node_facts
 from hashring.store.ring.replica_and_node_tables import replica_rows, ring_tables
+from hashring.store.ring.snapshot import Snapshot
 
 
 @click.command("print")

@@ -11,7 +11,8 @@ from hashring.cli.output import confirmed, document
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.errors import UnknownNodeError
-from hashring.store.ring.commands import LeaveStatus, Snapshot, leave
+from hashring.store.ring.commands import LeaveStatus, leave
+from hashring.store.ring.snapshot import Snapshot
 
 
 @click.command("remove")

@@ -26,10 +26,11 @@ from hashring.health import (
 )
 from hashring.store.discovery import discover
 from hashring.store.group.commands import group_keys, read, read_decision
-from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.node_reports import node_facts, told_algorithms
 from hashring.store.ring.ring_events import newest
+from hashring.store.ring.snapshot import snapshot
 
 _EVENTS: Final = 20
 _DECISIONS: Final = 5

@@ -21,9 +21,9 @@ from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.errors import MissingDependencyError, RetryLater
-from hashring.store.ring.commands import Snapshot
 from hashring.store.ring.node_reports import NodeFacts, node_facts
 from hashring.store.ring.ring_events import RingEvent, after, event_json, iso_time, newest
+from hashring.store.ring.snapshot import Snapshot
 
 _PART: Final = 20  # reading the ring may take 1/20 of the time
 _EVENTS: Final = 8  # on the screen

@@ -15,9 +15,9 @@ from hashring.cli.event_lines import event_line
 from hashring.cli.nodes import node_line
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import RetryLater
-from hashring.store.ring.commands import Snapshot
 from hashring.store.ring.node_reports import NodeFacts, Sees
 from hashring.store.ring.ring_events import RingEvent
+from hashring.store.ring.snapshot import Snapshot
 
 # Letters tell the nodes apart where there are no colours, and where two nodes share one.
 _MARKS: Final = ascii_uppercase + ascii_lowercase + digits

@@ -25,7 +25,7 @@ from hashring.metrics.metric_families import (
     one_hot,
 )
 from hashring.store.group.commands import Decision
-from hashring.store.ring.commands import Scoring, Snapshot
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.node_reports import (
     NodeFacts,
     Sees,
@@ -34,6 +34,7 @@ from hashring.store.ring.node_reports import (
     told_zones,
 )
 from hashring.store.ring.ring_events import RingEvent
+from hashring.store.ring.snapshot import Snapshot
 
 STALE: Final = 30.0
 """Seconds after which a reading that nothing newer follows has no series any more."""

@@ -31,8 +31,8 @@ from hashring.running.not_copied import NotCopied
 from hashring.store.client_kind import is_async
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryStore
-from hashring.store.ring.commands import Snapshot, snapshot
 from hashring.store.ring.node_orders import OrderStatus, drain, undrain
+from hashring.store.ring.snapshot import Snapshot, snapshot
 
 
 def _one_of(setting: str, value: Any, alias: str, aliased: Any) -> Any:

@@ -77,15 +77,14 @@ from hashring.store.ring.commands import (
     BeatStatus,
     LeaveStatus,
     Scoring,
-    Snapshot,
     beat,
     leave,
     park,
-    snapshot,
 )
 from hashring.store.ring.key_names import RingKeys
 from hashring.store.ring.node_entries import NodeRecord
 from hashring.store.ring.node_orders import ORDERED, WeightOrder
+from hashring.store.ring.snapshot import Snapshot, snapshot
 
 # A message and the answer to a heartbeat travel on two connections. How long a gap may be only
 # that, in seconds, and in heartbeats for short ones.

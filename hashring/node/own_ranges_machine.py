@@ -35,7 +35,8 @@ from hashring.node.states import RENEWING, ClaimState, NodeEvent, NodeState, Sig
 from hashring.protocol.locks.ring_place import Surroundings
 from hashring.protocol.machine import Run
 from hashring.store.command import Command
-from hashring.store.ring.commands import BeatReply, Look, Snapshot, look
+from hashring.store.ring.commands import BeatReply, Look, look
+from hashring.store.ring.snapshot import Snapshot
 
 
 def machine_of(config: NodeConfig, rng: Random) -> NodeMachine:

@@ -46,10 +46,11 @@ from hashring.errors import ConfigError, EventsLost
 from hashring.store.locks.commands import LOCKS_A_CALL, look
 from hashring.store.redis_store import RedisStore
 from hashring.store.redis_url import client_of
-from hashring.store.ring.commands import Scoring, Snapshot, snapshot
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.node_reports import DEFAULT_ALGORITHM
 from hashring.store.ring.ring_events import RingEvent, read_event
+from hashring.store.ring.snapshot import Snapshot, snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

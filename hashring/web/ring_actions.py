@@ -13,7 +13,7 @@ from hashring.core.ring_plan import RingPlan, ring_plan
 from hashring.errors import UnknownNodeError
 from hashring.store.command import Command
 from hashring.store.locks.commands import check_locked_key, look, take_away
-from hashring.store.ring.commands import FORGET, LeaveStatus, Snapshot, forget, leave, snapshot
+from hashring.store.ring.commands import FORGET, LeaveStatus, forget, leave
 from hashring.store.ring.node_orders import (
     OrderStatus,
     check_order,
@@ -29,6 +29,7 @@ from hashring.store.ring.ring_after_orders import (
     weighed_ring,
 )
 from hashring.store.ring.ring_events import newest
+from hashring.store.ring.snapshot import Snapshot, snapshot
 from hashring.web import api_types as api
 from hashring.web.api_queries import NodeQuery, NodeWeightQuery
 from hashring.web.base_action import (

@@ -11,7 +11,7 @@ from hashring.core.ring_change import ChangeKind
 from hashring.drawing.palette import node_colors
 from hashring.drawing.ring_picture import Mark, ring_colors, ring_picture
 from hashring.health import NodeHealth
-from hashring.store.ring.commands import Snapshot
+from hashring.store.ring.snapshot import Snapshot
 from hashring.web import page_templates
 from hashring.web.key_lookup import Lookup
 from hashring.web.last_hour import Track, counted_spans

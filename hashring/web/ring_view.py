@@ -16,7 +16,7 @@ from hashring.core.ring_plan import NodeShape, usual_replicas
 from hashring.errors import HashringError
 from hashring.health import NOT_LIVE, Health, NodeHealth, node_health, ring_health
 from hashring.metrics.fleet_collector import RingReading
-from hashring.store.ring.commands import Scoring, Snapshot
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.node_orders import DrainOrder
 from hashring.store.ring.node_reports import (
     DEFAULT_ALGORITHM,
@@ -27,6 +27,7 @@ from hashring.store.ring.node_reports import (
     told_algorithms,
 )
 from hashring.store.ring.ring_events import RingEvent
+from hashring.store.ring.snapshot import Snapshot
 
 
 def element_id(name: str) -> str:

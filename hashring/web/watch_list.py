@@ -15,8 +15,9 @@ from hashring.metrics import FleetCollector
 from hashring.store.discovery import Found
 from hashring.store.group.commands import group_keys, read
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import FORGET, Scoring, snapshot
+from hashring.store.ring.commands import FORGET, Scoring
 from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.snapshot import snapshot
 from hashring.web.redis_requests import RedisRequests
 from hashring.web.ring_view import RingView
 from hashring.web.watchers import INTERVAL, GroupWatcher, RingWatcher, Watcher

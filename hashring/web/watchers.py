@@ -22,9 +22,10 @@ from hashring.store.discovery import Found, discover
 from hashring.store.group.commands import Decision, group_keys, read, read_decision
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.ring_events import RingEvent, after, newest
+from hashring.store.ring.snapshot import snapshot
 from hashring.web.group_view import GroupView
 from hashring.web.last_hour import LastHour
 from hashring.web.ring_view import RingView

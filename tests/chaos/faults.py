@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.node_orders import drain, undrain
+from hashring.store.ring.snapshot import snapshot
 from tests.chaos.fleet import Fleet, Timing, Worker, until
 from tests.proxy import Proxy
 

@@ -234,7 +234,7 @@ def _members(data: bytes) -> object:
 
 
 def _entry(data: bytes) -> object:
-    return told_of(data), holder_of(data), commands._read_memory(data)
+    return told_of(data), holder_of(data), commands.read_memory(data)
 
 
 def _event(data: bytes) -> object:

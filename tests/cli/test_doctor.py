@@ -25,9 +25,10 @@ from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.errors import PermissionDenied
 from hashring.store.embedded_server import RedisServer
 from hashring.store.lua_scripts import script
-from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.ring_events import RingEvent
+from hashring.store.ring.snapshot import snapshot
 from tests.cli.conftest import SESSION, Done, Run, nodes_on, put, until
 
 Finding = dict[str, Any]

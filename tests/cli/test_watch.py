@@ -23,7 +23,7 @@ from hashring.cli.common_options import Settings
 from hashring.cli.connection import connected
 from hashring.cli.watch import LastLook
 from hashring.store.embedded_server import RedisServer
-from hashring.store.ring.commands import Snapshot
+from hashring.store.ring.snapshot import Snapshot
 from tests.cli.conftest import ending, finished, line_with, nodes_on, put, spawn, until
 from tests.conftest import PATIENCE
 

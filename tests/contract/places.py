@@ -18,16 +18,15 @@ from hashring.store.ring.commands import (
     BeatReply,
     LeaveStatus,
     Scoring,
-    Snapshot,
     SweepReply,
     beat,
     leave,
     read_members,
-    snapshot,
     sweep,
 )
 from hashring.store.ring.key_names import RingKeys
 from hashring.store.ring.ring_events import RingEvent, read_event
+from hashring.store.ring.snapshot import Snapshot, snapshot
 from tests.conftest import PATIENCE
 
 TTL = 1000.0

@@ -16,8 +16,9 @@ from redis import Redis
 from hashring import NodeSuperseded, RedisUnavailable, RingNode
 from hashring.core.hashing import RING_SIZE
 from hashring.store.embedded_server import RedisServer
-from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.snapshot import snapshot
 from hashring.testing import ManualClock, MemoryServer, MemoryStore
 from tests.conftest import PATIENCE, eventually
 

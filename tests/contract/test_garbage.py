@@ -39,10 +39,10 @@ from hashring.store.ring.commands import (
     look,
     owner,
     park,
-    snapshot,
     sweep,
 )
 from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.snapshot import snapshot
 from tests.conftest import PATIENCE, oldest_and_newest, servers
 from tests.contract.places import TTL, MemoryPlace, Place, RealPlace, replicas
 

@@ -11,7 +11,8 @@ from hashring.core.own_ranges import Nearby, OwnRanges, Reach
 from hashring.core.ranges import bounds_of
 from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind
-from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, owner, snapshot
+from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, owner
+from hashring.store.ring.snapshot import snapshot
 from tests.contract.places import TTL, Listener, Place, replicas
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16

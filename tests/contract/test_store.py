@@ -30,9 +30,9 @@ from hashring.store.ring.commands import (
     forget,
     owner,
     read_members,
-    snapshot,
 )
 from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.snapshot import snapshot
 from tests.conftest import PATIENCE
 from tests.contract.places import (
     AVAILABLE,

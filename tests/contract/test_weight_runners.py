@@ -7,8 +7,9 @@ from redis import Redis
 
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring import node_orders
-from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.snapshot import snapshot
 from tests.conftest import PATIENCE, eventually
 from tests.contract.test_runners import KEYS, LONG, SHORT, fails, split
 from tests.hosted import RING, Make

@@ -27,9 +27,10 @@ from hashring.groups.faithful_challenge import faithful_challenge
 from hashring.metrics import FleetCollector, RingReading, register, unregister
 from hashring.store.embedded_server import RedisServer
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.ring_events import newest
+from hashring.store.ring.snapshot import snapshot
 from tests.conftest import ROOT, eventually
 
 RING = "accounts"

@@ -17,8 +17,9 @@ from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.store.group.commands import group_keys, read
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.snapshot import snapshot
 from hashring.web import service, watchers
 from hashring.web.actions import ACTIONS
 from hashring.web.base_action import Deed

@@ -15,9 +15,10 @@ from hashring.core.readable import counted
 from hashring.core.ring_balance import balance
 from hashring.core.ring_change import ChangeKind
 from hashring.health import long_drained
-from hashring.store.ring.commands import Scoring, Snapshot
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.node_reports import NodeFacts, Sees, locking_nodes, node_facts
 from hashring.store.ring.ring_events import RingEvent
+from hashring.store.ring.snapshot import Snapshot
 
 # By how many standard deviations a share must differ from the expected one. At 4 one in 16,000
 # shares does so by chance, were they normal; they are skewed, so it is a little more often.

@@ -8,35 +8,23 @@ timeout. :class:`Scoring` holds the difference.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final
 
-from hashring.core.hashing import HashAlgorithm
 from hashring.core.own_ranges import Reach, read_reaches
 from hashring.core.replica import Replica, parse_parts, parse_replica
 from hashring.core.replica_ranges import stretch_ranges
-from hashring.core.ring import Ring
 from hashring.core.ring_change import Stamp
 from hashring.errors import ReplicaFormatError
 from hashring.store.command import Argument, Command, text
 from hashring.store.lua_scripts import script
 from hashring.store.ring.key_names import RingKeys
-from hashring.store.ring.node_entries import ANCHOR, PLACED, NodeRecord, read_node, read_nodes
-from hashring.store.ring.node_orders import (
-    DrainOrder,
-    WeightOrder,
-    read_drains,
-    read_weight_text,
-    read_weights,
-)
+from hashring.store.ring.node_entries import ANCHOR, PLACED, NodeRecord, read_node
+from hashring.store.ring.node_orders import WeightOrder, read_weight_text
 from hashring.store.ring.ring_events import EVENTS_KEPT
-
-_NO_POINT: Final = -1.0
-"""Where a member that is no replica stands on the index."""
 
 
 @dataclass(frozen=True)
@@ -374,165 +362,6 @@ def forget(keys: RingKeys, *, scoring: Scoring, by: str) -> Command[bool]:
 
 
 @dataclass(frozen=True)
-class ReplicaRecord:
-    """A replica as it stands in Redis.
-
-    Attributes:
-        replica: point, node and id.
-        score: the ZSET's score.
-        expires_in: seconds until it expires, negative once it has.
-    """
-
-    replica: Replica
-    score: float
-    expires_in: float
-
-    @property
-    def expired(self) -> bool:
-        """Whether its time was up when the ring was read."""
-        return self.expires_in < 0
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A ring at one instant of Redis time.
-
-    Attributes:
-        stamp: where it stood.
-        replicas: by rising point, expired ones included.
-        garbage: members that are no replicas, with why.
-        nodes: what nodes tell of themselves, by name.
-        remembered: points that the asked-for name had when it went; empty when unknown.
-        unvouched: members that are replicas of nodes without an entry, and that no node put on the
-            ring's index: nobody vouches for them, so they do not count.
-        unindexed: how many members the index lacks, negative when it has more than the ring; 0 on
-            a ring in the form of redis-hashring, which has no index.
-        misplaced: how many members of the index the ring does not have, or has at another point;
-            counted only if the index was asked for.
-        drains: the orders to drain nodes, by name, those included whose time is up and those about
-            nodes that do not run.
-        drained: the nodes that obey such an order, with the seconds until they expire.
-        weights: the orders about nodes' weights, by name; also about nodes that do not run.
-    """
-
-    stamp: Stamp
-    replicas: tuple[ReplicaRecord, ...]
-    garbage: tuple[tuple[bytes, str], ...]
-    nodes: Mapping[str, NodeRecord]
-    remembered: tuple[int, ...] = field(default=())
-    unvouched: tuple[ReplicaRecord, ...] = field(default=())
-    unindexed: int = 0
-    misplaced: int = 0
-    drains: Mapping[str, DrainOrder] = field(default_factory=dict)
-    drained: Mapping[str, float] = field(default_factory=dict)
-    weights: Mapping[str, WeightOrder] = field(default_factory=dict)
-
-    @property
-    def now(self) -> float:
-        """Redis time of the reading, in seconds since 1970."""
-        return self.stamp.at / 1e6
-
-    @property
-    def standing_drains(self) -> dict[str, DrainOrder]:
-        """Those of ``drains`` whose time is not up."""
-        return {name: order for name, order in self.drains.items() if order.stands(self.now)}
-
-    def ring(self, hash_algorithm: str | HashAlgorithm = "crc-32") -> Ring:
-        """The ring of the replicas that have not expired."""
-        points: dict[str, list[int]] = {}
-        for record in self.replicas:
-            if not record.expired:
-                points.setdefault(record.replica.node, []).append(record.replica.point)
-        return Ring(points, hash_algorithm)
-
-    def replicas_of(self, node: str) -> tuple[Replica, ...]:
-        """The replicas of a node, by rising point; empty when it has none."""
-        return tuple(r.replica for r in self.replicas if r.replica.node == node)
-
-
-def snapshot(
-    keys: RingKeys,
-    *,
-    scoring: Scoring,
-    remembered: str = "",
-    parsed: dict[bytes, Replica] | None = None,
-    index: bool = False,
-) -> Command[Snapshot]:
-    """Read everything at one instant, and write nothing.
-
-    Args:
-        remembered: a name whose points of earlier are wanted as well.
-        parsed: the members that the caller's last reading parsed; kept up to date for the next.
-            Who reads a ring again and again spares itself most of the parsing.
-        index: whether to compare the index with the ring member by member, too.
-    """
-    earlier = {} if parsed is None else parsed
-
-    def read(raw: Any) -> Snapshot:
-        epoch, tag, at, members, entries, memory, indexed, ordered, drained, *indexes = raw
-        now = int(at) / 1e6
-        replicas: list[ReplicaRecord] = []
-        garbage: list[tuple[bytes, str]] = []
-        now_parsed: dict[bytes, Replica] = {}
-        for member, raw_score in zip(members[::2], members[1::2], strict=True):
-            try:
-                replica = now_parsed[member] = earlier.get(member) or parse_replica(member)
-            except ReplicaFormatError as error:
-                garbage.append((member, str(error)))
-                continue
-            score = float(raw_score)
-            replicas.append(ReplicaRecord(replica, score, score + scoring.lag - now))
-        if parsed is not None:
-            parsed.clear()
-            parsed.update(now_parsed)
-        replicas.sort(key=lambda record: (record.replica.point, record.replica.node.encode()))
-        nodes = read_nodes(entries)
-        unindexed = 0 if scoring.lag else len(members) // 2 - int(indexed)
-        # As long as the index has all, whoever is without an entry lost it, and comes back.
-        vouched: list[ReplicaRecord] = []
-        unvouched: list[ReplicaRecord] = []
-        for record in replicas:
-            known = not unindexed or record.expired or record.replica.node in nodes
-            (vouched if known else unvouched).append(record)
-        return Snapshot(
-            Stamp(int(epoch), text(tag), len(members) // 2, int(at)),
-            tuple(vouched),
-            tuple(garbage),
-            MappingProxyType(nodes),
-            _read_memory(memory),
-            tuple(unvouched),
-            unindexed,
-            0 if scoring.lag else _misplaced(members[::2], now_parsed, indexes),
-            MappingProxyType(read_drains(ordered)),
-            MappingProxyType(
-                {
-                    name.decode("utf-8", "replace"): float(score) + scoring.lag - now
-                    for name, score in zip(drained[::2], drained[1::2], strict=True)
-                }
-            ),
-            MappingProxyType(read_weights(ordered)),
-        )
-
-    arguments = (remembered, "1" if index else "")
-    return Command(script("ring", "snapshot"), keys.script_keys(), arguments, read)
-
-
-def _misplaced(
-    members: Sequence[bytes], replicas: Mapping[bytes, Replica], indexes: Sequence[Sequence[bytes]]
-) -> int:
-    """How many members of the indexes are not the ring's, or stand at another point there."""
-    points = {
-        member: float(replicas[member].point) if member in replicas else _NO_POINT
-        for member in members
-    }
-    return sum(
-        points.get(member) != float(score)
-        for each in indexes
-        for member, score in zip(each[::2], each[1::2], strict=True)
-    )
-
-
-@dataclass(frozen=True)
 class Look:
     """What a node must know of the ring before it joins, without reading all of it.
 
@@ -584,7 +413,7 @@ def look(
             Stamp(int(epoch), text(tag), int(members), int(at)),
             record,
             tuple(sorted({parse_replica(member) for member in own})),
-            _read_memory(memory),
+            read_memory(memory),
             frozenset(map(int, taken)),
             int(points),
             ranges,
@@ -617,7 +446,8 @@ def owner(keys: RingKeys, point: int) -> Command[str | None]:
     )
 
 
-def _read_memory(memory: bytes) -> tuple[int, ...]:
+def read_memory(memory: bytes) -> tuple[int, ...]:
+    """The points that a node had when it went, rising; none if nothing readable tells them."""
     try:
         points = json.loads(memory)["points"] if memory else []
         return tuple(sorted({Replica(point, "x", "x").point for point in points if point >= 0}))

@@ -17,7 +17,8 @@ from hashring.core.ring import Ring
 from hashring.core.ring_plan import NodeShape
 from hashring.core.value_checks import is_number
 from hashring.errors import ConfigError, HashringError
-from hashring.store.ring.commands import ReplicaRecord, Scoring, Snapshot
+from hashring.store.ring.commands import Scoring
+from hashring.store.ring.snapshot import ReplicaRecord, Snapshot
 
 DEFAULT_ALGORITHM: Final = "crc-32"
 REDIS_HASHRING_ALGORITHM: Final = "xxh32"

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from hashring.core.placement import free_points, points_of_weight
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import NodeShape, reweighed_ring
-from hashring.store.ring.commands import Snapshot
 from hashring.store.ring.node_reports import USUAL_POINTS, node_shapes
+from hashring.store.ring.snapshot import Snapshot
 
 
 def known_nodes(snapshot: Snapshot) -> list[str]:

@@ -21,15 +21,9 @@ from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.store.command import Command
 from hashring.store.locks.commands import HeldByOther
-from hashring.store.ring.commands import (
-    BeatReply,
-    BeatStatus,
-    LeaveStatus,
-    Scoring,
-    Snapshot,
-    snapshot,
-)
+from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Scoring
 from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.snapshot import Snapshot, snapshot
 
 KEYS = ring_keys("accounts")
 TTL, BEAT, IO = 3.0, 1.0, 0.5

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from hashring import ConfigError, Ring, RingNode
-from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.snapshot import snapshot
 from hashring.testing import ManualClock, MemoryServer, MemoryStore, ring_of
 
 

@@ -77,15 +77,9 @@ from hashring.core.ring import Ring
 from hashring.node.node_machine import NodeMachine
 from hashring.node.states import NodeState
 from hashring.store.command import Command
-from hashring.store.ring.commands import (
-    BeatReply,
-    BeatStatus,
-    LeaveStatus,
-    Look,
-    Snapshot,
-    read_members,
-)
+from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Look, read_members
 from hashring.store.ring.node_entries import PLACED, holder_of, told_of
+from hashring.store.ring.snapshot import Snapshot
 from hashring.testing.simulator.network import LATENCY
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
 from hashring.testing.simulator.ring.process import ACCEPTED, RingProcess, members_of
