@@ -427,6 +427,7 @@ HANDOFF_BESIDE = (
     "protocol/silent_subscription.py",
     "running/callback_turns.py",
     "running/loop_log.py",
+    "running/native_threads.py",
     "running/threads_and_greenlets.py",
 )
 

@@ -45,13 +45,9 @@ from hashring.protocol.base_member_machine import BaseMemberMachine, Stage
 from hashring.protocol.machine import Machine, io_timeout
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
+from hashring.running.native_threads import NativeThreads, native_latch, start_native_thread
 from hashring.running.not_copied import NotCopied
-from hashring.running.threads_and_greenlets import (
-    Latch,
-    NativeThreads,
-    native_latch,
-    start_native_thread,
-)
+from hashring.running.threads_and_greenlets import Latch
 from hashring.store.client_kind import is_async
 from hashring.store.command import Command
 from hashring.store.hash_tag import name_bytes

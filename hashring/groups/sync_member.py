@@ -14,12 +14,12 @@ from hashring.core.groups.membership import PartitionChange
 from hashring.groups.base_member import BaseMember, Stay, logger
 from hashring.monkey_patching import threads_are_greenlets
 from hashring.running.callback_turns import CallerTurn, CallerTurns
+from hashring.running.loop_log import is_logging
 from hashring.running.threads_and_greenlets import (
     Backend,
     GeventBackend,
     Latch,
     ThreadBackend,
-    is_logging,
 )
 
 M = TypeVar("M", bound="SyncMember")

@@ -20,12 +20,11 @@ from hashring.node.on_change_calls import OnChangeCalls
 from hashring.node.settings import OnChange
 from hashring.node.states import AT_WORK, ENDED
 from hashring.node.user_calls import UserCalls
-from hashring.running.loop_log import LoopLog
+from hashring.running.loop_log import LoopLog, is_logging
 from hashring.running.threads_and_greenlets import (
     Backend,
     GeventBackend,
     ThreadBackend,
-    is_logging,
     where_it_may_wait,
 )
 

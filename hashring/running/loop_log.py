@@ -72,3 +72,22 @@ class LoopLog(_Adapter):
             if logging.raiseExceptions:
                 with suppress(Exception):
                     traceback.print_exc()
+
+
+def is_logging(logger: logging.Logger) -> bool:
+    """Whether the caller is inside a handler of the logger's already.
+
+    A signal handler may find itself so. Another thread that logs waits until it has returned.
+    """
+    at: logging.Logger | None = logger
+    while at is not None:
+        if any(map(_is_in, at.handlers)):
+            return True
+        at = at.parent if at.propagate else None
+    return _is_in(logging.lastResort)
+
+
+def _is_in(handler: logging.Handler | None) -> bool:
+    # A handler's lock is reentrant, unless its class has a lock of another kind.
+    is_owned = getattr(handler and handler.lock, "_is_owned", None)
+    return is_owned is not None and bool(is_owned())

@@ -4,14 +4,12 @@ With gevent not monkey-patched, a call that waits for Redis would stop every gre
 process; such calls go to threads of gevent's own pool, and the hub stays free. Monkey-patched,
 sockets wait in the hub by themselves, and calls are made directly.
 
-What must go on whatever the application does runs in a thread that the operating system schedules,
-also where gevent has put greenlets in the place of threads: see :func:`start_native_thread`, and
-what goes with it.
+What must go on whatever the application does runs beside both: see
+:mod:`hashring.running.native_threads`.
 """
 
 from __future__ import annotations
 
-import logging
 import queue
 import sys
 import threading
@@ -20,7 +18,6 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from hashring.errors import MissingDependencyError
 from hashring.monkey_patching import connections_home, original, threads_are_greenlets
-from hashring.running.loop_log import log_home, write_logs_in
 
 T = TypeVar("T")
 
@@ -100,7 +97,9 @@ class Backend(Ground, Protocol):
         """Whether the thread or the hub of the greenlets has ended: they will never go on."""
 
 
-class _QueueInbox:
+class QueueInbox:
+    """An inbox between threads, by a queue of the kind that is given."""
+
     def __init__(self, kind: type[queue.SimpleQueue[Any]]) -> None:
         # SimpleQueue.put is reentrant: a signal handler may interrupt a put with a put.
         self._queue: queue.SimpleQueue[Any] = kind()
@@ -115,7 +114,9 @@ class _QueueInbox:
             return None
 
 
-class _QueueLatch:
+class QueueLatch:
+    """A latch between threads, by a queue of the kind that is given."""
+
     # threading.Event has a lock inside: a signal handler that waits or sets while the main thread
     # is between two lines of Event's code would wait for itself. A SimpleQueue has no such lock.
     def __init__(self, kind: type[queue.SimpleQueue[Any]]) -> None:
@@ -155,10 +156,10 @@ class ThreadBackend:
         return function(*arguments)
 
     def inbox(self) -> Inbox:
-        return _QueueInbox(_queue_of_threads())
+        return QueueInbox(_queue_of_threads())
 
     def latch(self) -> Latch:
-        return _QueueLatch(_queue_of_threads())
+        return QueueLatch(_queue_of_threads())
 
     def event(self) -> Any:
         return threading.Event()
@@ -280,7 +281,7 @@ class GeventBackend:
 
     def inbox(self) -> Inbox:
         if self._home.is_elsewhere():
-            return _QueueInbox(self._home.native_queue)
+            return QueueInbox(self._home.native_queue)
         return _GeventInbox(self._gevent, self._home)
 
     def latch(self) -> Latch:
@@ -395,7 +396,7 @@ class _GeventLatch:
     def __init__(self, gevent: Any, home: _Home) -> None:
         self._home = home
         self._event = gevent.event.Event()
-        self._elsewhere = _QueueLatch(home.native_queue)
+        self._elsewhere = QueueLatch(home.native_queue)
 
     def set(self) -> None:
         self._elsewhere.set()
@@ -447,103 +448,3 @@ class _GeventInbox:
             return self._queue.get(timeout=min(timeout, _LONGEST_WAIT))
         except self._empty:
             return None
-
-
-def is_logging(logger: logging.Logger) -> bool:
-    """Whether the caller is inside a handler of the logger's already.
-
-    A signal handler may find itself so. Another thread that logs waits until it has returned.
-    """
-    at: logging.Logger | None = logger
-    while at is not None:
-        if any(map(_is_in, at.handlers)):
-            return True
-        at = at.parent if at.propagate else None
-    return _is_in(logging.lastResort)
-
-
-def _is_in(handler: logging.Handler | None) -> bool:
-    # A handler's lock is reentrant, unless its class has a lock of another kind.
-    is_owned = getattr(handler and handler.lock, "_is_owned", None)
-    return is_owned is not None and bool(is_owned())
-
-
-# --- beside gevent --------------------------------------------------------------------------------
-
-
-def start_native_thread(target: Callable[[], None], name: str) -> Latch:
-    """Run something in a thread of the operating system's, also when threads are patched.
-
-    It must not keep the process alive. Sockets of the thread's own work there as everywhere; it
-    shares none with others, since a patched socket belongs to the thread that made it.
-
-    Returns:
-        What is set at the thread's very end. A patched program must not end before that: gevent
-        does not bear a thread that is still in its hub when the interpreter goes.
-    """
-    ended = native_latch()
-    patched = threads_are_greenlets()
-    home = log_home()
-
-    def run() -> None:
-        try:
-            write_logs_in(home)
-            target()
-        finally:
-            if patched:
-                _destroy_hub(sys.modules["gevent"].get_hub())
-            ended.set()
-
-    if patched:
-        original("_thread", "start_new_thread")(run, ())
-    else:
-        threading.Thread(target=run, name=name, daemon=True).start()
-    return ended
-
-
-def _destroy_hub(hub: Any) -> None:
-    """Destroy the hub that patched sockets have given the caller's thread: it holds descriptors."""
-    hub.destroy(destroy_loop=True)
-    # gevent leaves the hub in the middle of raising LoopExit here. Suspended like that it is never
-    # freed, nor is any frame of the thread with what is in it.
-    if not hub.dead:
-        hub.throw()
-
-
-class NativeThreads:
-    """What a loop of a thread of the operating system's runs on. Do not wait here in a greenlet.
-
-    Args:
-        start: starts one more such thread; what is set at its end.
-    """
-
-    def __init__(self, start: Callable[[Callable[[], None], str], Latch]) -> None:
-        self._start = start
-        self._started: list[Latch] = []
-
-    def inbox(self) -> Inbox:
-        """An inbox between threads."""
-        return _QueueInbox(original("queue", "SimpleQueue"))
-
-    def spawn(self, target: Callable[[], None], name: str) -> None:
-        """Start a thread."""
-        self._started = [each for each in self._started if not each.wait(0)]
-        self._started.append(self._start(target, name))
-
-    def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Make a call."""
-        return function(*arguments)
-
-    def forward(self, error: BaseException) -> bool:
-        """Signal handlers run in the main thread alone."""
-        return False
-
-    def close(self) -> None:
-        """Wait until all that was spawned has ended."""
-        for each in self._started:
-            each.wait()
-
-
-def native_latch() -> Latch:
-    """A latch between threads. Do not wait for it in a greenlet."""
-    return _QueueLatch(original("queue", "SimpleQueue"))

@@ -206,7 +206,7 @@ from gevent import monkey
 monkey.patch_all()
 import gevent, logging, os, sys
 from hashring.running.loop_log import LoopLog
-from hashring.running.threads_and_greenlets import start_native_thread
+from hashring.running.native_threads import start_native_thread
 
 class Written(logging.Handler):
     def emit(self, record):
@@ -254,7 +254,7 @@ from gevent import monkey
 monkey.patch_all()
 import gevent
 from hashring.running.loop_log import log_home
-from hashring.running.threads_and_greenlets import start_native_thread
+from hashring.running.native_threads import start_native_thread
 
 homes, inner = [], []
 

@@ -349,7 +349,7 @@ async def stop():
 # A lock of gevent's for which a thread waits in vain: here for as long as nothing ends the wait.
 ENDED_FROM_ANOTHER_THREAD = """
 from hashring.errors import RedisUnavailable
-from hashring.running.threads_and_greenlets import native_latch, start_native_thread
+from hashring.running.native_threads import native_latch, start_native_thread
 from hashring.store.redis_store import RedisStore
 
 ready, made = native_latch(), []

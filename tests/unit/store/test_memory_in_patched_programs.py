@@ -32,7 +32,7 @@ HEARS = """
 from gevent import monkey
 monkey.patch_all()
 import gevent
-from hashring.running.threads_and_greenlets import start_native_thread
+from hashring.running.native_threads import start_native_thread
 from hashring.store.interface import Message
 from hashring.testing import MemoryServer, MemoryStore
 
