@@ -20,16 +20,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from operator import index
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
 from hashring.core.value_checks import (
     check_member_name,
     checked_seconds,
-    is_coroutine_function,
     plain_number,
 )
 from hashring.errors import (
@@ -40,18 +38,20 @@ from hashring.errors import (
     RedisRefused,
     StoreError,
 )
-from hashring.monkey_patching import native_lock, native_mutex
+from hashring.groups.callbacks import Callbacks
+from hashring.groups.stay import Stay
+from hashring.groups.timely_store import TimelyStore
+from hashring.monkey_patching import native_lock
 from hashring.protocol.base_member_machine import BaseMemberMachine, Stage
 from hashring.protocol.machine import Machine, io_timeout
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
-from hashring.running.native_threads import NativeThreads, native_latch, start_native_thread
+from hashring.running.native_threads import NativeThreads, start_native_thread
 from hashring.running.not_copied import NotCopied
 from hashring.running.threads_and_greenlets import Latch
 from hashring.store.client_kind import is_async
-from hashring.store.command import Command
 from hashring.store.hash_tag import name_bytes
-from hashring.store.interface import Store, Subscription
+from hashring.store.interface import Store
 from hashring.store.loop_store import LoopStore
 from hashring.store.memory_store import MemoryStore
 from hashring.store.redis_store import RedisStore
@@ -81,9 +81,6 @@ _PATIENCE_AT_EXIT: Final = 1.0
 """Seconds that the end of the program waits for members to leave."""
 
 
-T = TypeVar("T")
-
-
 class _MemberLoop(Loop):
     # A process may have hundreds of members; the end of a subscription ends the wait for it.
     listen = 2.0
@@ -98,92 +95,8 @@ class _MemberLoop(Loop):
             self.deaf = None
 
 
-class _TimelyStore:
-    """A store of one loop: it waits for an answer as long as the ttl of now allows.
-
-    Args:
-        make: a store whose commands may take so many seconds.
-        timeout: how many seconds they may take now.
-    """
-
-    def __init__(self, make: Callable[[float], Store], timeout: Callable[[], float]) -> None:
-        self._make = make
-        self._timeout = timeout
-        self._patience = timeout()
-        self._store = make(self._patience)
-
-    def _current(self) -> Store:
-        if (patience := self._timeout()) != self._patience:
-            self._store.close()
-            self._patience, self._store = patience, self._make(patience)
-        return self._store
-
-    def run(self, command: Command[T]) -> T:
-        """Run a command; see :meth:`Store.run`."""
-        return self._current().run(command)
-
-    def subscribe(self, *channels: bytes) -> Subscription:
-        """Begin a subscription; see :meth:`Store.subscribe`."""
-        return self._current().subscribe(*channels)
-
-    def close(self) -> None:
-        """Close all connections; the next call makes new ones."""
-        self._store.close()
-
-
 Put = Callable[[PartitionChange | None], None]
 """Tells a loop over the changes; ``None`` is the last."""
-
-OnAssigned = Callable[[int, int], object]
-OnRevoked = Callable[[int, float], object]
-OnPartition = Callable[[int], object]
-OnActive = Callable[[bool], object]
-
-
-@dataclass(frozen=True)
-class Callbacks:
-    """What the application wants to be told; ``None`` for what it does not."""
-
-    on_assigned: OnAssigned | None = None
-    on_revoked: OnRevoked | None = None
-    on_lost: OnPartition | None = None
-    on_warmup: OnPartition | None = None
-    on_drain: OnPartition | None = None
-    on_active: OnActive | None = None
-
-    def __post_init__(self) -> None:
-        for name, callback in vars(self).items():
-            if callback is not None and not callable(callback):
-                raise ConfigError(name, callback, "give something that can be called")
-
-    def refuse_coroutine_functions(self, use: str) -> None:
-        """For a member that awaits nothing: they would never run.
-
-        Args:
-            use: what awaits them.
-
-        Raises:
-            ConfigError: one of the callbacks is a coroutine function.
-        """
-        for name, callback in vars(self).items():
-            if is_coroutine_function(callback):
-                raise ConfigError(name, callback, f"is a coroutine function: use {use}")
-
-    def call_for(self, change: PartitionChange) -> Callable[[], object] | None:
-        """What tells the application of a change; ``None`` if it does not want to be told."""
-        kinds = PartitionChangeKind
-        told: dict[PartitionChangeKind, tuple[Any, ...]] = {
-            kinds.ASSIGNED: (self.on_assigned, change.partition, change.token),
-            kinds.REVOKED: (self.on_revoked, change.partition, change.deadline),
-            kinds.LOST: (self.on_lost, change.partition),
-            kinds.WARMUP: (self.on_warmup, change.partition),
-            kinds.DRAIN: (self.on_drain, change.partition),
-            kinds.ACTIVE: (self.on_active, True),
-            kinds.INACTIVE: (self.on_active, False),
-            kinds.COOLED: (None,),
-        }
-        callback, *arguments = told[change.kind]
-        return None if callback is None else partial(callback, *arguments)
 
 
 @dataclass
@@ -209,54 +122,6 @@ class _News:
 
     changes: list[PartitionChange]
     loops: list[Put]
-
-
-@dataclass(eq=False)
-class Stay:
-    """One stay in a group, from ``start()`` to its end. All it calls may be called by any thread.
-
-    Attributes:
-        deliver: hands a change to the caller; ``None`` is the last.
-        entered: says that the member has entered, or has failed to.
-        ended: says that all is over.
-        waits_for_name: whether it waits while another session has the member's name.
-        over: set when the member has let go of everything.
-        threads: each set at the end of a thread.
-        machine: the member's protocol; there once the stay has begun.
-        loop: drives the machine.
-        inside: whether the member has entered.
-        failure: why the member did not enter.
-        deaf: nobody runs callbacks any more.
-        begun: held by the renewer's thread from its first line on; or by who came before it to
-            say that nothing is to begin.
-    """
-
-    deliver: Callable[[PartitionChange | None], None]
-    entered: Callable[[], None]
-    ended: Callable[[], None]
-    waits_for_name: bool
-    over: Latch = field(default_factory=native_latch)
-    threads: list[Latch] = field(default_factory=list)
-    machine: BaseMemberMachine | None = None
-    loop: Loop | None = None
-    inside: bool = False
-    failure: BaseException | None = None
-    deaf: bool = False
-    begun: Any = field(default_factory=native_mutex)
-
-    def stop(self, *, handover: bool = False) -> None:
-        """Have the member leave. Safe in a signal handler."""
-        loop, machine = self.loop, self.machine
-        if loop is not None and machine is not None:
-            loop.tell(lambda now: machine.stop(now, handover=handover, patient=not self.deaf))
-
-    def abandon(self) -> None:
-        """Nobody runs callbacks any more: have the member leave without waiting for any."""
-        self.deaf = True
-        if self.begun.acquire(blocking=False):
-            self.over.set()
-            self.ended()
-        self.stop()
 
 
 def checked_partition(partition: Any) -> int:
@@ -523,7 +388,7 @@ class BaseMember(NotCopied, ABC):
         ground = NativeThreads(lambda target, name: self._thread(stay, target, name))
         return _MemberLoop(
             machine,
-            lambda: _TimelyStore(self._new_store, self._io_timeout),
+            lambda: TimelyStore(self._new_store, self._io_timeout),
             ground,
             monotonic,
             publish=publish,

@@ -14,17 +14,9 @@ from hashring.core.groups.reported_loads import check_load
 from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, Terms
 from hashring.core.value_checks import plain_number
 from hashring.errors import ConfigError
-from hashring.groups.base_member import (
-    BaseMember,
-    Callbacks,
-    OnActive,
-    OnAssigned,
-    OnPartition,
-    OnRevoked,
-    Stay,
-    checked_partition,
-    monotonic,
-)
+from hashring.groups.base_member import BaseMember, checked_partition, monotonic
+from hashring.groups.callbacks import Callbacks, OnActive, OnAssigned, OnPartition, OnRevoked
+from hashring.groups.stay import Stay
 from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.flow import Flow
 from hashring.protocol.group_changes import change, standing

@@ -13,7 +13,7 @@ from hashring.core.groups.faithful_challenge import LeaseRaceSpans
 from hashring.errors import ConfigError
 from hashring.groups.async_member import AsyncMember
 from hashring.groups.base_challenge import AsyncChallenge, SyncChallenge
-from hashring.groups.base_member import Callbacks, OnAssigned, OnPartition, OnRevoked
+from hashring.groups.callbacks import Callbacks, OnAssigned, OnPartition, OnRevoked
 from hashring.groups.sync_member import SyncMember
 from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.store.faithful_challenge.commands import faithful_keys

@@ -9,7 +9,7 @@ from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.errors import ConfigError
 from hashring.groups.async_member import AsyncMember
 from hashring.groups.base_challenge import AsyncChallenge, SyncChallenge
-from hashring.groups.base_member import Callbacks, OnAssigned, OnPartition, OnRevoked
+from hashring.groups.callbacks import Callbacks, OnAssigned, OnPartition, OnRevoked
 from hashring.groups.sync_member import SyncMember
 from hashring.protocol.lease_table_machine import LeaseTableMachine
 from hashring.store.hash_tag import name_bytes
