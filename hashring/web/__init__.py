@@ -22,7 +22,8 @@ try:
 except ImportError as error:
     raise MissingDependencyError("hashring.web", str(error.name), "web") from error
 
+from hashring.web.access import Access
 from hashring.web.service import Service
-from hashring.web.wsgi_app import Access, create_app
+from hashring.web.wsgi_app import create_app
 
 __all__ = ["Access", "Service", "create_app"]

@@ -14,12 +14,13 @@ from prometheus_client.registry import Collector
 from hashring.errors import ConfigError
 from hashring.health import exit_status, worst, worst_first
 from hashring.web import api_answers
+from hashring.web.access import Access
 from hashring.web.monitoring_routes import alive, metrics_registry, metrics_response
 from hashring.web.page_templates import Templates
 from hashring.web.service import Service
 from hashring.web.state_marks import icon, mark
 from hashring.web.watcher_health import verdict_on_all
-from hashring.web.wsgi_app import Access, Limits, Wsgi, application, create_app, mounted
+from hashring.web.wsgi_app import Limits, Wsgi, application, create_app, mounted
 
 PATH: Final = "/server"
 """Before the name of a server in every path of its pages."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
@@ -16,6 +16,7 @@ from hashring.drawing.charts import SMALL_CHART_CSS
 from hashring.drawing.partition_grid import GRID_CSS
 from hashring.drawing.ring_picture import PICTURE_CSS
 from hashring.errors import ConfigError, HashringError, StoreError
+from hashring.web.access import Access
 from hashring.web.actions import Actions
 from hashring.web.allowed_hosts import HEADERS, Hosts, TrustedProxies
 from hashring.web.api_routes import ApiRoutes
@@ -31,8 +32,8 @@ from hashring.web.request_parameters import MAX_BODY, check_query, status_of
 from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
 from hashring.web.sessions import Sessions
-from hashring.web.token_guard import SHORTEST_TOKEN, Guard
-from hashring.web.users import Users, current_user
+from hashring.web.token_guard import Guard
+from hashring.web.users import current_user
 
 log = logging.getLogger("hashring.web")
 
@@ -41,47 +42,6 @@ _OPEN: Final = ("/healthz", "/readyz", "/metrics", "/static/", "/icon/")
 """Where rights to look do not count: what programs ask for, and what is the same for everybody."""
 
 Wsgi = Callable[..., Iterable[bytes]]
-
-
-@dataclass(frozen=True)
-class Access:
-    """Who may look, who may act, and by which way.
-
-    Attributes:
-        allowed_hosts: names that requests may ask for, besides IP addresses, ``localhost`` and
-            this machine's name; ``*`` for any.
-        trusted_proxies: addresses and networks of proxies whose ``X-Forwarded-For``,
-            ``X-Forwarded-Proto`` and ``X-Forwarded-User`` are believed.
-        token: the secret that actions need; ``None`` for no actions with a token.
-        view_users: who may look, of those whom a trusted proxy names in ``X-Forwarded-User``;
-            ``*`` for each of them. Without any, everybody may.
-        act_users: who may act, and look, without the token; as ``view_users``.
-    """
-
-    allowed_hosts: Collection[str] = ()
-    trusted_proxies: Collection[str] = ()
-    token: str | None = None
-    view_users: Collection[str] = ()
-    act_users: Collection[str] = ()
-
-    @property
-    def users(self) -> Users:
-        """The rights of users."""
-        return Users(self.view_users, self.act_users)
-
-    def guard(self) -> Guard | None:
-        """What knows the token, if there is one.
-
-        Raises:
-            ConfigError: the token is too short.
-        """
-        if self.token is None:
-            return None
-        if len(self.token) < SHORTEST_TOKEN:
-            raise ConfigError(
-                "token", "*" * len(self.token), f"give {SHORTEST_TOKEN} characters or more"
-            )
-        return Guard(self.token, monotonic)
 
 
 @dataclass(frozen=True)

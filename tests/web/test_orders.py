@@ -21,11 +21,12 @@ from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.snapshot import snapshot
 from hashring.web import service, watchers
+from hashring.web.access import Access
 from hashring.web.actions import ACTIONS
 from hashring.web.base_action import Deed
 from hashring.web.costly_requests import AT_ONCE, WAITING
 from hashring.web.group_actions import UndrainMember
-from hashring.web.wsgi_app import Access, Limits
+from hashring.web.wsgi_app import Limits
 from tests.conftest import eventually
 from tests.web.conftest import TOKEN, Visit, Visitor, nodes_on, put
 from tests.web.test_acting import form_data, sign_in
