@@ -21,7 +21,7 @@ from hashring.web.key_lookup import Lookup
 from hashring.web.ring_view import NodeView, RingView
 from hashring.web.service import Service
 from hashring.web.watcher_health import doubts, verdict_of, verdicts
-from hashring.web.watchers import GroupWatcher, RingWatcher
+from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 
 A = TypeVar("A")
 

@@ -18,7 +18,7 @@ from hashring.web.query_parameters import (
     whole_parameter,
 )
 from hashring.web.watch_list import MOST
-from hashring.web.watchers import EVENTS
+from hashring.web.watcher_threads import EVENTS
 
 MOST_JOINING: Final = 100
 """How many nodes or members may join in one plan."""

@@ -26,7 +26,7 @@ from hashring.web.ring_actions import PlannedRingAction
 from hashring.web.server_sent_events import Streams, changes_after, live_changes
 from hashring.web.service import Service
 from hashring.web.users import current_client
-from hashring.web.watchers import GroupWatcher, RingWatcher
+from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=queries.NodeQuery)

@@ -19,7 +19,7 @@ from hashring.web.live_page import Parts, Rows, WatchedPage
 from hashring.web.page_templates import Templates
 from hashring.web.ring_view import element_id
 from hashring.web.server_sent_events import Row
-from hashring.web.watchers import GroupWatcher
+from hashring.web.watcher_threads import GroupWatcher
 
 _MOST_CELLS: Final = 512  # partitions that are drawn one by one
 _MOST_DRAWN: Final = 20_000

@@ -15,7 +15,7 @@ from hashring.web.server_sent_events import Row
 from hashring.web.service import Service
 from hashring.web.state_marks import mark
 from hashring.web.watcher_health import doubts, verdict_of, verdict_on_all
-from hashring.web.watchers import GroupWatcher, RingWatcher
+from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 
 _WRONG: Final = (State.DEGRADED, State.UNKNOWN, State.DOWN)
 _REASONS: Final = 8  # of the list's verdict

@@ -22,7 +22,7 @@ from hashring.web.ring_view import RingView
 from hashring.web.server_sent_events import Feed, Row
 from hashring.web.state_marks import mark
 from hashring.web.watcher_health import verdict_of
-from hashring.web.watchers import Failure, Watcher
+from hashring.web.watcher_threads import Failure, Watcher
 
 V = TypeVar("V", bound=RingView | GroupView)
 

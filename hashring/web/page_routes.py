@@ -25,7 +25,7 @@ from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
 from hashring.web.state_marks import icon, mark
 from hashring.web.users import current_client
-from hashring.web.watchers import GroupWatcher, RingWatcher
+from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 
 _FIRST_ROWS: Final = 40
 """Rows of a page's table; the stream brings the rest."""

@@ -10,7 +10,7 @@ from hashring.web.index_page import IndexPage
 from hashring.web.page_templates import Templates
 from hashring.web.ring_page import RingPage
 from hashring.web.service import Service
-from hashring.web.watchers import GroupWatcher, RingWatcher
+from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 
 
 class LivePages:

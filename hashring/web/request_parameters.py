@@ -23,7 +23,7 @@ from hashring.web.page_templates import shown
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watch_list import NotWatched
-from hashring.web.watchers import GroupWatcher, RingWatcher
+from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 
 W = TypeVar("W", bound=RingWatcher | GroupWatcher)
 V = TypeVar("V")

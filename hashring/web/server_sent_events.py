@@ -21,7 +21,7 @@ from flask import Response, abort
 from werkzeug.exceptions import BadRequest
 
 from hashring.store.ring.ring_events import RingEvent, event_json
-from hashring.web.watchers import RingWatcher
+from hashring.web.watcher_threads import RingWatcher
 
 KEEPALIVE: Final = 15.0
 """Seconds after which a reader is sent a comment, so that it is found out when it is gone."""

@@ -12,7 +12,7 @@ from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
 from hashring.web.redis_requests import RedisRequests
 from hashring.web.watch_list import Listener, WatchList
-from hashring.web.watchers import (
+from hashring.web.watcher_threads import (
     Failure,
     GroupWatcher,
     NamesWatcher,

@@ -20,7 +20,7 @@ from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.snapshot import snapshot
 from hashring.web.redis_requests import RedisRequests
 from hashring.web.ring_view import RingView
-from hashring.web.watchers import INTERVAL, GroupWatcher, RingWatcher, Watcher
+from hashring.web.watcher_threads import INTERVAL, GroupWatcher, RingWatcher, Watcher
 
 log = logging.getLogger("hashring.web")
 

@@ -10,7 +10,7 @@ from hashring.errors import PermissionDenied
 from hashring.health import Health, Reason, State, unreadable, worst, worst_first
 from hashring.web.service import Service
 from hashring.web.watch_list import MOST
-from hashring.web.watchers import Watcher
+from hashring.web.watcher_threads import Watcher
 
 _UNREADABLE: Final = Health.of(
     [

@@ -22,7 +22,7 @@ from hashring.spark.html_report import Report
 from hashring.store.embedded_server import RedisServer
 from hashring.web import Service, create_app
 from hashring.web.waitress_server import Server
-from hashring.web.watchers import RingWatcher
+from hashring.web.watcher_threads import RingWatcher
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.hosts import Host
 from tests.proxy import Proxy

@@ -20,7 +20,7 @@ from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.snapshot import snapshot
-from hashring.web import service, watchers
+from hashring.web import service, watcher_threads
 from hashring.web.access import Access
 from hashring.web.actions import ACTIONS
 from hashring.web.base_action import Deed
@@ -452,7 +452,7 @@ def test_an_answer_is_compared_with_redis_and_not_with_the_last_reading(
     put(redis, "a", 0, expires_in=-5)
     put(redis, "b", QUARTER)
     # The service reads the ring once, and then only when a message comes.
-    monkeypatch.setattr(watchers, "until_turn", lambda *_: 60.0)
+    monkeypatch.setattr(watcher_threads, "until_turn", lambda *_: 60.0)
     visitor = visit(rings=["ring"], token=TOKEN)
     sign_in(visitor)
     gone = visitor.client.get("/act/remove?ring=ring&node=a").text

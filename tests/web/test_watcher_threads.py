@@ -13,13 +13,13 @@ from redis import Redis
 
 from hashring import PartitionGroup, RingNode
 from hashring.errors import RedisUnavailable
-from hashring.web import watch_list, watchers
+from hashring.web import watch_list, watcher_threads
 from hashring.web.group_page import GroupPage
 from hashring.web.page_templates import Templates
 from hashring.web.page_updates import LivePages
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
-from hashring.web.watchers import Failure, RingWatcher, until_turn
+from hashring.web.watcher_threads import Failure, RingWatcher, until_turn
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import TOKEN, Visit, put
 
@@ -112,7 +112,7 @@ def test_requests_that_act_while_a_ring_is_read_take_no_event_and_add_none(
     assert remove("a") == 200
     eventually(lambda: removed() == ["a"], "the watcher has read the first removal")
     eventually(lambda: counted() == 1, "and counted it")
-    answers, read = list[int](), getattr(watchers, step)
+    answers, read = list[int](), getattr(watcher_threads, step)
 
     def acting(*arguments: Any, **named: Any) -> Any:
         # In the watcher's thread, so within one reading.
@@ -121,7 +121,7 @@ def test_requests_that_act_while_a_ring_is_read_take_no_event_and_add_none(
             answers[:] = [remove("b"), remove("c")]
         return read(*arguments, **named)
 
-    monkeypatch.setattr(watchers, step, acting)
+    monkeypatch.setattr(watcher_threads, step, acting)
     eventually(lambda: len(removed()) >= 3, "the watcher has read the other removals")
     looks = watcher.looks
     eventually(lambda: watcher.looks > looks + 1, "it has looked again")
@@ -184,7 +184,7 @@ def test_more_rings_than_redis_py_allows_connections_are_watched(redis: Redis) -
 def test_a_ring_that_was_stopped_is_forgotten_after_a_time_until_a_node_joins_again(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchers, "_SCAN_INTERVAL", 0.1)
+    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
     for name in ("old", "new", "wanted"):
         with RingNode(redis, name, name="a"):
             pass
