@@ -10,7 +10,7 @@ import msgspec
 from flask import Blueprint, Response, abort, request
 
 from hashring.core.hashing import key_bytes
-from hashring.web import api_answers
+from hashring.web import answers_from_views as answers
 from hashring.web import api_queries as queries
 from hashring.web import api_types as api
 from hashring.web.actions import ACTIONS, Actions, plan_path
@@ -87,20 +87,18 @@ class ApiRoutes:
         return Response(self._description, mimetype="application/json")
 
     def _status(self, asked: queries.NoQuery) -> Response:
-        return _json(api_answers.overview(self._service))
+        return _json(answers.overview(self._service))
 
     # --- rings --------------------------------------------------------------------------------
 
     def _rings(self, asked: queries.PageQuery) -> Response:
         rings, _ = self._service.listed()
         page, following = _page(rings, asked)
-        return _json(
-            api.Rings(rings=[api_answers.ring_in_list(ring) for ring in page], next=following)
-        )
+        return _json(api.Rings(rings=[answers.ring_in_list(ring) for ring in page], next=following))
 
     def _ring(self, asked: queries.RingQuery) -> Response:
         watcher, view = ring_of(self._service, asked.ring)
-        return _json(api_answers.ring(watcher, view))
+        return _json(answers.ring(watcher, view))
 
     def _nodes(self, asked: queries.NodesQuery) -> Response:
         watcher, view = ring_of(self._service, asked.ring)
@@ -110,16 +108,16 @@ class ApiRoutes:
         return _json(
             api.Nodes(
                 ring=view.name,
-                nodes=[api_answers.node(node) for node in page],
+                nodes=[answers.node(node) for node in page],
                 next=page[-1].name if len(page) < len(rest) else None,
-                failure=api_answers.failure(watcher),
+                failure=answers.failure(watcher),
             )
         )
 
     def _owner(self, asked: queries.OwnerQuery) -> Response:
         watcher, view = ring_of(self._service, asked.ring)
         found = looked_up(self._service, watcher, view, asked.key)
-        return _json(api_answers.owner(watcher, view, found))
+        return _json(answers.owner(watcher, view, found))
 
     def _owners(self) -> Response:
         asked = _body(api.OwnersAsked)
@@ -135,7 +133,7 @@ class ApiRoutes:
                 epoch=view.epoch,
                 hash_algorithm=ring.hash_algorithm.name,
                 owners=owners,
-                failure=api_answers.failure(watcher),
+                failure=answers.failure(watcher),
             )
         )
 
@@ -143,13 +141,13 @@ class ApiRoutes:
         watcher, view = ring_of(self._service, asked.ring)
         with self._turns.turn():
             after = ring_after(view, asked)
-            return _json(api_answers.plan(watcher, view, after))
+            return _json(answers.plan(watcher, view, after))
 
     def _ring_order(self, action: PlannedRingAction[Any, Q], asked: Q) -> Response:
         order = action.order(asked)
         with self._turns.turn():
             after, exact = order.ring_after()
-            found = api_answers.plan(order.watcher, order.view, after, exact=exact, note=order.note)
+            found = answers.plan(order.watcher, order.view, after, exact=exact, note=order.note)
             return _json(found)
 
     # --- changes ------------------------------------------------------------------------------
@@ -160,8 +158,8 @@ class ApiRoutes:
         return _json(
             api.Changes(
                 ring=view.name,
-                changes=[api_answers.change(event) for event in events],
-                failure=api_answers.failure(watcher),
+                changes=[answers.change(event) for event in events],
+                failure=answers.failure(watcher),
             )
         )
 
@@ -177,24 +175,24 @@ class ApiRoutes:
     def _groups(self, asked: queries.PageQuery) -> Response:
         _, groups = self._service.listed()
         page, following = _page(groups, asked)
-        found = [api_answers.group_in_list(group) for group in page]
+        found = [answers.group_in_list(group) for group in page]
         return _json(api.Groups(groups=found, next=following))
 
     def _group(self, asked: queries.GroupQuery) -> Response:
         watcher, view = group_of(self._service, asked.group)
         with self._turns.turn_if_long(view.status.partitions):
-            return _json(api_answers.group(watcher, view))
+            return _json(answers.group(watcher, view))
 
     def _group_plan(self, asked: queries.GroupPlanQuery) -> Response:
         watcher, view = group_of(self._service, asked.group)
         with self._turns.turn():
             found = group_after(view, asked)
-            return _json(api_answers.group_plan(watcher, found))
+            return _json(answers.group_plan(watcher, found))
 
     def _group_order(self, action: PlannedGroupAction[Any, M], asked: M) -> Response:
         order = action.order(asked)
         with self._turns.turn():
-            return _json(api_answers.group_plan(order.watcher, order.plan(), order.note))
+            return _json(answers.group_plan(order.watcher, order.plan(), order.note))
 
     # --- acting -------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from hashring.errors import ConfigError
 from hashring.health import exit_status, worst, worst_first
-from hashring.web import api_answers
+from hashring.web import answers_from_views as answers
 from hashring.web.access import Access
 from hashring.web.monitoring_routes import alive, metrics_registry, metrics_response
 from hashring.web.page_templates import Templates
@@ -112,7 +112,7 @@ def _front(sites: Mapping[str, Site], base_path: str, access: Access) -> Wsgi:
     @routes.get("/api/status")
     def _status() -> Response:
         overviews = {
-            name: msgspec.to_builtins(api_answers.overview(site.service))
+            name: msgspec.to_builtins(answers.overview(site.service))
             for name, site in sites.items()
         }
         found = [verdict_on_all(site.service) for site in sites.values()]
