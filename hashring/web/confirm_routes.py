@@ -17,9 +17,10 @@ from hashring.errors import ConfigError
 from hashring.web.actions import Actions
 from hashring.web.base_action import Question
 from hashring.web.costly_requests import Turns
+from hashring.web.error_status import status_of
 from hashring.web.login_routes import Login, see
 from hashring.web.page_templates import Templates
-from hashring.web.request_parameters import address_of, status_of
+from hashring.web.request_checks import address_of
 from hashring.web.sessions import PageNotice, Session
 
 _LASTING: Final = {

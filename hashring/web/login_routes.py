@@ -15,7 +15,7 @@ from hashring.core.order_checks import LONGEST_NAME, checked_by
 from hashring.errors import ConfigError
 from hashring.web.actions import ACTIONS
 from hashring.web.page_templates import Templates
-from hashring.web.request_parameters import address_of
+from hashring.web.request_checks import address_of
 from hashring.web.sessions import Session, Sessions
 from hashring.web.token_guard import Guard
 from hashring.web.users import Users, current_user

@@ -19,7 +19,7 @@ from hashring.web.live_page import LivePage
 from hashring.web.login_routes import Login
 from hashring.web.page_templates import Templates
 from hashring.web.page_updates import LivePages
-from hashring.web.request_parameters import group_of, ring_of, text_of
+from hashring.web.request_checks import group_of, ring_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service

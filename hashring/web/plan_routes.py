@@ -13,11 +13,12 @@ from hashring.errors import HashringError
 from hashring.web.api_queries import PlannedGroupChange, PlannedRingChange
 from hashring.web.change_plans import PicturedPlan, group_after, pictured_plan, ring_after
 from hashring.web.costly_requests import Turns
+from hashring.web.error_status import status_of
 from hashring.web.group_view import GroupView
 from hashring.web.login_routes import Login
 from hashring.web.page_templates import Templates
 from hashring.web.query_parameters import read_query, schemas
-from hashring.web.request_parameters import group_of, ring_of, status_of, text_of
+from hashring.web.request_checks import group_of, ring_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 

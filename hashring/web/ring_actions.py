@@ -43,7 +43,7 @@ from hashring.web.base_action import (
 )
 from hashring.web.page_templates import day, shown
 from hashring.web.query_parameters import Given
-from hashring.web.request_parameters import ring_of, text_of
+from hashring.web.request_checks import ring_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.watcher_threads import RingWatcher
 

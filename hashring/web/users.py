@@ -9,7 +9,7 @@ from flask import request
 
 from hashring.core.order_checks import checked_by
 from hashring.errors import ConfigError
-from hashring.web.request_parameters import address_of
+from hashring.web.request_checks import address_of
 from hashring.web.token_guard import network_of
 
 ANYBODY: Final = "*"

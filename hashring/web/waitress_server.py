@@ -28,7 +28,7 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher, WSGITask
 
 from hashring.core.readable import counted
-from hashring.web.request_parameters import MAX_BODY
+from hashring.web.request_checks import MAX_BODY
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

@@ -22,13 +22,14 @@ from hashring.web.allowed_hosts import HEADERS, Hosts, TrustedProxies
 from hashring.web.api_routes import ApiRoutes
 from hashring.web.confirm_routes import ConfirmRoutes
 from hashring.web.costly_requests import Turns
+from hashring.web.error_status import status_of
 from hashring.web.login_routes import Login
 from hashring.web.monitoring_routes import MonitoringRoutes
 from hashring.web.page_routes import PageRoutes
 from hashring.web.page_templates import Templates, shown
 from hashring.web.page_updates import LivePages
 from hashring.web.plan_routes import PlanRoutes
-from hashring.web.request_parameters import MAX_BODY, check_query, status_of
+from hashring.web.request_checks import MAX_BODY, check_query
 from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
 from hashring.web.sessions import Sessions

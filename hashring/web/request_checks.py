@@ -1,4 +1,4 @@
-"""The parameters of requests, checked; and the HTTP status of each error."""
+"""What a request names or brings, checked: its query, where it comes from, a ring or a group."""
 
 from __future__ import annotations
 
@@ -8,21 +8,10 @@ from urllib.parse import unquote_to_bytes
 from flask import Request, abort
 from werkzeug.datastructures import MultiDict
 
-from hashring.errors import (
-    ConfigError,
-    EmptyRingError,
-    HashringError,
-    KeyTypeError,
-    KeyValueError,
-    StoreError,
-    UnknownMemberError,
-    UnknownNodeError,
-)
 from hashring.web.group_view import GroupView
 from hashring.web.page_templates import shown
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
-from hashring.web.watch_list import NotWatched
 from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 
 W = TypeVar("W", bound=RingWatcher | GroupWatcher)
@@ -30,24 +19,6 @@ V = TypeVar("V")
 
 MAX_BODY: Final = 1 << 20
 """Bytes that a request's body may have."""
-
-_STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
-    (StoreError, 503),
-    (NotWatched, 503),
-    (UnknownNodeError, 404),
-    (UnknownMemberError, 404),
-    (EmptyRingError, 409),
-    (ConfigError, 400),
-    (KeyTypeError, 400),
-    (KeyValueError, 400),
-)
-
-
-def status_of(error: HashringError) -> int:
-    """The HTTP status that tells of an error."""
-    if isinstance(error, ConfigError) and error.setting == "drain":  # of the last node or member
-        return 409
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
 
 
 def check_query(request: Request) -> None:

@@ -1,0 +1,35 @@
+"""The HTTP status of each error."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hashring.errors import (
+    ConfigError,
+    EmptyRingError,
+    HashringError,
+    KeyTypeError,
+    KeyValueError,
+    StoreError,
+    UnknownMemberError,
+    UnknownNodeError,
+)
+from hashring.web.watch_list import NotWatched
+
+_STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
+    (StoreError, 503),
+    (NotWatched, 503),
+    (UnknownNodeError, 404),
+    (UnknownMemberError, 404),
+    (EmptyRingError, 409),
+    (ConfigError, 400),
+    (KeyTypeError, 400),
+    (KeyValueError, 400),
+)
+
+
+def status_of(error: HashringError) -> int:
+    """The HTTP status that tells of an error."""
+    if isinstance(error, ConfigError) and error.setting == "drain":  # of the last node or member
+        return 409
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
