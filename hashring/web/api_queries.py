@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE
 from hashring.core.placement import MAX_POINTS, PLACEMENTS
-from hashring.web.query_parameters import (
+from hashring.web.parameter_kinds import (
     choice_parameter,
     name_parameter,
     names_parameter,

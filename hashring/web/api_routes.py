@@ -20,7 +20,7 @@ from hashring.web.group_actions import PlannedGroupAction
 from hashring.web.key_lookup import looked_up
 from hashring.web.login_routes import Login
 from hashring.web.openapi import GET_OPERATIONS, document
-from hashring.web.query_parameters import read_query
+from hashring.web.parameter_kinds import read_query
 from hashring.web.request_checks import address_of, group_of, ring_of
 from hashring.web.ring_actions import PlannedRingAction
 from hashring.web.server_sent_events import Streams, changes_after, live_changes

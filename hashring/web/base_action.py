@@ -14,7 +14,7 @@ from hashring.errors import RedisUnavailable
 from hashring.web import api_types as api
 from hashring.web.api_queries import MemberQuery, NodeQuery
 from hashring.web.page_templates import shown
-from hashring.web.query_parameters import Given, read_query
+from hashring.web.parameter_kinds import Given, read_query
 from hashring.web.service import Service
 
 A = TypeVar("A", bound=api.ActionAsked)

@@ -17,7 +17,7 @@ from hashring.web import api_queries as queries
 from hashring.web import api_types as api
 from hashring.web.actions import ACTIONS, plan_path
 from hashring.web.base_action import Action, PlannedAction
-from hashring.web.query_parameters import described
+from hashring.web.parameter_kinds import described
 from hashring.web.ring_actions import PlannedRingAction
 
 _ERRORS: Final = {

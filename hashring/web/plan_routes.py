@@ -17,7 +17,7 @@ from hashring.web.error_status import status_of
 from hashring.web.group_view import GroupView
 from hashring.web.login_routes import Login
 from hashring.web.page_templates import Templates
-from hashring.web.query_parameters import read_query, schemas
+from hashring.web.parameter_kinds import read_query, schemas
 from hashring.web.request_checks import group_of, ring_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service

@@ -42,7 +42,7 @@ from hashring.web.base_action import (
     weight_in_words,
 )
 from hashring.web.page_templates import day, shown
-from hashring.web.query_parameters import Given
+from hashring.web.parameter_kinds import Given
 from hashring.web.request_checks import ring_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.watcher_threads import RingWatcher

@@ -1,4 +1,4 @@
-"""The parameters of queries, each declared once: to read it, to refuse it, and to describe it.
+"""The kinds of parameters of a query: each declared once, to read it, to refuse it, to describe it.
 
 A query is a dataclass. Each field is a parameter of its name; a note beside its type says what it
 may be::

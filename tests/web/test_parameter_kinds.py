@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException
 
 from hashring.errors import ConfigError
 from hashring.web.openapi import GET_OPERATIONS, document
-from hashring.web.query_parameters import (
+from hashring.web.parameter_kinds import (
     choice_parameter,
     described,
     name_parameter,
