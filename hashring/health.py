@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
-from hashring.core.assignors.protocol import MemberState
+from hashring.core.assignors.situation import MemberState
 from hashring.core.groups.group_status import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, GroupPhase, MemberOrder
 from hashring.core.readable import counted, whole_duration

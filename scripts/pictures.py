@@ -408,8 +408,9 @@ HANDOFF_WAY = {
 }
 HANDOFF_BESIDE = (
     "core/assignors/balanced.py",
-    "core/assignors/protocol.py",
     "core/assignors/quotas.py",
+    "core/assignors/situation.py",
+    "core/assignors/target.py",
     "core/groups/json_codec.py",
     "core/groups/partition_column.py",
     "core/groups/pending_moves.py",
@@ -420,6 +421,8 @@ HANDOFF_BESIDE = (
     "core/state_table.py",
     "core/value_checks.py",
     "groups/base_partition_group.py",
+    "groups/callbacks.py",
+    "groups/timely_store.py",
     "protocol/flow.py",
     "protocol/group_member_machine.py",
     "protocol/listening.py",

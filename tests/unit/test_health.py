@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hashring.core.assignors.protocol import MemberState
+from hashring.core.assignors.situation import MemberState
 from hashring.core.groups.group_status import GroupStatus, GroupWait, MemberStatus, WaitKind
 from hashring.core.groups.state import EventKind, GroupEvent, GroupPhase
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp

@@ -1,4 +1,4 @@
-"""Rules for who should own which partition. One file each; see :mod:`.protocol`."""
+"""Rules for who should own which partition. One file each; see :mod:`.target`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ from hashring.core.assignors.balanced import BalancedAssignor
 from hashring.core.assignors.contiguous import ContiguousAssignor
 from hashring.core.assignors.learner import LearnerAssignor
 from hashring.core.assignors.load import LoadAssignor
-from hashring.core.assignors.protocol import (
+from hashring.core.assignors.ring import RingAssignor
+from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState, Owners
+from hashring.core.assignors.target import (
     AssignFunction,
     Assignor,
     FunctionAssignor,
-    GroupMember,
-    GroupSituation,
-    MemberState,
-    Owners,
     TargetAssignment,
     checked_target,
 )
-from hashring.core.assignors.ring import RingAssignor
 from hashring.errors import ConfigError
 
 ASSIGNORS: Final[dict[str, Callable[[], Assignor]]] = {

@@ -19,8 +19,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from hashring.core.assignors.protocol import GroupSituation, TargetAssignment
 from hashring.core.assignors.quotas import quotas
+from hashring.core.assignors.situation import GroupSituation
+from hashring.core.assignors.target import TargetAssignment
 
 
 class BalancedAssignor:

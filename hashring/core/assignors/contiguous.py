@@ -7,8 +7,9 @@ price is movement: when a member joins 15 others on 256 partitions, 135 move whe
 
 from __future__ import annotations
 
-from hashring.core.assignors.protocol import GroupSituation, TargetAssignment
 from hashring.core.assignors.quotas import quotas
+from hashring.core.assignors.situation import GroupSituation
+from hashring.core.assignors.target import TargetAssignment
 
 
 class ContiguousAssignor:

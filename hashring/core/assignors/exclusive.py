@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hashring.core.assignors.protocol import GroupSituation, TargetAssignment
+from hashring.core.assignors.situation import GroupSituation
+from hashring.core.assignors.target import TargetAssignment
 
 
 class ExclusiveAssignor:

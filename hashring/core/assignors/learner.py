@@ -44,8 +44,9 @@ from hashring.core.assignors.learner_warmups import (
     chosen_warmups,
     warmup_interim,
 )
-from hashring.core.assignors.protocol import GroupMember, GroupSituation, TargetAssignment
 from hashring.core.assignors.quotas import fair_shares, quotas, round_down, round_up
+from hashring.core.assignors.situation import GroupMember, GroupSituation
+from hashring.core.assignors.target import TargetAssignment
 from hashring.errors import ConfigError
 
 

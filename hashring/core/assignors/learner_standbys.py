@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from hashring.core.assignors.learner_warmups import Warmth
-from hashring.core.assignors.protocol import GroupMember, GroupSituation, Owners
 from hashring.core.assignors.quotas import quotas
+from hashring.core.assignors.situation import GroupMember, GroupSituation, Owners
 
 
 def standby_target(

@@ -9,7 +9,7 @@ from itertools import compress, count
 from operator import ne
 from typing import Final
 
-from hashring.core.assignors.protocol import GroupMember, GroupSituation, Owners
+from hashring.core.assignors.situation import GroupMember, GroupSituation, Owners
 
 WARM: Final = 0
 """Could take over at once."""

@@ -36,7 +36,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from hashring.core.assignors.protocol import GroupMember, GroupSituation, TargetAssignment
+from hashring.core.assignors.situation import GroupMember, GroupSituation
+from hashring.core.assignors.target import TargetAssignment
 from hashring.core.value_checks import is_finite, is_whole
 from hashring.errors import ConfigError
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hashring.core.assignors.protocol import GroupMember
+from hashring.core.assignors.situation import GroupMember
 
 # Shares are floats; a share this close to an integer is that integer. The error of a sum of a
 # million weights is far below, and no fair difference of weights is.

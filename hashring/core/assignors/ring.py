@@ -15,7 +15,8 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 
-from hashring.core.assignors.protocol import GroupSituation, TargetAssignment
+from hashring.core.assignors.situation import GroupSituation
+from hashring.core.assignors.target import TargetAssignment
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
 

@@ -12,14 +12,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from hashring.core.assignors.protocol import (
-    Assignor,
-    GroupMember,
-    GroupSituation,
-    MemberState,
-    checked_target,
-)
 from hashring.core.assignors.quotas import counts, fair_shares
+from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState
+from hashring.core.assignors.target import Assignor, checked_target
 from hashring.core.groups import reported_loads
 from hashring.core.groups.heirs import Place, heirs
 from hashring.core.groups.next_state import member_state, rule

@@ -8,11 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from hashring.core.assignors import assignor_named
-from hashring.core.assignors.protocol import (
-    GroupMember,
-    GroupSituation,
-    MemberState,
-)
+from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState
 from hashring.core.groups import reported_loads
 from hashring.core.groups.next_state import member_state, rule
 from hashring.core.groups.state import (

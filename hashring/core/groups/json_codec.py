@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from hashring.core.assignors.protocol import is_weight
+from hashring.core.assignors.situation import is_weight
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease
 from hashring.core.groups.partition_column import BUCKET, Column
 from hashring.core.groups.reported_loads import GREATEST

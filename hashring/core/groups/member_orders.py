@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hashring.core.assignors.protocol import GroupMember
+from hashring.core.assignors.situation import GroupMember
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import (
     EventKind,

@@ -38,14 +38,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from hashring.core.assignors.exclusive import ExclusiveAssignor
-from hashring.core.assignors.protocol import (
-    Assignor,
-    GroupMember,
-    GroupSituation,
-    MemberState,
-    TargetAssignment,
-    checked_target,
-)
+from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState
+from hashring.core.assignors.target import Assignor, TargetAssignment, checked_target
 from hashring.core.groups import heirs, reported_loads
 from hashring.core.groups.partition_column import Column, Draft
 from hashring.core.groups.pending_moves import PendingMoves, Queue, Wanted

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from hashring.core.assignors.load import LoadAssignor, too_hot
-from hashring.core.assignors.protocol import Assignor, GroupSituation
+from hashring.core.assignors.situation import GroupSituation
+from hashring.core.assignors.target import Assignor
 from hashring.core.groups.state import MemberFacts
 from hashring.core.value_checks import plain_number
 from hashring.errors import ConfigError

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hashring.core.assignors import GroupMember, GroupSituation, LoadAssignor, assignor_named
 from hashring.core.assignors.load import _Holder, _Levels, too_hot
-from hashring.core.assignors.protocol import Owners
+from hashring.core.assignors.situation import Owners
 from hashring.errors import ConfigError
 
 from .situations import members, moves, owners

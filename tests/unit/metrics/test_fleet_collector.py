@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from hashring.core.assignors.protocol import MemberState
+from hashring.core.assignors.situation import MemberState
 from hashring.core.groups.group_status import GroupStatus, GroupWait, MemberStatus, WaitKind
 from hashring.core.groups.state import EventKind, GroupEvent, GroupPhase
 from hashring.core.ring import Ring
