@@ -1,4 +1,4 @@
-"""``hashring events``: what happened to the ring."""
+"""``hashring events``: what happened to the ring, a line for each event."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import click
 from hashring.cli.common_options import NewPath, Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.event_archive import archive as archive_events
-from hashring.cli.event_lines import event_line
 from hashring.cli.looks import looks
-from hashring.cli.output import document, json_line
+from hashring.cli.output import document, json_line, local_time
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.store.ring.ring_events import EVENTS_KEPT, RingEvent, after, event_json, newest
@@ -80,6 +79,32 @@ def _show(settings: Settings, events: Iterable[RingEvent]) -> None:
             json_line(event_json(event))
         else:
             click.echo(event_line(event))
+
+
+def event_line(event: RingEvent) -> str:
+    """The event for people, on one line."""
+    words = []
+    change = event.change
+    if change is None:
+        words += [*event.nodes, _keys_of(event), event.reason]
+        words.append(f"by {event.by}" if event.by and event.by not in event.nodes else "")
+    else:
+        words.append(", ".join(change.nodes) or "garbage")
+        about = [change.reason] if change.reason and change.reason != "expired" else []
+        if change.points:
+            about.append(f"{len(change.points)} points")
+        if event.by and event.by not in change.nodes:
+            about.append(f"by {event.by}")
+        about.append(f"epoch {change.stamp.epoch}")
+        words.append(f"({', '.join(about)})")
+    what = " ".join(word for word in words if word)
+    return printable(f"{local_time(event.at)}  {event.kind:6}  {what}").rstrip()
+
+
+def _keys_of(event: RingEvent) -> str:
+    if event.kind != "unserved":
+        return event.keys
+    return "no keys any more" if event.keys == "0" else f"{event.keys} keys"
 
 
 def _follow(settings: Settings, connection: Connection, events: list[RingEvent]) -> None:

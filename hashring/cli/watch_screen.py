@@ -11,7 +11,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from hashring.cli.event_lines import event_line
+from hashring.cli.events import event_line
 from hashring.cli.nodes import node_line
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import RetryLater
