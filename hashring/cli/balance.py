@@ -11,9 +11,9 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
-from hashring.cli.orders import by_option, here, span
 from hashring.cli.output import columns, document, json_line, local_time
 from hashring.cli.plan_text import plan_as_json, plan_lines
+from hashring.cli.shared_by_orders import by_option, here, span
 from hashring.core.even_weights import Evening, EvenTerms, Weighed, even_weights
 from hashring.core.order_checks import LONGEST
 from hashring.core.printable import printable

@@ -6,7 +6,8 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.orders import (
+from hashring.cli.output import local_time
+from hashring.cli.shared_by_orders import (
     by_option,
     here,
     lasting_option,
@@ -18,7 +19,6 @@ from hashring.cli.orders import (
     show_order_plan,
     span,
 )
-from hashring.cli.output import local_time
 from hashring.core.order_checks import checked_lasting
 from hashring.core.printable import printable
 from hashring.store.ring.node_orders import drain

@@ -9,8 +9,8 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.orders import drain_line, weight_line
 from hashring.cli.output import columns, document, local_time, percent, seconds
+from hashring.cli.shared_by_orders import drain_line, weight_line
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.store.ring.node_reports import NodeFacts, node_facts, told_zones

@@ -6,8 +6,8 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.orders import here
 from hashring.cli.output import confirmed, document
+from hashring.cli.shared_by_orders import here
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.errors import UnknownNodeError

@@ -6,7 +6,7 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.orders import (
+from hashring.cli.shared_by_orders import (
     by_option,
     here,
     looked,

@@ -6,7 +6,8 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.orders import (
+from hashring.cli.output import document
+from hashring.cli.shared_by_orders import (
     WITH_A_WEIGHT,
     by_option,
     here,
@@ -15,7 +16,6 @@ from hashring.cli.orders import (
     plan_option,
     show_order_plan,
 )
-from hashring.cli.output import document
 from hashring.core.printable import printable
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.ring.node_orders import checked_weight, weigh

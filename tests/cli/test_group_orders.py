@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hashring.cli.orders import span
+from hashring.cli.shared_by_orders import span
 from hashring.errors import ConfigError
 from tests.cli.test_group import Ask, Pair, ask, pair
 from tests.conftest import eventually

@@ -8,8 +8,8 @@ from math import sqrt
 from typing import Final
 
 from hashring.cli.doctor.findings import Finding, note, ok, problem
-from hashring.cli.orders import drain_line
 from hashring.cli.output import local_time, percent, seconds
+from hashring.cli.shared_by_orders import drain_line
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring_balance import balance

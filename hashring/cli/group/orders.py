@@ -11,8 +11,15 @@ from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.group.flows import decide, members_listed, standing
 from hashring.cli.group.plan import plan_lines
-from hashring.cli.orders import WITH_A_WEIGHT, by_option, here, lasting_option, plan_option, span
 from hashring.cli.output import document, local_time
+from hashring.cli.shared_by_orders import (
+    WITH_A_WEIGHT,
+    by_option,
+    here,
+    lasting_option,
+    plan_option,
+    span,
+)
 from hashring.core.assignors import assignor_named
 from hashring.core.groups import group_plan, member_orders
 from hashring.core.groups.next_state import StepOutcome
