@@ -12,8 +12,8 @@ import click
 from hashring.cli.common_options import NewPath, Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.event_archive import archive as archive_events
-from hashring.cli.looks import looks
 from hashring.cli.output import document, json_line, local_time
+from hashring.cli.repeated_looks import looks
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.store.ring.ring_events import EVENTS_KEPT, RingEvent, after, event_json, newest
