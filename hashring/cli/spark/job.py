@@ -26,7 +26,7 @@ from hashring.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from hashring.spark.outcome import Outcome
+    from hashring.spark.jobs.outcome import Outcome
     from hashring.spark.output import Output
 
 

@@ -9,7 +9,7 @@ from hashring.cli.output import columns, percent
 from hashring.core.printable import printable
 
 if TYPE_CHECKING:
-    from hashring.spark.outcome import Table
+    from hashring.spark.jobs.outcome import Table
 
 _BAR: Final = 24
 _NAME: Final = 48

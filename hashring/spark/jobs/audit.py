@@ -12,9 +12,9 @@ from hashring.spark.audit import PROBLEMS, counted_audit, work_slices
 from hashring.spark.html_report import Report
 from hashring.spark.input import Input
 from hashring.spark.jobs.kept_frames import kept
+from hashring.spark.jobs.outcome import Outcome, Table
 from hashring.spark.jobs.wording import decimals, key_name, names
 from hashring.spark.key_column import check_keys
-from hashring.spark.outcome import Outcome, Table
 from hashring.spark.output import Output
 from hashring.spark.owner_at_time import as_of
 

@@ -9,10 +9,10 @@ from hashring.core.ring import Ring
 from hashring.spark.hot_keys import hot_keys
 from hashring.spark.html_report import Report
 from hashring.spark.input import Input
+from hashring.spark.jobs.outcome import Outcome, Table
 from hashring.spark.jobs.wording import key_name, ring_facts
 from hashring.spark.key_column import check_keys
 from hashring.spark.node_load import load, load_of_histogram
-from hashring.spark.outcome import Outcome, Table
 from hashring.spark.output import Output
 from hashring.spark.weight_sums import check_sum
 

@@ -8,9 +8,9 @@ from typing import Any
 from hashring.core.ring import Ring
 from hashring.spark.html_report import Report
 from hashring.spark.input import Input
+from hashring.spark.jobs.outcome import Outcome, Table
 from hashring.spark.jobs.wording import names
 from hashring.spark.key_column import check_keys
-from hashring.spark.outcome import Outcome, Table
 from hashring.spark.output import Output
 from hashring.spark.plan import moves_section, plan, plan_of_histogram
 from hashring.spark.weight_sums import check_sum

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hashring.spark.html_report import Report
-from hashring.spark.outcome import Outcome
+from hashring.spark.jobs.outcome import Outcome
 from hashring.spark.replicas_for import ReplicasAnswer
 from hashring.spark.scenario import Scenario
 from hashring.spark.simulate import drawn_within

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from hashring.spark.html_report import Report
 from hashring.spark.jobs.kept_frames import kept
+from hashring.spark.jobs.outcome import Outcome
 from hashring.spark.jobs.wording import decimals
-from hashring.spark.outcome import Outcome
 from hashring.spark.output import Output
 from hashring.spark.scenario import Scenario
 from hashring.spark.simulate import simulate, summarise
