@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType
 
 from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
-from hashring.spark.appended import check_form, files_there, fitted
+from hashring.spark.append_checks import check_form, files_there, fitted
 from hashring.spark.column_checks import check_distinct, quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_lock import alone
