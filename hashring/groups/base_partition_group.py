@@ -19,8 +19,8 @@ from hashring.groups.callbacks import Callbacks, OnActive, OnAssigned, OnPartiti
 from hashring.groups.stay import Stay
 from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.flow import Flow
-from hashring.protocol.group_changes import change, standing
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
+from hashring.protocol.group_flows import change, standing
 from hashring.protocol.group_member_machine import GroupMemberMachine
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import Latch

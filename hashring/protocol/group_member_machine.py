@@ -20,8 +20,8 @@ from hashring.core.groups.view_changes import changed_view
 from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
 from hashring.protocol.base_member_machine import RETRY, BaseMemberMachine, Stage
 from hashring.protocol.flow import Flow
-from hashring.protocol.group_changes import change
 from hashring.protocol.group_decider import AT_WORK, Decided, Decider, OwnDecision
+from hashring.protocol.group_flows import change
 from hashring.store.group.commands import (
     CLAIM,
     NO_PART,

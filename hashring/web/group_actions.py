@@ -12,7 +12,7 @@ from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_changes import change
+from hashring.protocol.group_flows import change
 from hashring.store.group.commands import group_keys, read
 from hashring.web import api_types as api
 from hashring.web.api_queries import MemberQuery, MemberWeightQuery

@@ -11,7 +11,7 @@ from hashring.core.groups.state import GroupState
 from hashring.errors import ConfigError, GroupFormatError, UnknownMemberError, WrongKeyType
 from hashring.health import command_line
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_changes import change
+from hashring.protocol.group_flows import change
 from hashring.store.discovery import discover
 from hashring.store.group.commands import Reading, group_keys, read
 

@@ -17,8 +17,8 @@ from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.groups.next_state import StepOutcome, migrate, resize
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
 from hashring.protocol.base_member_machine import Stage
-from hashring.protocol.group_changes import change
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
+from hashring.protocol.group_flows import change
 from hashring.protocol.group_member_machine import GroupMemberMachine
 from hashring.store.command import Command
 from hashring.store.group.commands import Beat, group_keys

@@ -1,4 +1,4 @@
-"""Changes of a partition group that need no member: read, decide, commit; without I/O."""
+"""Flows about a partition group that need no member: read, decide, commit; without I/O."""
 
 from __future__ import annotations
 
