@@ -426,7 +426,7 @@ HANDOFF_BESIDE = (
     "protocol/flow.py",
     "protocol/group_member_machine.py",
     "protocol/listening.py",
-    "protocol/machine.py",
+    "protocol/machine_steps.py",
     "protocol/silent_subscription.py",
     "running/callback_turns.py",
     "running/loop_log.py",

@@ -43,7 +43,7 @@ from hashring.groups.stay import Stay
 from hashring.groups.timely_store import TimelyStore
 from hashring.monkey_patching import native_lock
 from hashring.protocol.base_member_machine import BaseMemberMachine, Stage
-from hashring.protocol.machine import Machine, io_timeout
+from hashring.protocol.machine_steps import Machine, io_timeout
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
 from hashring.running.native_threads import NativeThreads, start_native_thread

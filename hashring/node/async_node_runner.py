@@ -15,7 +15,7 @@ from hashring.node.on_change_calls import RangeChanges
 from hashring.node.settings import OnChange
 from hashring.node.states import RENEWING, NodeState
 from hashring.protocol.locks.calls_under_way import AskedKey
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from hashring.running.async_machine_loop import AsyncLoop
 from hashring.running.callback_turns import TaskTurn, TaskTurns
 from hashring.running.loop_log import LoopLog

@@ -16,7 +16,7 @@ from hashring.node.key_answers import monotonic
 from hashring.node.node_runner import Runner
 from hashring.node.states import AT_WORK, STARTABLE, NodeState
 from hashring.node.user_calls import UserCalls
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from hashring.running.machine_loop import run_out, run_step
 from hashring.running.one_at_a_time import one_at_a_time
 from hashring.store.ring.commands import sweep

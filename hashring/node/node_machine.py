@@ -70,7 +70,7 @@ from hashring.node.states import (
 from hashring.protocol.listening import Listening
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.ring_place import Surroundings
-from hashring.protocol.machine import Finished, Run, Step, Wait
+from hashring.protocol.machine_steps import Finished, Run, Step, Wait
 from hashring.store.locks.commands import parse_lock_news
 from hashring.store.ring.commands import (
     BeatReply,

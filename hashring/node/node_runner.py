@@ -11,7 +11,7 @@ from hashring.errors import HashringError, StoreError
 from hashring.node.node_log import NodeLog
 from hashring.node.node_machine import NodeMachine
 from hashring.node.states import AT_WORK, NodeState
-from hashring.protocol.machine import Run, Subscribe
+from hashring.protocol.machine_steps import Run, Subscribe
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import Backend, Latch

@@ -33,7 +33,7 @@ from hashring.errors import MessageFormatError
 from hashring.node.node_machine import BeforeJoin, NodeConfig, NodeMachine, Owned
 from hashring.node.states import RENEWING, ClaimState, NodeEvent, NodeState, SightEvent, SightState
 from hashring.protocol.locks.ring_place import Surroundings
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, Look, look
 from hashring.store.ring.snapshot import Snapshot

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from hashring.monkey_patching import native_lock
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from hashring.store.ring.key_names import RingKeys
 
 P = ParamSpec("P")

@@ -26,7 +26,7 @@ from hashring.core.state_table import StateTable, with_tables
 from hashring.errors import StoreError
 from hashring.protocol.flow import Flow, FlowRun
 from hashring.protocol.listening import Listening
-from hashring.protocol.machine import Finished, Step, Wait, io_timeout
+from hashring.protocol.machine_steps import Finished, Step, Wait, io_timeout
 
 RETRY: Final = 0.5
 """Seconds until Redis is asked again after it did not answer."""

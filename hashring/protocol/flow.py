@@ -17,7 +17,7 @@ from contextlib import closing
 from typing import Any, Final, Generic, TypeVar
 
 from hashring.errors import StoreError, WriteConflict
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from hashring.store.command import Command
 
 T = TypeVar("T")

@@ -26,7 +26,7 @@ from hashring.errors import (
     WriteConflict,
 )
 from hashring.protocol.flow import TRIES, Flow, FlowRun, committed
-from hashring.protocol.machine import Finished, Step, Wait
+from hashring.protocol.machine_steps import Finished, Step, Wait
 from hashring.store.group.commands import (
     CLAIM,
     Brought,

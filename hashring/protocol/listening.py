@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 from hashring.core.state_table import StateTable, with_tables
-from hashring.protocol.machine import Subscribe
+from hashring.protocol.machine_steps import Subscribe
 
 
 class ListeningState(str, Enum):

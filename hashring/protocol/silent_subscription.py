@@ -15,7 +15,7 @@ from typing import Final
 
 from hashring.core.state_table import StateTable, with_tables
 from hashring.errors import RedisUnavailable
-from hashring.protocol.machine import Subscribe
+from hashring.protocol.machine_steps import Subscribe
 
 # Seconds of the last look for an answer, when its time is over.
 _LOOK: Final = 0.01

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from hashring.errors import HashringError, StoreError
-from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
+from hashring.protocol.machine_steps import Finished, Machine, Run, Subscribe, Wait
 from hashring.protocol.silent_subscription import Silence, Silent
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Word

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Final
 
 from hashring.errors import HashringError, RedisUnavailable, StoreError
-from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
+from hashring.protocol.machine_steps import Finished, Machine, Run, Subscribe, Wait
 from hashring.protocol.silent_subscription import Silence, Silent
 from hashring.running.loop_log import LoopLog
 from hashring.running.threads_and_greenlets import Ground

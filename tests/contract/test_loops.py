@@ -31,7 +31,7 @@ from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachin
 from hashring.protocol.group_decider import Decider
 from hashring.protocol.group_member_machine import GroupMemberMachine
 from hashring.protocol.lease_table_machine import LeaseTableMachine
-from hashring.protocol.machine import Machine
+from hashring.protocol.machine_steps import Machine
 from hashring.running.async_machine_loop import AsyncLoop
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import ThreadBackend

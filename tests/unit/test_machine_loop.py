@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from hashring.errors import GroupFormatError, RedisRefused, RedisUnavailable
-from hashring.protocol.machine import Finished, Run, Step, Wait
+from hashring.protocol.machine_steps import Finished, Run, Step, Wait
 from hashring.running.async_machine_loop import AsyncLoop
 from hashring.running.machine_loop import Loop, run_out, run_step
 from hashring.running.threads_and_greenlets import ThreadBackend

@@ -13,7 +13,7 @@ import pytest
 from hashring.node.node_machine import NodeConfig, NodeMachine
 from hashring.node.own_ranges_machine import OwnRangesMachine
 from hashring.protocol.group_member_machine import GroupMemberMachine
-from hashring.protocol.machine import Step, Subscribe
+from hashring.protocol.machine_steps import Step, Subscribe
 from hashring.protocol.silent_subscription import Silence, Silent
 from hashring.testing.simulator import (
     GroupSimulator,

@@ -25,7 +25,7 @@ from hashring.protocol import (
 )
 from hashring.protocol.group_decider import Decider
 from hashring.protocol.listening import Listening
-from hashring.protocol.machine import Finished, Run, Subscribe
+from hashring.protocol.machine_steps import Finished, Run, Subscribe
 from hashring.protocol.silent_subscription import Silence, Silent, SubscriptionState
 from hashring.store.group.commands import group_keys
 from hashring.testing.simulator import (

@@ -18,7 +18,7 @@ from hashring.errors import StoreError
 from hashring.protocol.locks.book_facts import BookFacts
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
 from hashring.protocol.locks.releases import Releases
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from hashring.store.command import Command
 from hashring.store.locks.commands import LOCKS_A_CALL, AcquireAnswer, Lock, look
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hashring.errors import StoreError
 from hashring.protocol.locks.key_states import NEVER
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from hashring.store.command import Command
 
 

@@ -50,7 +50,7 @@ from hashring.protocol.locks.releases import Releases
 from hashring.protocol.locks.ring_place import Surroundings
 from hashring.protocol.locks.taking import Taking
 from hashring.protocol.locks.verdicts import Verdict, Verdicts
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from hashring.store.locks.commands import AcquireAnswer, Lock, LockNews, Renewed, look, renew
 from hashring.store.ring.key_names import RingKeys
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hashring.protocol.locks.book_facts import BookFacts
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from hashring.store.locks.commands import LOCKS_A_CALL, release
 
 _S, _E = KeyState, KeyEvent

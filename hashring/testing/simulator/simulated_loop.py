@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from hashring.errors import RedisUnavailable, StoreError
-from hashring.protocol.machine import Machine, Run, Subscribe, Wait
+from hashring.protocol.machine_steps import Machine, Run, Subscribe, Wait
 from hashring.store.command import Command
 from hashring.testing.simulator.network import Call
 from hashring.testing.simulator.rules import Violation

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hashring.errors import RedisUnavailable
-from hashring.protocol.machine import Subscribe
+from hashring.protocol.machine_steps import Subscribe
 from hashring.protocol.silent_subscription import Silence, Silent
 
 if TYPE_CHECKING:

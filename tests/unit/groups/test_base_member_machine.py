@@ -12,7 +12,7 @@ from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.errors import RedisUnavailable
 from hashring.protocol.base_member_machine import RETRY, BaseMemberMachine, Stage, Turn
 from hashring.protocol.flow import Flow
-from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
+from hashring.protocol.machine_steps import Finished, Run, Step, Subscribe, Wait
 from hashring.store.group.commands import group_keys, read
 
 KEYS = group_keys("orders")

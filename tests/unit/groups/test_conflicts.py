@@ -9,7 +9,7 @@ from hashring.errors import RedisUnavailable, WriteConflict
 from hashring.protocol.base_member_machine import RETRY
 from hashring.protocol.flow import TRIES
 from hashring.protocol.lease_table_machine import LeaseTableMachine
-from hashring.protocol.machine import Run, Subscribe, Wait
+from hashring.protocol.machine_steps import Run, Subscribe, Wait
 from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.memory_store import MemoryServer
 

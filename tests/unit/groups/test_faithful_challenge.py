@@ -17,7 +17,7 @@ from hashring.core.groups.faithful_challenge import signal as signal_of
 from hashring.core.groups.membership import PartitionChangeKind
 from hashring.errors import ConfigError, RedisUnavailable
 from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
-from hashring.protocol.machine import Run, Subscribe, Wait
+from hashring.protocol.machine_steps import Run, Subscribe, Wait
 from hashring.store.faithful_challenge.commands import faithful_keys, look, open_again, race, signal
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import ChallengeSimulator, random_challenge_history

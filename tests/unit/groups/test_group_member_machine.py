@@ -24,7 +24,7 @@ from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.flow import TRIES
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
 from hashring.protocol.group_member_machine import NAME_POLL, GroupMemberMachine
-from hashring.protocol.machine import Finished, Machine, Run, Step, Subscribe, Wait
+from hashring.protocol.machine_steps import Finished, Machine, Run, Step, Subscribe, Wait
 from hashring.store.command import Command
 from hashring.store.group.commands import (
     CLAIM,

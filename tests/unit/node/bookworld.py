@@ -19,7 +19,7 @@ from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.verdicts import Verdict
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from hashring.store.command import Command
 from hashring.store.locks.commands import LockNews, parse_lock_news
 from hashring.store.memory_store import MemoryServer

@@ -20,7 +20,7 @@ from hashring.protocol.locks.key_states import Key
 from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.verdicts import Verdict
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from tests.unit.node import planted_locks
 from tests.unit.node.bookworld import KEYS, Node, World, keys_of, point
 from tests.unit.planted_scripts import plant

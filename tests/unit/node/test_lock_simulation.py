@@ -21,7 +21,7 @@ from hashring.protocol.locks.key_states import Key, KeyState
 from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.renewal import Batch, Renewal
 from hashring.protocol.locks.taking import Taking
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from hashring.store.locks.commands import Renewed
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import (

@@ -18,7 +18,7 @@ from hashring.node.node_machine import NodeConfig, NodeMachine, View
 from hashring.node.states import ClaimState, NodeState, SightState
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.verdicts import Verdict
-from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
+from hashring.protocol.machine_steps import Finished, Run, Step, Subscribe, Wait
 from hashring.store.command import Command
 from hashring.store.locks.commands import HeldByOther
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Scoring

@@ -16,7 +16,7 @@ import pytest
 from hashring.core.ring import Ring
 from hashring.core.ring_change import RingChange, Stamp
 from hashring.node.node_machine import BeforeJoin, NodeMachine, View
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import Event, RingSimulator, random_history
 from hashring.testing.simulator.ring.history import NodeHistory, ProcessSpec

@@ -13,7 +13,7 @@ from hashring.errors import RedisUnavailable
 from hashring.node.node_machine import NodeMachine
 from hashring.node.own_ranges_machine import OwnRangesMachine
 from hashring.node.states import NodeState
-from hashring.protocol.machine import Run
+from hashring.protocol.machine_steps import Run
 from hashring.store.ring.commands import BeatStatus
 from hashring.store.ring.node_orders import WeightOrder
 from hashring.testing.simulator import (

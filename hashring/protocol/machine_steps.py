@@ -1,4 +1,4 @@
-"""What a protocol asks its loop to do, and what every protocol has in common.
+"""The steps that a protocol asks its loop to take, and what every protocol has in common.
 
 A machine is a protocol without I/O, clock, threads or randomness of its own. Its loop asks
 :meth:`Machine.next` what to do, does that, and reports how it went. So the same code runs in a
