@@ -49,6 +49,8 @@ class OwnInterrupt(Exception):
 RAISED = OwnInterrupt if ACTION == "raise-own" else Interrupt
 # What is raised while a record is logged is taken for a fault of a log handler's.
 LOGGING = (f"{PACKAGE}/running/loop_log.py",) if ACTION == "raise-own" else ()
+# These only look at handlers.
+LOOKING = ("is_logging", "_is_in")
 
 
 class Interrupter:
@@ -70,8 +72,9 @@ class Interrupter:
         """A line after the interruption."""
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        path = frame.f_code.co_filename
-        if not path.startswith(PACKAGE) or path.startswith(LOGGING) or not self.concerns(path):
+        path, name = frame.f_code.co_filename, frame.f_code.co_name
+        logs = path.startswith(LOGGING) and name not in LOOKING
+        if not path.startswith(PACKAGE) or logs or not self.concerns(path):
             return None
         if self.where:
             self.follow(frame)
@@ -79,7 +82,7 @@ class Interrupter:
         # Python looks for no signal between `try:` and what it guards, nor at the end of `with`.
         text = linecache.getline(path, frame.f_lineno).strip()
         # A greenlet's first line is before anybody could catch what is raised in it.
-        first = frame.f_code.co_name == "target"
+        first = name == "target"
         if event == "line" and not first and not text.startswith(("try:", "with ")):
             self.left -= 1
             if self.left == 0:
