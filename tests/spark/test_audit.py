@@ -18,6 +18,7 @@ from hashring.spark.audit import PROBLEMS, REJECTIONS, audit, counted_audit, wor
 from hashring.spark.history_from_events import history_of
 from hashring.spark.input import read_frame
 from hashring.spark.owner_at_time import as_of
+from tests.conftest import some
 from tests.spark.conftest import rows
 from tests.unit.test_ring_history import change
 
@@ -365,7 +366,7 @@ def on_executors(monkeypatch):
 
 
 @pytest.mark.parametrize("is_long", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3)))
 def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed, is_long, monkeypatch):
     """The last with most of its keys cut into slices of time."""
     if is_long:
