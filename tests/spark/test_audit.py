@@ -602,6 +602,29 @@ def test_workers_make_the_periods_of_a_history_that_is_too_long_for_tables(
     assert as_of(history).moves_rows == is_long
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_find_of_every_point_and_time_what_the_driver_s_tables_find(
+    spark, seed, monkeypatch
+):
+    """All columns of a period, with their types, also at its bounds."""
+    rng = random.Random(seed)
+    nodes = [f"n{i}" for i in range(12)]
+    base = Ring({n: [rng.randrange(2**32)] for n in nodes[:3]}) if seed else None
+    history, _ = random_history(rng, nodes, 100, base)
+    bounds = [0, 2**32, *history.lives()[0].points]
+    times = [version.at - early for version in history.versions() for early in (0, 1)]
+    asked = [
+        (point, rng.choice(times))
+        for point in ((rng.choice(bounds) - below) % 2**32 for below in (0, 1) * 2000)
+    ]
+    frame = spark.createDataFrame(asked, "point long, at long")
+    by_driver = as_of(history).with_period(frame, "point", "at")
+    on_executors(monkeypatch)
+    by_workers = as_of(history).with_period(frame, "point", "at")
+    assert by_workers.dtypes == by_driver.dtypes
+    assert sorted(rows(by_workers), key=str) == sorted(rows(by_driver), key=str)
+
+
 def test_many_replicas_at_one_point_are_in_parts_without_points(spark, monkeypatch):
     on_executors(monkeypatch)
     joined = [change(i + 1, "join", (f"n{i}",), [2**31], at=1000 + i) for i in range(30)]
