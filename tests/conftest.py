@@ -34,6 +34,19 @@ ROOT = Path(__file__).parents[1]
 PATIENCE = 60
 """Seconds until something that must happen counts as not happening. No test measures time."""
 
+LONG = os.environ.get("LONG_TESTS") == "1"
+"""Whether all of it runs, which takes twice as long: ``scripts/test --long``.
+
+Otherwise a test marked ``long`` does not run: it is one more case of a rule which other cases show.
+And of the histories of a kind a third is played; see :func:`some`.
+"""
+
+
+def some(seeds: range) -> range:
+    """These seeds if ``LONG``, or the first third of them."""
+    return seeds if LONG else seeds[: -(-len(seeds) // 3)]
+
+
 # A shell's background job has SIGINT ignored, and under nohup SIGHUP is: so would the processes be
 # that tests end with these signals.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -41,7 +54,11 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A busy machine is no fault of an example, however long it takes to make or to try one.
 settings.register_profile(
-    "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "tests",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    max_examples=100 if LONG else 40,
 )
 settings.register_profile("fast", settings.get_profile("tests"), max_examples=20)
 # For scripts/mutation, which asks whether a test fails, and not by which example.
@@ -80,8 +97,12 @@ def oldest_and_newest() -> tuple[str, ...]:
     return tuple(dict.fromkeys((found[0], found[-1])))
 
 
-ON_OLDEST_TOO = tuple(ROOT / "tests" / room for room in ("cli", "web", "integration"))
+ON_OLDEST_TOO = tuple(
+    ROOT / "tests" / room for room in ("integration", *(("cli", "web") if LONG else ()))
+)
 """Rooms whose tests run on both, unless a test says what else it runs on (``one_server``).
+
+Commands and pages send what the tests in ``tests/contract`` send to every server.
 
 Of tests that run in each kind of process, the oldest has one kind; see ``tests/hosted.py``.
 """
@@ -109,7 +130,13 @@ LONGEST = [
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not LONG:
+        long = [item for item in items if item.get_closest_marker("long")]
+        # Who names a test wants it.
+        long = [item for item in long if not any("::" in arg for arg in config.args)]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     if "PYTEST_XDIST_WORKER" in os.environ:
         # These, and then the files of the most tests: for --dist loadfile --no-loadscope-reorder.
         tests = Counter(item.path for item in items)

@@ -35,7 +35,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if not _adds_nothing(item)]
 
 
-@pytest.fixture(scope="module", params=RUNNERS)
+def of_some_kinds() -> list[Any]:
+    """Every kind of process; only with all tests, a patched one whose node runs in a thread."""
+    return [
+        pytest.param(runner, marks=pytest.mark.long if runner == "thread-patched" else ())
+        for runner in RUNNERS
+    ]
+
+
+@pytest.fixture(scope="module", params=of_some_kinds())
 def host(request: pytest.FixtureRequest) -> Iterator[Host]:
     """One process a runner, which outlives the tests."""
     with Host(request.param) as process:

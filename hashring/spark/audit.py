@@ -187,7 +187,7 @@ def audit(
 
     Raises:
         ColumnError: a column is missing or of a type it cannot have.
-        ConfigError: the history is too large for the lookup tables.
+        HistoryError: the history is too long.
     """
     asof = history if isinstance(history, AsOf) else as_of(history)
     return _audit(_reasoned(work, asof, key=key, node=node, start=start, end=end), asof, slices)

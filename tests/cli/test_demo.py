@@ -115,8 +115,8 @@ def test_it_does_not_play_on_a_ring_whose_nodes_are_away(client: Redis, run: Run
     ("moment", "number", "status"),
     [
         ("birch joins", signal.SIGINT, 130),
-        ("birch is killed", signal.SIGINT, 130),
-        ("cedar is paused", signal.SIGINT, 130),
+        pytest.param("birch is killed", signal.SIGINT, 130, marks=pytest.mark.long),
+        pytest.param("cedar is paused", signal.SIGINT, 130, marks=pytest.mark.long),
         ("birch is killed", signal.SIGTERM, 143),
         ("cedar is paused", signal.SIGHUP, 129),
     ],

@@ -12,6 +12,7 @@ import pytest
 from hashring.store.command import Command
 from hashring.store.lua_scripts import Script
 from hashring.store.memory_store import MemoryStore
+from tests.conftest import some
 from tests.contract.places import RealPlace
 
 KEYS = (b"{k}a", b"{k}b")
@@ -79,7 +80,7 @@ return answer
 """
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", some(range(5)))
 def test_commands_answer_in_memory_as_on_the_server(real: RealPlace, seed: int) -> None:
     memory, told = MemoryStore(), commands(random.Random(seed))
     for _ in range(500):

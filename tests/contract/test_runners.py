@@ -35,12 +35,20 @@ KINDS = [
     *((runner, False) for runner in ("thread", "greenlet", "asyncio")),
 ]
 """What runs the nodes, and whether they follow the ring or know only their own ranges."""
+ALIKE = [("thread-patched", True), ("greenlet", False)]
+"""Kinds of which nothing is their own: a thread, patched, and ranges are tested with others."""
 
 
 @pytest.fixture(
     scope="module",
-    params=KINDS,
-    ids=[f"{runner}{'' if follow else '-own-ranges'}" for runner, follow in KINDS],
+    params=[
+        pytest.param(
+            (runner, follow),
+            id=f"{runner}{'' if follow else '-own-ranges'}",
+            marks=pytest.mark.long if (runner, follow) in ALIKE else (),
+        )
+        for runner, follow in KINDS
+    ],
 )
 def host(request: pytest.FixtureRequest) -> Iterator[Host]:
     """One process a kind, which outlives the tests."""

@@ -33,7 +33,7 @@ from hashring.store.ring.commands import (
 )
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.snapshot import snapshot
-from tests.conftest import PATIENCE
+from tests.conftest import PATIENCE, some
 from tests.contract.places import (
     AVAILABLE,
     LONG_AGO,
@@ -1004,12 +1004,12 @@ def _play(seed: int, place: Place) -> list[Any]:
     return told
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", some(range(10)))
 def test_the_scripts_answer_in_memory_as_on_the_server(real: RealPlace, seed: int) -> None:
     assert _play(seed, real) == _play(seed, MemoryPlace(real.keys))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3)))
 def test_whoever_follows_the_changes_has_the_ring_that_is_fetched(
     place: Place, channel: Listener, seed: int
 ) -> None:

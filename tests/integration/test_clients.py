@@ -413,8 +413,8 @@ def test_a_node_has_as_many_connections_as_it_wants_under_sentinel(package: Any)
     "kind",
     [
         redis.RedisCluster,
-        valkey.ValkeyCluster,
-        redis.asyncio.RedisCluster,
+        pytest.param(valkey.ValkeyCluster, marks=pytest.mark.long),
+        pytest.param(redis.asyncio.RedisCluster, marks=pytest.mark.long),
         valkey.asyncio.ValkeyCluster,
     ],
     ids=lambda kind: f"{kind.__module__}",

@@ -232,10 +232,10 @@ def test_a_start_may_be_interrupted_at_any_line(redis_server: RedisServer, act: 
     ("runner", "call", "action"),
     [
         ("thread", "stop", "raise"),
-        ("thread", "changes", "raise"),
+        pytest.param("thread", "changes", "raise", marks=pytest.mark.long),
         ("thread", "release", "raise"),
         ("thread", "status", "stop"),
-        ("greenlet", "start", "raise"),
+        pytest.param("greenlet", "start", "raise", marks=pytest.mark.long),
         ("greenlet", "stop", "raise"),
     ],
 )

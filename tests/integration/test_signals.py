@@ -29,13 +29,28 @@ ROOT = Path(__file__).parents[2]
     [
         *(("thread", call, "stop") for call in ("start", "stop", "poll", "select")),
         *(("thread", call, "raise") for call in ("start", "stop", "poll", "select", "heartbeat")),
-        *(("thread", call, "raise-own") for call in ("start", "poll", "select", "heartbeat")),
-        *(("greenlet", call, "stop") for call in ("start", "stop", "select")),
-        *(("greenlet", call, "raise") for call in ("start", "stop")),
-        *(("greenlet-patched", call, "stop") for call in ("start", "stop")),
-        *(("greenlet-patched", call, "raise") for call in ("start", "stop")),
-        *(("thread-patched", call, "stop") for call in ("start", "poll")),
-        *(("thread-patched", call, "raise") for call in ("start", "poll")),
+        *(("thread", call, "raise-own") for call in ("start", "heartbeat")),
+        *(
+            pytest.param("thread", call, "raise-own", marks=pytest.mark.long)
+            for call in ("poll", "select")
+        ),
+        *(("greenlet", call, "stop") for call in ("start", "select")),
+        ("greenlet", "stop", "raise"),
+        ("greenlet-patched", "stop", "stop"),
+        ("greenlet-patched", "start", "raise"),
+        ("thread-patched", "start", "stop"),
+        ("thread-patched", "poll", "raise"),
+        *(
+            pytest.param(runner, call, action, marks=pytest.mark.long)
+            for runner, call, action in (
+                ("greenlet", "stop", "stop"),
+                ("greenlet", "start", "raise"),
+                ("greenlet-patched", "start", "stop"),
+                ("greenlet-patched", "stop", "raise"),
+                ("thread-patched", "poll", "stop"),
+                ("thread-patched", "start", "raise"),
+            )
+        ),
     ],
 )
 def test_a_call_may_be_interrupted_before_any_line(

@@ -18,6 +18,7 @@ from hashring.spark.audit import PROBLEMS, REJECTIONS, audit, counted_audit, wor
 from hashring.spark.history_from_events import history_of
 from hashring.spark.input import read_frame
 from hashring.spark.owner_at_time import as_of
+from tests.conftest import some
 from tests.spark.conftest import rows
 from tests.unit.test_ring_history import change
 
@@ -365,7 +366,7 @@ def on_executors(monkeypatch):
 
 
 @pytest.mark.parametrize("is_long", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3)))
 def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed, is_long, monkeypatch):
     """The last with most of its keys cut into slices of time."""
     if is_long:
@@ -599,6 +600,29 @@ def test_workers_make_the_periods_of_a_history_that_is_too_long_for_tables(
 ):
     monkeypatch.setattr(f"hashring.spark.{bound}", most)
     assert as_of(history).moves_rows == is_long
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_find_of_every_point_and_time_what_the_driver_s_tables_find(
+    spark, seed, monkeypatch
+):
+    """All columns of a period, with their types, also at its bounds."""
+    rng = random.Random(seed)
+    nodes = [f"n{i}" for i in range(12)]
+    base = Ring({n: [rng.randrange(2**32)] for n in nodes[:3]}) if seed else None
+    history, _ = random_history(rng, nodes, 100, base)
+    bounds = [0, 2**32, *history.lives()[0].points]
+    times = [version.at - early for version in history.versions() for early in (0, 1)]
+    asked = [
+        (point, rng.choice(times))
+        for point in ((rng.choice(bounds) - below) % 2**32 for below in (0, 1) * 2000)
+    ]
+    frame = spark.createDataFrame(asked, "point long, at long")
+    by_driver = as_of(history).with_period(frame, "point", "at")
+    on_executors(monkeypatch)
+    by_workers = as_of(history).with_period(frame, "point", "at")
+    assert by_workers.dtypes == by_driver.dtypes
+    assert sorted(rows(by_workers), key=str) == sorted(rows(by_driver), key=str)
 
 
 def test_many_replicas_at_one_point_are_in_parts_without_points(spark, monkeypatch):

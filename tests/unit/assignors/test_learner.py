@@ -18,6 +18,7 @@ from hashring.core.assignors import (
     TargetAssignment,
 )
 from hashring.errors import ConfigError
+from tests.conftest import some
 
 from .situations import having, members, moves, owners, sizes
 
@@ -224,7 +225,7 @@ def test_dropping_one_of_seven_takes_at_most_eight_rounds(factor: float) -> None
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.3, 2.0])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", some(range(10)))
 def test_random_churn_settles_within_two_rounds_a_partition(factor: float, seed: int) -> None:
     # N 2: random churn <= 2 x partitions.
     rng = random.Random(seed)
@@ -286,7 +287,7 @@ def caught_up(target: TargetAssignment) -> dict[str, dict[int, float]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", some(range(300)))
 def test_whatever_copies_there_are_the_same_is_answered_to_its_own_answer_and_it_ends(
     seed: int,
 ) -> None:
@@ -315,7 +316,7 @@ def test_whatever_copies_there_are_the_same_is_answered_to_its_own_answer_and_it
     pytest.fail("it never comes to rest")
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", some(range(200)))
 def test_nothing_with_a_live_owner_is_given_to_a_cold_member(seed: int) -> None:
     situation = random_situation(random.Random(seed))
     target = LearnerAssignor().assign(situation)
@@ -326,7 +327,7 @@ def test_nothing_with_a_live_owner_is_given_to_a_cold_member(seed: int) -> None:
             assert situation.lags[now][partition] == 0.0
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", some(range(200)))
 def test_warmups_stay_within_the_budget_and_are_for_where_a_partition_should_end(
     seed: int,
 ) -> None:
@@ -339,7 +340,7 @@ def test_warmups_stay_within_the_budget_and_are_for_where_a_partition_should_end
         assert target.owners[partition] == name != target.interim[partition]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", some(range(200)))
 def test_warmups_under_way_use_the_budget_first(seed: int) -> None:
     situation = random_situation(random.Random(seed))
     target = LearnerAssignor(warmups=2).assign(situation)
@@ -352,7 +353,7 @@ def test_warmups_under_way_use_the_budget_first(seed: int) -> None:
     assert len(under_way & set(target.warmups)) == min(2, len(under_way))
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", some(range(200)))
 def test_when_everybody_is_warm_the_interim_is_the_target(seed: int) -> None:
     situation = random_situation(random.Random(seed))
     everywhere = {
@@ -363,7 +364,7 @@ def test_when_everybody_is_warm_the_interim_is_the_target(seed: int) -> None:
     assert target.settled
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", some(range(200)))
 @pytest.mark.parametrize("factor", [1.0, 1.5, 2.0, 4.0])
 def test_counts_stay_within_the_balancing_factor(seed: int, factor: float) -> None:
     # K: "within the range of 0.5 ~ 2 times of the expected number of tasks", by default.
@@ -461,7 +462,7 @@ def test_a_warm_up_under_way_for_a_leaver_is_not_given_up_for_a_copy_that_lags_l
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0])
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", some(range(200)))
 def test_what_has_no_owner_goes_to_the_warm_before_copies_and_to_copies_before_the_cold(
     seed: int, factor: float
 ) -> None:

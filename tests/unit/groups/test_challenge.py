@@ -34,6 +34,7 @@ from hashring.testing.simulator import (
 )
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.challenge.world import ChallengeWorld
+from tests.conftest import some
 from tests.unit.histories import none_breaks_a_rule
 from tests.unit.planted_scripts import plant
 
@@ -76,7 +77,7 @@ def world_of(  # noqa: PLR0917 - what a history is made of
 
 
 @CHALLENGES
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3)))
 def test_seven_over_three_settle_at_three_two_two(terms: Any, seed: int) -> None:
     # N 4.
     world = world_of(terms, seed, 7, {"a": 0.0, "b": 0.0, "c": 0.0})
@@ -85,7 +86,7 @@ def test_seven_over_three_settle_at_three_two_two(terms: Any, seed: int) -> None
 
 
 @CHALLENGES
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3)))
 def test_sixteen_over_four_do_not_move_once_level(terms: Any, seed: int) -> None:
     # N 4.
     world = world_of(terms, seed, 16)
@@ -99,7 +100,7 @@ def test_sixteen_over_four_do_not_move_once_level(terms: Any, seed: int) -> None
 
 
 @CHALLENGES
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3)))
 def test_one_partition_never_moves(terms: Any, seed: int) -> None:
     # L: "squarely lands on one node and stays there"; N 4.
     world = world_of(terms, seed, 1)
@@ -110,7 +111,7 @@ def test_one_partition_never_moves(terms: Any, seed: int) -> None:
 
 
 @CHALLENGES
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3)))
 def test_a_new_node_gets_its_share(terms: Any, seed: int) -> None:
     # L: "Once a new node comes online ... the workload has been distributed evenly".
     world = world_of(terms, seed, 16, PROMPT, [Event(1800.0, "start", "d")])
@@ -119,7 +120,7 @@ def test_a_new_node_gets_its_share(terms: Any, seed: int) -> None:
 
 
 @CHALLENGES
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3)))
 def test_after_a_kill_all_is_redistributed(terms: Any, seed: int) -> None:
     # L: "after roughly maximum lease time"; N 4.
     world = world_of(terms, seed, 16, PROMPT, [Event(1800.0, "kill", "a")])
@@ -154,7 +155,7 @@ def test_it_moves_nothing_of_a_loaded_member(late: float) -> None:
     assert (found.moves, found.unowned, found.doubled) == (0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", some(range(6)))
 def test_it_never_has_two_owners_even_while_members_come_and_go(seed: int) -> None:
     rng = random.Random(seed)
     late = PROMPT | {"a": 2.0, "b": 1.0}

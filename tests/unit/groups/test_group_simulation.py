@@ -42,6 +42,7 @@ from hashring.testing.simulator.groups.random_histories import KINDS, LOAD_KIND
 from hashring.testing.simulator.groups.rest_rules import unrest
 from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.network import LATENCY, Call
+from tests.conftest import some
 from tests.unit.histories import find_fault, none_breaks_a_rule, tells_a_short_story
 from tests.unit.planted_scripts import plant, plant_at_the_beginning
 
@@ -63,7 +64,7 @@ def test_no_history_breaks_a_rule(first: int) -> None:
 @pytest.mark.parametrize("name", RULES)
 def test_no_history_under_any_assignor_breaks_a_rule(name: str) -> None:
     none_breaks_a_rule(
-        GroupSimulator(), lambda seed: random_group_history(seed, name), range(1000, 1008)
+        GroupSimulator(), lambda seed: random_group_history(seed, name), range(1000, 1009)
     )
 
 
@@ -87,7 +88,7 @@ def longest_unowned(world: GroupWorld, seconds: float) -> float:
 
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", some(range(5)))
 def test_no_partition_is_without_an_owner_beyond_the_bound(seed: int, name: str) -> None:
     # One crash, join or leave at a time, and always somebody left: then the bound is the lease,
     # the delay, and a renewal each for noticing the end of the lease and for hearing of the grant.
@@ -135,7 +136,7 @@ def longest_pause(seed: int, what: str, simulator: GroupSimulator | None = None)
 
 
 @pytest.mark.parametrize("what", ["stop", "replace", "hand over"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", some(range(5)))
 def test_a_due_time_is_noticed_without_a_renewal(seed: int, what: str) -> None:
     # Of what is said within: the delay, and messages; not the 100 s between two renewals.
     assert longest_pause(seed, what) <= 2.0 + 20 * 0.05
@@ -193,7 +194,7 @@ def handing_over(seed: int) -> float:
     return world.now - 1551.0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3)))
 def test_a_step_that_was_left_to_a_member_is_taken_by_another_soon(seed: int) -> None:
     assert handing_over(seed) <= CLAIM + 20 * 0.05
 
@@ -856,7 +857,7 @@ def told(seed: int) -> list[str]:
     return world.story
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", some(range(5)))
 def test_a_run_is_a_function_of_its_history(seed: int) -> None:
     assert told(seed) == told(seed)
 

@@ -42,6 +42,7 @@ from hashring.testing.simulator.ring.lock_rules import believed
 from hashring.testing.simulator.ring.random_histories import KINDS, LOCK_KINDS
 from hashring.testing.simulator.ring.world import KEYS as RING
 from hashring.testing.simulator.ring.world import RingWorld
+from tests.conftest import some
 from tests.unit.histories import find_fault, none_breaks_a_rule, tells_a_short_story
 from tests.unit.node import planted_locks
 from tests.unit.planted_scripts import plant
@@ -97,7 +98,7 @@ def waited(world: RingWorld, since: float) -> float:
     return world.now - since
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", some(range(12)))
 def test_within_three_heartbeats_of_a_join_or_of_a_dead_nodes_end_all_keys_are_held(
     seed: int,
 ) -> None:

@@ -157,7 +157,13 @@ DEEDS = [ask, moved, idle, refused, full, given_up, lost, leave]
 
 
 CASES = [
-    pytest.param(deed, *config, id=f"{deed.__name__}-{name}")
+    pytest.param(
+        deed,
+        *config,
+        id=f"{deed.__name__}-{name}",
+        # With both, all lines run that run with one of them but for those of a key that moved.
+        marks=() if name == "both" or deed is moved else pytest.mark.long,
+    )
     for deed in DEEDS
     for name, config in {"locks": (True, None), "both": (True, 7), "limit": (False, 7)}.items()
     if name != "limit" or deed not in (full, given_up, lost)
