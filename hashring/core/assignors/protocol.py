@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
-from hashring.core.value_checks import is_finite, is_whole
+from hashring.core.value_checks import is_finite, is_whole, plain_whole
 from hashring.errors import AssignorError, ConfigError, HashringError
 
 Owners = tuple[str | None, ...]
@@ -93,6 +93,8 @@ class GroupSituation:
             handed off.
         loads: how busy each partition is, in a unit of the application's; absent means unknown.
         recent_moves: how many partitions were moved for their load within the last minute.
+        rebalancing: whether partitions are on the move already. A rule that leaves small
+            differences alone finishes then what it began.
 
     Raises:
         ConfigError: two members of one name or one place in the order, or partitions < 1.
@@ -107,6 +109,7 @@ class GroupSituation:
     heirs: Mapping[str, str] = field(default_factory=dict)
     loads: Mapping[int, float] = field(default_factory=dict)
     recent_moves: int = 0
+    rebalancing: bool = False
 
     def __post_init__(self) -> None:
         if self.partitions < 1:
@@ -239,11 +242,13 @@ class FunctionAssignor:
             )
         owners: list[str | None] = [None] * situation.partitions
         for member, partitions in answer.items():
-            for partition in partitions:
-                if not is_whole(partition) or not 0 <= partition < situation.partitions:
+            for given in partitions:
+                # Also a number of numpy's.
+                partition = plain_whole(given)
+                if partition is None or not 0 <= partition < situation.partitions:
                     raise AssignorError(
                         self.name,
-                        f"gave partition {partition!r} to {member!r}, but partitions are numbered "
+                        f"gave partition {given!r} to {member!r}, but partitions are numbered "
                         f"0 to {situation.partitions - 1}",
                         member=member,
                     )
@@ -257,6 +262,12 @@ class FunctionAssignor:
                     )
                 owners[partition] = member
         return TargetAssignment.at_once(owners)
+
+
+def setting_text(value: float) -> str:
+    """A setting as its assignor's name has it: short, but no two settings have the same."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
 
 
 def checked_target(assignor: Assignor, situation: GroupSituation) -> TargetAssignment:
@@ -282,23 +293,34 @@ def checked_target(assignor: Assignor, situation: GroupSituation) -> TargetAssig
             f"returned {type(target).__name__}, not a TargetAssignment "
             f"(see TargetAssignment.at_once)",
         )
+    try:
+        _check_target(assignor.name, target, situation)
+    except HashringError:
+        raise
+    except Exception as error:  # an attribute of another type
+        what = f"returned a TargetAssignment that is none: {type(error).__name__}: {error}"
+        raise AssignorError(assignor.name, what) from error
+    return target
+
+
+def _check_target(assignor: str, target: TargetAssignment, situation: GroupSituation) -> None:
     names = {member.name for member in situation.members}
     takers = {member.name for member in situation.candidates()}
     for owners in (target.owners, target.interim):
-        _check_owners(assignor.name, owners, situation, names, takers)
+        _check_owners(assignor, owners, situation, names, takers)
     for partition in (*target.warmups, *target.standbys):
-        if partition not in range(situation.partitions):
+        if not is_whole(partition) or partition not in range(situation.partitions):
             raise AssignorError(
-                assignor.name,
+                assignor,
                 f"wants partition {partition!r} warm, but partitions are numbered 0 to "
                 f"{situation.partitions - 1}",
             )
     for partition, member in target.warmups.items():
-        _check_known(assignor.name, partition, member, names)
+        _check_known(assignor, partition, member, names)
     for partition, members in target.standbys.items():
         for member in members:
-            _check_known(assignor.name, partition, member, names)
-    return target
+            _check_known(assignor, partition, member, names)
+    frozenset(target.for_load)
 
 
 def _check_owners(
