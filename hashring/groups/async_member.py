@@ -122,13 +122,16 @@ class AsyncMember(BaseMember):
         """
         forks = self._forks
         mine, put = _mailbox()
+        last: PartitionChange | None = None
         self._held_changes(put)
         try:
             while self._forks == forks and (change := await mine.get()) is not None:
+                last = change
                 yield change
+                last = None
                 self._asks_for_next(change, put)
         finally:
-            self._tell_no_more(put)
+            self._tell_no_more(put, last)
 
     def _runs_here(self) -> bool:
         """Whether it has been started in this event loop, and has not left yet."""

@@ -106,10 +106,12 @@ class _Ending:
     Attributes:
         loops: those that have not asked for the next change yet.
         ended: whether any has.
+        left: whether any has gone in the middle of it.
     """
 
     loops: set[Put] = field(default_factory=set)
     ended: bool = False
+    left: bool = False
 
 
 @dataclass
@@ -576,18 +578,26 @@ class BaseMember(NotCopied, ABC):
         self._news, self._ending = [], {}
         return loops
 
-    def _tell_no_more(self, put: Put) -> None:
-        """A loop is over. What others have ended their work on waits for it no more."""
+    def _tell_no_more(self, put: Put, last: PartitionChange | None) -> None:
+        """A loop is over. What it did not begin to end waits for it no more.
+
+        Args:
+            last: the change that it was at work on; ``None`` for none.
+        """
+        at_work = None
+        if last is not None and last.kind is PartitionChangeKind.REVOKED:
+            at_work = last.partition, last.token
         with self._lock:
             # It is forgotten at the end of its stay, and in a forked child.
             if put in self._iterators:
                 self._iterators.remove(put)
             over = []
             for key, ending in list(self._ending.items()):
+                ending.left = ending.left or (key == at_work and put in ending.loops)
                 ending.loops.discard(put)
                 if not ending.loops:
                     del self._ending[key]
-                    over += [key] if ending.ended else []
+                    over += [key] if ending.ended or not ending.left else []
         self._let_go_of(over)
 
     @abstractmethod

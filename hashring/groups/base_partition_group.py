@@ -194,11 +194,11 @@ class BasePartitionGroup(BaseMember):
         access: str | None,
     ) -> Flow[GroupForesight]:
         state, reading = yield from standing(self.name, self._keys)
-        assignor = self._group.decider.assignor
         return group_plan.foresee(
             state,
             reading.facts,
-            assignor,
+            # Others may have migrated the group since this member decided last.
+            self._group.decider.known_assignor(state.terms.assignor),
             join=join,
             leave=leave,
             partitions=partitions,

@@ -91,6 +91,7 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
         Raises:
             StoreError: the group could not be read.
             UnknownMemberError, ConfigError: the plan is none.
+            GroupMismatch: the group goes by an assignor that this member does not know.
             AssignorError: the assignor gave a wrong answer.
         """
         return self._ask(self._foresee(join, leave, partitions, access))

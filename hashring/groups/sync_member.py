@@ -191,14 +191,17 @@ class SyncMember(BaseMember):
         forks = self._forks
         mine = _Mailbox(self._backend or ThreadBackend())
         put = mine.put
+        last: PartitionChange | None = None
         self._held_changes(put)
         try:
             while self._forks == forks and (change := mine.first()) is not END:
                 mine.taken()
+                last = change
                 yield change
+                last = None
                 self._asks_for_next(change, put)
         finally:
-            self._tell_no_more(put)
+            self._tell_no_more(put, last)
 
     def _close_asking(self) -> None:
         """Close what questions of the application's were asked through."""

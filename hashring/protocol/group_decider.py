@@ -232,12 +232,21 @@ class Decider:
         Raises:
             GroupMismatch: it is not.
         """
-        if assignor != self.assignor.name:
-            # Two rules in one group would undo each other's decisions for ever.
-            try:
-                self.assignor = assignor_named(assignor)
-            except ConfigError:
-                raise GroupMismatch(self._group, "assignor", self.assignor.name, assignor) from None
+        # Two rules in one group would undo each other's decisions for ever.
+        self.assignor = self.known_assignor(assignor)
+
+    def known_assignor(self, name: str) -> Assignor:
+        """The assignor of that name: this member's, or one of this project's.
+
+        Raises:
+            GroupMismatch: it is neither.
+        """
+        if name == self.assignor.name:
+            return self.assignor
+        try:
+            return assignor_named(name)
+        except ConfigError:
+            raise GroupMismatch(self._group, "assignor", self.assignor.name, name) from None
 
     def _turn(self, turn: DeciderTurn) -> None:
         self.stage = DECIDER_LIFE.after(self.stage, turn)

@@ -112,6 +112,8 @@ class GroupMemberMachine(BaseMemberMachine):
         self._warms_up = warms_up
         self._session = ""
         self._claims: dict[int, int] = {}
+        # A ttl that is lowered and raised again leaves it as it was.
+        self._longest_interval = interval
         self._longest_lease = 0.0
         self._longest_until = -math.inf
         self._turn_of_terms = 0
@@ -124,8 +126,19 @@ class GroupMemberMachine(BaseMemberMachine):
     # --- what the application says about a partition ------------------------------------------
 
     def lag(self, partition: int, behind: float) -> bool:
-        """How far it is behind on a partition; whether it was to warm up for it."""
-        return self._report(self.membership.lag(partition, behind))
+        """How far it is behind on a partition; whether it was to warm up for it.
+
+        The group hears at once of the first lag, and that the member is ready; of others twice a
+        second, as an application may report them with every message.
+        """
+        before = self.membership.behind(partition)
+        if not self.membership.lag(partition, behind):
+            return False
+        if behind != before and (before is None or behind == 0):
+            self.wake()
+        elif behind != before:
+            self.membership.look_again(self._asked_at + RETRY)
+        return True
 
     def load(self, partition: int, value: float) -> bool:
         """How busy a partition is, told with the next renewal; whether it is held."""
@@ -248,7 +261,7 @@ class GroupMemberMachine(BaseMemberMachine):
             # As long as a group's state has it; see :class:`GroupState`.
             self._longest_until = max(self._longest_until, self.now + 2 * self.terms.ttl)
         self.terms = self.offered = terms
-        self.interval = min(self.interval, terms.ttl / 3)
+        self.interval = min(self._longest_interval, terms.ttl / 3)
         self.membership.ttl = terms.ttl
         self.grace = terms.max_handoff_time
 

@@ -28,8 +28,7 @@ from hashring.store.lease_challenge.commands import (
     write_table,
 )
 
-_ONE_FOR_ALL: Final = "give all members the same"
-_ONE_TTL: Final = f"{_ONE_FOR_ALL}; to change it, stop all of them first"
+_ONE_FOR_ALL: Final = "give all members the same; to change it, stop all of them first"
 
 
 class TableSight(str, Enum):
@@ -168,13 +167,13 @@ class LeaseTableMachine(BaseMemberMachine):
         found, ttl = reading.table, self._rules.ttl
         if found is None:
             return LeaseTable(self.partitions)
-        if found.partitions != self.partitions:
+        if (other := found.other_count(self.partitions, reading.now)) is not None:
             raise GroupMismatch(
-                self._group, "partitions", self.partitions, found.partitions, remedy=_ONE_FOR_ALL
+                self._group, "partitions", self.partitions, other, remedy=_ONE_FOR_ALL
             )
-        if (other := found.other_ttl(ttl, reading.now)) is not None:
-            raise GroupMismatch(self._group, "ttl", ttl, other, remedy=_ONE_TTL)
-        return found
+        if (other_ttl := found.other_ttl(ttl, reading.now)) is not None:
+            raise GroupMismatch(self._group, "ttl", ttl, other_ttl, remedy=_ONE_FOR_ALL)
+        return found.counting(self.partitions)
 
     def _concerned(self, before: LeaseTable | None, after: LeaseTable) -> set[str]:
         """Whom a change of the table is about, but for this member."""

@@ -10,9 +10,8 @@ from typing import Final
 from flask import abort
 from markupsafe import Markup
 
-from hashring.core.assignors import assignor_named
 from hashring.core.groups import group_plan
-from hashring.core.groups.group_plan import GroupForesight
+from hashring.core.groups.group_plan import GroupForesight, assignor_of
 from hashring.core.groups.state import GroupState
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
@@ -102,7 +101,7 @@ def group_after(view: GroupView, change: PlannedGroupChange) -> GroupForesight:
     return group_plan.foresee(
         view.state,
         view.reading.facts,
-        assignor_named(terms.assignor),
+        assignor_of(terms, change.access),
         join=change.join,
         leave=change.leave,
         partitions=change.partitions,
@@ -121,7 +120,7 @@ def group_ordered(view: GroupView, state: GroupState) -> GroupForesight:
         HTTPException: it is too much work.
     """
     _check_size(state.terms.partitions)
-    assignor = assignor_named(state.terms.assignor)
+    assignor = assignor_of(state.terms)
     return group_plan.foresee(state, view.reading.facts, assignor)
 
 

@@ -82,16 +82,23 @@ def play(
         members[p * MEMBERS // PARTITIONS].name for p in range(PARTITIONS)
     )
     recent: list[int] = []
+    begun = False
     peaks: list[float] = []
     moves = 0
     for number, loads in zip(range(int(hours * 3600 / STEP)), kind(random.Random(14))):  # noqa: B905
         now = number * STEP
         recent = [at for at in recent if at > now - 60]
         situation = GroupSituation(
-            members, PARTITIONS, owners, loads=loads, recent_moves=len(recent)
+            members,
+            PARTITIONS,
+            owners,
+            loads=loads,
+            recent_moves=len(recent),
+            rebalancing=begun,
         )
         target = assignor.assign(situation)
         moved = sum(was != to for was, to in zip(owners, target.interim, strict=True))
+        begun = not target.settled
         owners = target.interim
         recent += [now] * moved
         if now < 600:

@@ -196,8 +196,15 @@ def test_plan_knows_a_groups_own_assignor(
         }
         for more, text in refused.items():
             assert text in str(ask(*plan, *more).exception)
-        for order in (("drain", "own", "b"), ("undrain", "own", "b"), ("weight", "own", "b", "2")):
+        orders = ("drain", "own", "b"), ("undrain", "own", "b"), ("weight", "own", "b", "2")
+        for order in orders:
             assert refused[()] in str(ask(*order, "--plan").exception)
+        # With exclusive access no assignor is asked.
+        assert "nothing moves" in ask("plan", "own", "--access", "exclusive").output
+        ask("access", "own", "exclusive", "--yes")
+        assert json.loads(ask(*plan).output)["after"] == {"b": 4, "a": 0}
+        for order in orders:
+            assert ask(*order, "--plan").exit_code == 0
 
 
 def test_history_shows_every_decision(ask: Ask, pair: Pair) -> None:

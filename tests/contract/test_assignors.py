@@ -109,6 +109,7 @@ def situations(
             anyone[who]: {number % partitions: lag for number, lag in lags.items()}
             for who, lags in draw(LAGS).items()
         },
+        rebalancing=draw(st.booleans()),
     )
 
 

@@ -550,6 +550,47 @@ def test_a_loop_that_ends_is_not_waited_for_by_those_that_have_asked(make: Make)
     slow.thread.join()
 
 
+def test_a_loop_that_ends_is_not_waited_for_if_it_had_not_begun_to_end_its_work(make: Make) -> None:
+    a, b = (make(name, 2, max_handoff_time=2.0 * PATIENCE) for name in "ab")
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+    changes = a.changes()
+    assert next(changes).kind is PartitionChangeKind.ACTIVE
+    b.start()
+    eventually(lambda: a._ending, "one is to be let go of")
+    changes.close()  # type: ignore[attr-defined]
+    eventually(shared(a, b, count=2), "one each")
+
+
+def test_what_a_loop_was_at_work_on_when_it_ended_is_not_let_go_of(make: Make) -> None:
+    a, b = (make(name, 2, max_handoff_time=2.0 * PATIENCE) for name in "ab")
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+    changes = a.changes()
+    change = next(changes)
+    b.start()
+    while change.kind is not PartitionChangeKind.REVOKED:
+        change = next(changes)
+    changes.close()  # type: ignore[attr-defined]
+    assert a.owns(change.partition)
+    assert a.release(change.partition)
+    eventually(shared(a, b, count=2), "one each")
+
+
+def test_an_asyncio_member_that_left_its_loop_leaves_at_once(redis_server: RedisServer) -> None:
+    async def run() -> None:
+        client = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        a = AsyncPartitionGroup(client, "orders", 2, max_handoff_time=2.0 * PATIENCE)
+        await a.start()
+        async for change in a.changes():
+            if change.kind is PartitionChangeKind.ASSIGNED:
+                break
+        await a.stop()
+        await client.aclose()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
 def held_up(member: Any, method: str, when: Callable[[], object]) -> Callable[[], None]:
     """Have the renewer wait before it calls the method, once that holds; lets it go on.
 
@@ -1071,6 +1112,32 @@ def test_members_follow_when_the_group_is_migrated_to_another_rule(make: Make) -
     eventually(lambda: sorted(b.held) == [4, 5, 6, 7], "by the new rule")
     eventually(lambda: a.assignor == b.assignor == "contiguous", "both know the new rule")
     eventually(lambda: a.status().phase is GroupPhase.READY, "it comes to rest")
+
+
+def test_a_plan_goes_by_the_rule_that_the_group_was_migrated_to(make: Make) -> None:
+    a, b = make("a", 8), make("b", 8)
+    a.start()
+    b.start()
+    eventually(shared(a, b), "a and b have four each")
+    c = make("c", 8, assignor="contiguous", migrate=True)
+    c.start()
+    eventually(lambda: len(c.held) == 2, "they share by the new rule")
+    eventually(lambda: a.status().phase is GroupPhase.READY, "it comes to rest")
+    # One of them may have decided nothing since.
+    assert a.plan(join=["d"]) == b.plan(join=["d"]) == c.plan(join=["d"])
+
+
+def test_a_plan_needs_the_rule_that_the_group_was_migrated_to(make: Make) -> None:
+    def mine(situation: GroupSituation) -> dict[str, list[int]]:
+        return {situation.candidates()[-1].name: list(range(situation.partitions))}
+
+    a = make("a", 8)
+    a.start()
+    eventually(shared(a), "a has everything")
+    b = make("b", 8, assignor=mine, migrate=True)
+    b.start()
+    with pytest.raises(GroupMismatch, match="has assignor='mine'"):
+        a.plan(join=["c"])
 
 
 def test_a_member_without_the_groups_new_rule_decides_nothing(make: Make, redis: Redis) -> None:

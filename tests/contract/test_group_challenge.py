@@ -119,6 +119,18 @@ def test_members_must_agree_on_the_ttl_as_long_as_one_is_there(make: Make) -> No
     eventually(shared(make("c", rules=other)), "c has everything")
 
 
+def test_once_nobody_is_there_the_next_members_may_agree_on_another_count(make: Make) -> None:
+    a = make("a", 8, rules=RULES)
+    eventually(shared(a), "a has everything")
+    tokens = a.held
+    a.stop()
+    b, c = make("b", 5, rules=RULES), make("c", 5, rules=RULES)
+    eventually(shared(b, c, count=5), "b and c share what there is now")
+    assert min((b.held | c.held).values()) > max(tokens.values())
+    with pytest.raises(GroupMismatch, match="has partitions=5, this member partitions=8"):
+        make("d", 8, rules=RULES)
+
+
 def test_a_member_that_is_started_again_over_a_loss_takes_nothing_that_another_holds(
     make: Make, redis: Redis
 ) -> None:

@@ -20,8 +20,8 @@ from hashring.cli.shared_by_orders import (
     plan_option,
     span,
 )
-from hashring.core.assignors import assignor_named
 from hashring.core.groups import group_plan, member_orders
+from hashring.core.groups.group_plan import assignor_of
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.core.order_checks import checked_lasting
@@ -177,7 +177,7 @@ def _give(
 def _show_plan(settings: Settings, connection: Connection, group: str, order: Order) -> None:
     state, reading = standing(connection, group)
     after = order(state, reading.facts.now).state
-    found = group_plan.foresee(after, reading.facts, assignor_named(state.terms.assignor))
+    found = group_plan.foresee(after, reading.facts, assignor_of(state.terms))
     if settings.json:
         document({"group": group, **asdict(found)})
     else:

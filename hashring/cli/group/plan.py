@@ -12,9 +12,9 @@ from hashring.cli.connection import connected
 from hashring.cli.group.assignor_import import imported_assignor
 from hashring.cli.group.flows import members_listed, standing
 from hashring.cli.output import columns, document
-from hashring.core.assignors import GroupMember, assignor_named
+from hashring.core.assignors import GroupMember
 from hashring.core.groups import group_plan
-from hashring.core.groups.group_plan import GroupForesight
+from hashring.core.groups.group_plan import GroupForesight, assignor_of
 from hashring.core.printable import printable
 from hashring.errors import ConfigError, GroupMismatch
 
@@ -86,7 +86,7 @@ def command(
         found = group_plan.foresee(
             state,
             reading.facts,
-            own or assignor_named(state.terms.assignor),
+            own or assignor_of(state.terms, access),
             join=[_joiner(text) for text in joins],
             leave=leaves,
             partitions=partitions,

@@ -35,7 +35,7 @@ def as_assignor(given: str | Assignor | AssignFunction) -> Assignor:
     """The assignor of that name, the assignor itself, or a function made one.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: it is none of these, or has the name of another.
     """
     if isinstance(given, str):
         if given in ASSIGNORS:
@@ -43,14 +43,34 @@ def as_assignor(given: str | Assignor | AssignFunction) -> Assignor:
     elif isinstance(given, type):
         raise ConfigError("assignor", given, f"is a class: pass one of it, {given.__name__}()")
     elif hasattr(given, "assign") and isinstance(getattr(given, "name", None), str):
-        return cast("Assignor", given)
+        return _under_its_own_name(cast("Assignor", given), given)
     elif callable(given):
-        return FunctionAssignor(given)
+        return _under_its_own_name(FunctionAssignor(given), given)
     raise ConfigError(
         "assignor",
         given,
         f"choose one of {', '.join(sorted(ASSIGNORS))}, or pass an object with a name and "
         f"assign(situation), or a function from a situation to the partitions of each member",
+    )
+
+
+def _under_its_own_name(assignor: Assignor, given: object) -> Assignor:
+    """The assignor itself, unless it has the name of another rule, one of this project's.
+
+    Raises:
+        ConfigError: it has. Members of both would undo each other's decisions, and plans would be
+            the other rule's.
+    """
+    try:
+        known = assignor_named(assignor.name)
+    except ConfigError:
+        return assignor
+    if type(assignor) is type(known):
+        return assignor
+    raise ConfigError(
+        "assignor",
+        given,
+        f"has the name {assignor.name!r} of an assignor of this package: give it another",
     )
 
 

@@ -15,7 +15,7 @@ The target, from what is there:
 4. then, while a member has less than its fair share divided by the balancing factor, it gets a
    partition from a member with more; and while a member has more than its share times the factor,
    it gives one away. A partition that the receiver has a copy of comes first, whichever member
-   has to give it; without one, the member with the most gives.
+   has to give it; without one, the member with the most gives, of those above that limit first.
 
 The interim: a warm member takes over; a live owner keeps a partition until its target is warm. A
 partition without a live owner cannot wait. It goes to its target; or to the member with the best
@@ -46,7 +46,8 @@ from hashring.core.assignors.learner_warmups import (
 )
 from hashring.core.assignors.quotas import fair_shares, quotas, round_down, round_up
 from hashring.core.assignors.situation import GroupMember, GroupSituation
-from hashring.core.assignors.target import TargetAssignment
+from hashring.core.assignors.target import TargetAssignment, setting_text
+from hashring.core.value_checks import plain_number, plain_whole
 from hashring.errors import ConfigError
 
 
@@ -73,25 +74,31 @@ class LearnerAssignor:
         standbys: int = 0,
         acceptable_lag: float = 0.0,
     ) -> None:
-        if not balancing_factor >= 1 or not math.isfinite(balancing_factor):
+        factor = plain_number(balancing_factor)
+        if factor is None or factor < 1:
             raise ConfigError("balancing_factor", balancing_factor, "must be a number from 1 up")
+        for setting, value in (("warmups", warmups), ("standbys", standbys)):
+            if plain_whole(value) is None:
+                raise ConfigError(setting, value, "must be a whole number")
         if warmups < 1:
             raise ConfigError("warmups", warmups, "without warm-ups nothing could ever move")
         if standbys < 0:
             raise ConfigError("standbys", standbys, "cannot be negative")
-        if not acceptable_lag >= 0:
-            raise ConfigError("acceptable_lag", acceptable_lag, "cannot be negative")
-        self.balancing_factor = balancing_factor
-        self.warmups = warmups
-        self.standbys = standbys
-        self.acceptable_lag = acceptable_lag
+        lag = math.inf if acceptable_lag == math.inf else plain_number(acceptable_lag)
+        if lag is None or lag < 0:
+            raise ConfigError("acceptable_lag", acceptable_lag, "must be a number from 0 up")
+        self.balancing_factor = float(factor)
+        self.warmups = int(warmups)
+        self.standbys = int(standbys)
+        self.acceptable_lag = float(lag)
 
     @property
     def name(self) -> str:
         """The rule and its settings."""
         return (
-            f"learner(balancing_factor={self.balancing_factor:g}, warmups={self.warmups}, "
-            f"standbys={self.standbys}, acceptable_lag={self.acceptable_lag:g})"
+            f"learner(balancing_factor={setting_text(self.balancing_factor)}, "
+            f"warmups={self.warmups}, standbys={self.standbys}, "
+            f"acceptable_lag={setting_text(self.acceptable_lag)})"
         )
 
     def assign(self, situation: GroupSituation) -> TargetAssignment:
@@ -258,28 +265,31 @@ class _Targeting:
     def _move(self, times: int, bound: Mapping[str, int]) -> None:
         """Move ``times`` partitions, each from a member above the bound to the least below it.
 
+        With weights, the member with the greatest load need not be above its upper bound. Members
+        above theirs give first: so no move is made that another one makes superfluous.
+
         There always are two such members: the lower bounds add up to at most all partitions, the
         upper ones to at least all. A donor never becomes a receiver on the way, nor the reverse,
         so an entry that is stale in the other heap never comes up wrongly.
         """
         times -= self._move_copies(times, bound)
-        donors = [(-self._load(n), self._order[n], n) for n in self._having]
+        donors = [self._donor(n) for n in self._having]
         receivers = [(self._load(n), self._order[n], n) for n in self._having]
         heapq.heapify(donors)
         heapq.heapify(receivers)
         # What each donor can give, the last first.
         gifts: dict[str, list[int]] = {}
         for _ in range(times):
-            donor = heapq.heappop(donors)[2]
+            donor = heapq.heappop(donors)[-1]
             while len(self._having[donor]) <= bound[donor]:
-                donor = heapq.heappop(donors)[2]
+                donor = heapq.heappop(donors)[-1]
             receiver = heapq.heappop(receivers)[2]
             while len(self._having[receiver]) >= bound[receiver]:
                 receiver = heapq.heappop(receivers)[2]
             if donor not in gifts:
                 gifts[donor] = self._gifts(donor)
             self._give(gifts[donor].pop(), receiver)
-            heapq.heappush(donors, (-self._load(donor), self._order[donor], donor))
+            heapq.heappush(donors, self._donor(donor))
             heapq.heappush(receivers, (self._load(receiver), self._order[receiver], receiver))
 
     def _move_copies(self, times: int, bound: Mapping[str, int]) -> int:
@@ -305,6 +315,11 @@ class _Targeting:
                 moved += 1
                 heapq.heappush(receivers, (self._load(receiver), self._order[receiver], receiver))
         return moved
+
+    def _donor(self, name: str) -> tuple[bool, float, int, str]:
+        """Sorts members by who gives next: those that have to give in any case come first."""
+        has_to = len(self._having[name]) > self._most[name]
+        return not has_to, -self._load(name), self._order[name], name
 
     def _gifts(self, donor: str) -> list[int]:
         """What a member has, in the order in which it would give it away, the first one last."""

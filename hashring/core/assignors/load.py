@@ -5,8 +5,9 @@ of all partitions divided by the weight of all members, without partitions that 
 (below) and a member for each of them. Nothing moves for load while every level
 is within ``factor`` of the mean: at most ``factor`` times it, and at least ``2 - factor`` times.
 Once one is not, partitions move until all are within half of that distance, or no single move
-helps. The distance between the two bounds is the hysteresis: from a state within the inner one,
-noise of up to ``(factor - 1) / (3 * factor + 1)`` of each load (5 % by default) moves nothing.
+helps. A group asks for each step anew, and says whether it is ``rebalancing`` already. The distance
+between the two bounds is the hysteresis: from a state within the inner one, noise of up to
+``(factor - 1) / (3 * factor + 1)`` of each load (5 % by default) moves nothing.
 
 The rule is the weighted move of Slicer (Adya et al., "Slicer: Auto-Sharding for Datacenter
 Applications", OSDI 2016, section 4.4): rank moves by the imbalance that they remove per churn, do
@@ -37,7 +38,7 @@ from functools import partial
 from typing import Final
 
 from hashring.core.assignors.situation import GroupMember, GroupSituation
-from hashring.core.assignors.target import TargetAssignment
+from hashring.core.assignors.target import TargetAssignment, setting_text
 from hashring.core.value_checks import is_finite, is_whole
 from hashring.errors import ConfigError
 
@@ -72,7 +73,7 @@ class LoadAssignor:
         """The rule and its settings."""
         if (self.factor, self.moves) == (1.25, 12):
             return "load"
-        return f"load(factor={self.factor:g}, moves={self.moves})"
+        return f"load(factor={setting_text(self.factor)}, moves={self.moves})"
 
     def assign(self, situation: GroupSituation) -> TargetAssignment:
         """Who should own what: ``owners`` with even loads, ``interim`` as far as it may go now."""
@@ -82,7 +83,7 @@ class LoadAssignor:
         levels = _Levels(members, _effective(situation), kept, self.factor)
         levels.place([p for p, owner in enumerate(kept) if owner is None])
         placed = list(levels.owners)
-        levels.even_out()
+        levels.even_out(begun=situation.rebalancing)
         moved = [p for p in levels.moved if levels.owners[p] != placed[p]]
         interim = list(placed)
         for partition in moved[: max(0, self.moves - situation.recent_moves)]:
@@ -217,14 +218,14 @@ class _Levels:
             self.owners[partition] = name
             heapq.heapreplace(queue, (self._holders[name].level, order, name))
 
-    def even_out(self) -> None:
-        """Move partitions, best move first, if a level is outside the outer bounds."""
-        everybody = list(self._holders.values())
-        lowest = min(holder.level for holder in everybody)
-        if not (
-            any(self._above(holder, self._outer) > 0 for holder in everybody)
-            or lowest < self._mean * (1 - self._outer) * (1 - _EPSILON)
-        ):
+    def even_out(self, *, begun: bool) -> None:
+        """Move partitions, best move first, until all levels are within the inner bounds.
+
+        Args:
+            begun: whether partitions are on the move already; else nothing moves unless a level is
+                outside the outer bounds.
+        """
+        if not begun and not self._is_uneven():
             return
         # Members that no single move from, or to, helps any more.
         loaded: set[str] = set()
@@ -241,6 +242,14 @@ class _Levels:
             self.moved[partition] = None
             loaded.clear()
             idle.clear()
+
+    def _is_uneven(self) -> bool:
+        """Whether a level is outside the outer bounds."""
+        everybody = list(self._holders.values())
+        lowest = min(holder.level for holder in everybody)
+        return any(
+            self._above(holder, self._outer) > 0 for holder in everybody
+        ) or lowest < self._mean * (1 - self._outer) * (1 - _EPSILON)
 
     def _relief(self, stuck: set[str]) -> tuple[int, _Holder, _Holder] | None:
         """The best move from the member that is furthest above the inner bound."""

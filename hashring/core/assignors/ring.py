@@ -18,6 +18,7 @@ from hashlib import blake2b
 from hashring.core.assignors.situation import GroupSituation
 from hashring.core.assignors.target import TargetAssignment
 from hashring.core.ring import Ring
+from hashring.core.value_checks import plain_whole
 from hashring.errors import ConfigError
 
 
@@ -31,9 +32,11 @@ class RingAssignor:
     lasting = True
 
     def __init__(self, replicas: int = 64) -> None:
+        if plain_whole(replicas) is None:
+            raise ConfigError("replicas", replicas, "must be a whole number")
         if replicas < 1:
             raise ConfigError("replicas", replicas, "a member has at least one point")
-        self.replicas = replicas
+        self.replicas = int(replicas)
 
     @property
     def name(self) -> str:

@@ -89,6 +89,8 @@ class GroupSituation:
             handed off.
         loads: how busy each partition is, in a unit of the application's; absent means unknown.
         recent_moves: how many partitions were moved for their load within the last minute.
+        rebalancing: whether partitions are on the move already. A rule that leaves small
+            differences alone finishes then what it began.
 
     Raises:
         ConfigError: two members of one name or one place in the order, or partitions < 1.
@@ -103,6 +105,7 @@ class GroupSituation:
     heirs: Mapping[str, str] = field(default_factory=dict)
     loads: Mapping[int, float] = field(default_factory=dict)
     recent_moves: int = 0
+    rebalancing: bool = False
 
     def __post_init__(self) -> None:
         if self.partitions < 1:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hashring.core.assignors.situation import GroupSituation, Owners
-from hashring.core.value_checks import is_whole
+from hashring.core.value_checks import is_whole, plain_whole
 from hashring.errors import AssignorError, HashringError
 
 
@@ -100,11 +100,13 @@ class FunctionAssignor:
             )
         owners: list[str | None] = [None] * situation.partitions
         for member, partitions in answer.items():
-            for partition in partitions:
-                if not is_whole(partition) or not 0 <= partition < situation.partitions:
+            for given in partitions:
+                # Also a number of numpy's.
+                partition = plain_whole(given)
+                if partition is None or not 0 <= partition < situation.partitions:
                     raise AssignorError(
                         self.name,
-                        f"gave partition {partition!r} to {member!r}, but partitions are numbered "
+                        f"gave partition {given!r} to {member!r}, but partitions are numbered "
                         f"0 to {situation.partitions - 1}",
                         member=member,
                     )
@@ -118,6 +120,12 @@ class FunctionAssignor:
                     )
                 owners[partition] = member
         return TargetAssignment.at_once(owners)
+
+
+def setting_text(value: float) -> str:
+    """A setting as its assignor's name has it: short, but no two settings have the same."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
 
 
 def checked_target(assignor: Assignor, situation: GroupSituation) -> TargetAssignment:
@@ -143,23 +151,34 @@ def checked_target(assignor: Assignor, situation: GroupSituation) -> TargetAssig
             f"returned {type(target).__name__}, not a TargetAssignment "
             f"(see TargetAssignment.at_once)",
         )
+    try:
+        _check_target(assignor.name, target, situation)
+    except HashringError:
+        raise
+    except Exception as error:  # an attribute of another type
+        what = f"returned a TargetAssignment that is none: {type(error).__name__}: {error}"
+        raise AssignorError(assignor.name, what) from error
+    return target
+
+
+def _check_target(assignor: str, target: TargetAssignment, situation: GroupSituation) -> None:
     names = {member.name for member in situation.members}
     takers = {member.name for member in situation.candidates()}
     for owners in (target.owners, target.interim):
-        _check_owners(assignor.name, owners, situation, names, takers)
+        _check_owners(assignor, owners, situation, names, takers)
     for partition in (*target.warmups, *target.standbys):
-        if partition not in range(situation.partitions):
+        if not is_whole(partition) or partition not in range(situation.partitions):
             raise AssignorError(
-                assignor.name,
+                assignor,
                 f"wants partition {partition!r} warm, but partitions are numbered 0 to "
                 f"{situation.partitions - 1}",
             )
     for partition, member in target.warmups.items():
-        _check_known(assignor.name, partition, member, names)
+        _check_known(assignor, partition, member, names)
     for partition, members in target.standbys.items():
         for member in members:
-            _check_known(assignor.name, partition, member, names)
-    return target
+            _check_known(assignor, partition, member, names)
+    frozenset(target.for_load)
 
 
 def _check_owners(

@@ -7,23 +7,28 @@ others.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from hashring.core.assignors import assignor_named
+from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.assignors.quotas import counts, fair_shares
 from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState
 from hashring.core.assignors.target import Assignor, checked_target
 from hashring.core.groups import reported_loads
 from hashring.core.groups.heirs import Place, heirs
-from hashring.core.groups.next_state import member_state, rule
+from hashring.core.groups.next_state import draining_owners, member_state, rule, takers
 from hashring.core.groups.state import (
+    EXCLUSIVE,
     Facts,
     GroupPhase,
     GroupState,
     MemberFacts,
     MemberOrder,
+    Terms,
     check_partitions,
 )
 from hashring.core.readable import counted, duration
@@ -81,9 +86,10 @@ class GroupForesight:
         rounds: how many rounds of handoffs, or of warm-ups if those are more, until the end.
         delay: seconds before the first handoff: what is left of the holddown, or all of it.
         longest: seconds the handoffs take at most, when every owner needs all its time and none
-            has to warm up.
+            has to warm up; ``paced`` included.
         before, after: how many partitions each member has and will have: those that leave first,
             then in order of joining.
+        paced: seconds that moves for load wait, because of the limit of such moves in a minute.
     """
 
     moves: tuple[PartitionMove, ...]
@@ -92,6 +98,7 @@ class GroupForesight:
     longest: float
     before: Mapping[str, int]
     after: Mapping[str, int]
+    paced: float = 0.0
 
     @property
     def unowned(self) -> str:
@@ -114,9 +121,27 @@ class GroupForesight:
         found.append(
             f"{counted(len(self.moves), 'move')} in {counted(self.rounds, 'round')}, {handoffs} "
             f"handed off by a live owner; the first begins after {duration(self.delay)}, and "
-            f"owners have {self.longest:g} s at most"
+            f"owners have {self.longest - self.paced:g} s at most"
         )
+        if self.paced:
+            found[-1] += (
+                f"; the limit of moves for load in a minute adds {duration(self.paced)} at most"
+            )
         return tuple(found)
+
+
+def assignor_of(terms: Terms, access: str | None = None) -> Assignor:
+    """What a group of these terms asks, made from its name.
+
+    Args:
+        access: another access type, if the plan is about one.
+
+    Raises:
+        ConfigError: it is an assignor of the user's own.
+    """
+    if (terms.access if access is None else access) == EXCLUSIVE:
+        return ExclusiveAssignor()
+    return assignor_named(terms.assignor)
 
 
 def foresee(
@@ -159,62 +184,134 @@ def foresee(
     for partition, handoff in state.handoffs.items():
         owners[partition] = held[partition] = handoff.to
     members, replacing = _hypothetical(state, present, leaving, join, owners, orders=orders)
-    joins_or_leaves = leaving or len(members) > len(present)
+    taking = takers(members)
     held = [None if owner in leaving or owner not in present else owner for owner in held]
+    # What a member had that may not have it again is as if nobody had had it.
+    barred = {member.name for member in members} - taking
     situation = GroupSituation(
         members,
         count,
-        tuple(owners[:count]),
+        tuple(
+            None if holder is None and owner in barred else owner
+            for holder, owner in zip(held, owners[:count], strict=False)
+        ),
         {p: n for p, n in state.warming.items() if p < count},
         {p: n for p, n in state.standbys.items() if p < count},
         {n: m.lags for n, m in present.items() if n not in leaving and m.lags},
         replacing,
         reported_loads.reported(present.values(), owners.__getitem__, min(count, len(owners))),
         len(reported_loads.recent(state.load_moves, facts.now)),
+        state.phase is GroupPhase.REBALANCING,
     )
     target = checked_target(rule(terms, assignor), situation)
     reasons = _Reasons(situation, state, present, leaving, for_load=target.for_load, orders=orders)
-    moves = [
-        reasons.move(
-            p,
-            held[p] if p < len(held) else None,
-            to,
-            target.interim[p] != to and p not in target.for_load,
-        )
-        for p, to in enumerate(target.owners)
-        if to != (held[p] if p < len(held) else None)
+    # When all are about to leave, nobody is granted anything, and everybody keeps what it has.
+    now = [held[p] if p < len(held) else None for p in range(count)]
+    then = [
+        to if to in taking or to is None else was
+        for was, to in zip(now, target.owners, strict=True)
     ]
-    moves.extend(
-        PartitionMove(
-            p, owners[p], None, MoveReason.REMOVED, False, False, "removed: drains, then it is gone"
-        )
+    moves = [
+        reasons.move(p, was, to, target.interim[p] != to and p not in target.for_load)
+        for p, (was, to) in enumerate(zip(now, then, strict=True))
+        if to != was
+    ]
+    draining = {
+        p: owners[p]
         for p in range(count, len(owners))
         if p < state.terms.partitions or p in state.draining
+    }
+    beyond = draining_owners(draining, target, members, replace(terms, partitions=count))
+    moves.extend(
+        _removed(p, owner, held[p], beyond[p] if beyond[p] in taking else None)
+        for p, owner in draining.items()
     )
-    handoffs = math.ceil(sum(move.handoff for move in moves) / state.terms.handoffs)
+    rounds = _rounds(moves, members, state.terms.handoffs)
     waiting = sum(move.warm_up for move in moves)
     warmups = math.ceil(waiting / max(1, len(target.warmups)))
     switched = terms.access != state.terms.access or count != state.terms.partitions
-    urgent = switched or not any(move.handoff for move in moves)
     delay = 0.0
-    if state.holddown is not None and not urgent:
-        delay = max(0.0, state.holddown.until - facts.now)
-    elif state.phase is GroupPhase.READY and moves and joins_or_leaves:
-        fewer = sum(m.state is MemberState.ACTIVE for m in members) < state.settled
-        if not urgent or (fewer and not switched):
-            delay = state.terms.rebalance_delay
+    active = {member.name for member in members if member.state is MemberState.ACTIVE}
+    stopping = {name for name, member in present.items() if member.stopping}
+    # Members that have nothing take over at once what nobody holds.
+    spare = {*replacing.values(), *(active - {*held})}
+    full = len(active) >= max(1, state.settled)
+    if not switched and not _begin_at_once(moves, active | stopping, spare, full=full):
+        delay = _delay(state, facts.now)
+    paced = reported_loads.paced(
+        rule(terms, assignor),
+        sum(move.handoff and move.partition in target.for_load for move in moves),
+        situation.recent_moves,
+    )
     had = counts([state.holder(p) for p in range(len(state.owners))])
-    before, after = counts(held), counts(target.owners)
+    before, after = counts(held), counts(then)
     going = {name: had.get(name, 0) for name in sorted(leaving)}
     staying = [m.name for m in sorted(members, key=lambda m: m.joined)]
     return GroupForesight(
         tuple(moves),
-        max(handoffs, warmups),
+        max(rounds, warmups),
         delay,
-        handoffs * state.terms.max_handoff_time,
+        rounds * state.terms.max_handoff_time + paced,
         going | {name: before.get(name, 0) for name in staying},
         dict.fromkeys(going, 0) | {name: after.get(name, 0) for name in staying},
+        paced,
     )
+
+
+def _removed(
+    partition: int, owner: str | None, holder: str | None, to: str | None
+) -> PartitionMove:
+    """The end of a partition that drains.
+
+    Args:
+        owner: who had it last.
+        holder: who holds it, if anybody does.
+        to: who is to drain it.
+    """
+    handoff = holder is not None and to is not None and to != holder
+    why = (
+        f"removed: drains at {to}, then it is gone"
+        if handoff
+        else "removed: drains, then it is gone"
+    )
+    return PartitionMove(partition, owner, None, MoveReason.REMOVED, handoff, False, why)
+
+
+def _rounds(moves: Iterable[PartitionMove], members: Iterable[GroupMember], at_once: int) -> int:
+    """How many rounds of handoffs there are at most; a stalled member makes one at a time."""
+    handing = Counter(move.before for move in moves if move.handoff)
+    stalled = {member.name for member in members if member.state is MemberState.STALLED}
+    one_by_one = max((count for name, count in handing.items() if name in stalled), default=0)
+    return one_by_one + math.ceil((handing.total() - one_by_one) / at_once)
+
+
+def _begin_at_once(
+    moves: Sequence[PartitionMove], patient: set[str], spare: set[str], *, full: bool
+) -> bool:
+    """Whether the moves do not wait for the rebalance delay; see :mod:`.next_state`.
+
+    Args:
+        patient: the members that need not hand over what they have at once.
+        spare: those that take over at once what nobody holds.
+        full: whether there are as many members as before.
+    """
+    handing = [move for move in moves if move.handoff]
+    if any(move.before not in patient for move in handing):
+        return True
+    if any(not move.warm_up for move in handing):
+        return False
+    if full and any(move.before is None for move in moves):
+        return True
+    return not handing and all(move.after in (None, *spare) for move in moves)
+
+
+def _delay(state: GroupState, now: float) -> float:
+    """Seconds that what waits for the rebalance delay has to wait."""
+    if state.phase is GroupPhase.REBALANCING:
+        return 0.0
+    if state.holddown is None:
+        return state.terms.rebalance_delay
+    return max(0.0, state.holddown.until - now)
 
 
 def _listed(what: str, given: Iterable[Any], kinds: tuple[type, ...], remedy: str) -> list[Any]:
@@ -246,6 +343,7 @@ def _hypothetical(
     weights = {name: seat.weight for name, seat in state.roster.items()}
     weights |= {name: member.weight for name, member in present.items()}
     weights |= joiners
+    weights |= {n: o.weight for n, o in orders.items() if o.weight is not None and n in joiners}
     seats = {name: seat.place for name, seat in state.roster.items()}
     joined = {name: member.joined for name, member in present.items()}
     known = sorted(
@@ -257,7 +355,11 @@ def _hypothetical(
         for name, member in present.items()
         if name not in leaving
     }
-    staying |= dict.fromkeys(joiners, MemberState.ACTIVE)
+    # An order outlasts restarts of its member, and stands about one that is to join.
+    staying |= {
+        name: MemberState.DRAINED if name in orders and orders[name].drained else MemberState.ACTIVE
+        for name in joiners
+    }
 
     # Also a member that is back, and is to get what it had.
     busy = {*owners, *state.warming.values()}

@@ -108,8 +108,21 @@ class LeaseTable:
         After a loss, each member waits for as long as its own leases last. That is long enough only
         if those of all others last as long.
         """
-        alive = any(until > now for until in self.members.values())
-        return self.ttl if alive and self.ttl not in (0.0, ttl) else None
+        return self.ttl if self._is_in_use(now) and self.ttl not in (0.0, ttl) else None
+
+    def other_count(self, partitions: int, now: float) -> int | None:
+        """How many partitions the members have that are alive at ``now``, if not that many."""
+        other = self.partitions != partitions and self._is_in_use(now)
+        return self.partitions if other else None
+
+    def counting(self, partitions: int) -> LeaseTable:
+        """This table with that many partitions; of another count, all its leases have ended."""
+        if partitions == self.partitions:
+            return self
+        return replace(self, partitions=partitions, leases={})
+
+    def _is_in_use(self, now: float) -> bool:
+        return any(until > now for until in self.members.values())
 
     def held(self, member: str, now: float) -> dict[int, PartitionLease]:
         """The leases of a member at ``now``."""

@@ -77,12 +77,14 @@ class Held:
         token: its fencing token.
         until: monotonic time from which it is not held any more, whatever the lease says.
         draining: the partition was removed, and is to be emptied.
+        emptying: the application was told to empty it, though it may be there again since.
         asked: the group asked for it, to give it to another member.
     """
 
     token: int
     until: float = math.inf
     draining: bool = False
+    emptying: bool = False
     asked: bool = False
 
 
@@ -223,9 +225,15 @@ class Membership:
         return True
 
     def drained(self, partition: int, now: float) -> bool:
-        """The application has emptied a removed partition. Whether it had to, and in time."""
+        """The application has emptied a removed partition. Whether it had to, and in time.
+
+        If the partition is there again since, the group grants it anew: the application may have
+        ended its work on it.
+        """
         held = self.holding.partitions.get(partition)
-        if held is None or not held.draining or self.holding.token(partition, now) is None:
+        if held is None or not (held.draining or held.emptying):
+            return False
+        if self.holding.token(partition, now) is None:
             return False
         self._drop(partition)
         self._drained[partition] = held.token
@@ -237,6 +245,10 @@ class Membership:
             return False
         self._lags[partition] = behind
         return True
+
+    def behind(self, partition: int) -> float | None:
+        """The lag that was reported last for a partition; ``None`` if there is none."""
+        return self._lags.get(partition)
 
     def load(self, partition: int, value: float) -> bool:
         """How busy a partition is. Whether it is held."""
@@ -261,7 +273,11 @@ class Membership:
         self.step_at = at
 
     def look_again(self, at: float) -> None:
-        """See at that monotonic time whether another member took the step that was left to it."""
+        """Renew at that monotonic time at the latest.
+
+        It is known then whether another member took the step that was left to it, and the group
+        hears of the latest lags.
+        """
         self._look_at = min(self._look_at, at)
 
     # --- what the group says ------------------------------------------------------------------
@@ -337,6 +353,7 @@ class Membership:
                 mine = replace(mine, draining=True)
                 if mine.until == math.inf:
                     # Not if it is to be let go of: another member empties it.
+                    mine = replace(mine, emptying=True)
                     changes.append(PartitionChange(PartitionChangeKind.DRAIN, partition, token))
             elif mine.draining and partition not in view.draining:
                 mine = replace(mine, draining=False)

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
@@ -212,6 +212,48 @@ def member_state(member: MemberFacts, order: MemberOrder | None) -> MemberState:
     return MemberState.STALLED if member.stalled else MemberState.ACTIVE
 
 
+def takers(members: Collection[GroupMember]) -> frozenset[str]:
+    """The members that may be granted anything.
+
+    None that is about to go, even if all are; a drained one only if nobody else is left.
+    """
+    staying = [member for member in members if member.state is not MemberState.LEAVING]
+    undrained = [member for member in staying if member.state is not MemberState.DRAINED]
+    return frozenset(member.name for member in undrained or staying)
+
+
+def draining_owners(
+    draining: Mapping[int, str | None],
+    target: TargetAssignment,
+    members: tuple[GroupMember, ...],
+    terms: Terms,
+) -> dict[int, str | None]:
+    """Who should have each of the removed partitions that drain.
+
+    A partition that drains stays where it is; without an owner that can stay, it goes to the member
+    that has the least. With exclusive access, the member that has everything has these as well.
+
+    Args:
+        draining: who has each of them now, or had it last.
+        target: of the partitions that are counted.
+    """
+    if not draining:
+        return {}
+    candidates = GroupSituation(members, terms.partitions).candidates()
+    having = Counter(target.owners)
+    if terms.access == EXCLUSIVE:
+        candidates = tuple(member for member in candidates if member.name in having)
+    names = {member.name for member in candidates}
+    found: dict[int, str | None] = {}
+    for partition, owner in draining.items():
+        found[partition] = owner if owner in names else None
+        if owner not in names and candidates:
+            least = min(candidates, key=lambda m: (having.get(m.name, 0) / m.weight, m.joined))
+            found[partition] = least.name
+            having[least.name] += 1
+    return found
+
+
 def deputies(facts: Facts, after: GroupState, by: str) -> tuple[str, ...]:
     """Two members to wait for the next step, if the one that decided does not stay.
 
@@ -278,6 +320,7 @@ class _Step:
         self._hear()
         self._inherit()
         self.members = self._members()
+        self.takers = takers(self.members.values())
         target, wanted = self._target()
         if self.recovering is None:
             self._control(target, wanted)
@@ -346,17 +389,19 @@ class _Step:
 
     def _recover(self) -> None:
         why = self._loss()
+        everybody = self.present
         if why:
             # Nothing recorded here can be relied on; members say what they hold, and what nobody
             # claims waits until every lease of then has ended. A member that knows nothing of the
             # loss has to join anew: what it holds may have been granted by a lost decision. In
-            # another run of Redis every report may be from before the loss.
+            # another run of Redis every report may be from before the loss, and so may those be
+            # that outlasted all decisions.
             latest = max((member.seen for member in self.present.values()), default=0)
             told = {
                 name: member
                 for name, member in self.present.items()
                 if not self._elsewhere
-                and (member.seen > self.before.generation or self._claims(member))
+                and (0 < self.before.generation < member.seen or self._claims(member))
             }
             self.dismissed = tuple(
                 (name, member.session)
@@ -380,7 +425,7 @@ class _Step:
         if self.recovering is None:
             return
         # The ttl may have been raised by a decision that is lost: others may have such leases.
-        leases = [m.lease for m in self.present.values() if not self._is_seated(m)]
+        leases = [m.lease for m in everybody.values() if not self._is_seated(m)]
         if (longest := max(leases, default=0.0)) > self.before.longest_lease:
             self.recovering = max(self.recovering, self.now + longest)
             self.longest_ttl, self.longest_until = longest, math.inf
@@ -563,21 +608,8 @@ class _Step:
                 granted[partition] = to
         target = self._planned(granted, warming)
         self.for_load = target.for_load
-        # A partition that drains stays where it is; without an owner that can stay, it goes to
-        # the member that has the least.
-        beyond: dict[int, str | None] = {}
-        takers = self._candidates() if self.draining else ()
-        having = Counter(target.owners if self.draining else ())
-        names = {member.name for member in takers}
-        for partition in sorted(self.draining):
-            beyond[partition] = granted.get(partition, self.owners[partition])
-            if beyond[partition] in names:
-                continue
-            beyond[partition] = None
-            if takers:
-                least = min(takers, key=lambda m: (having.get(m.name, 0) / m.weight, m.joined))
-                beyond[partition] = least.name
-                having[least.name] += 1
+        draining = {p: granted.get(p, self.owners[p]) for p in sorted(self.draining)}
+        beyond = draining_owners(draining, target, tuple(self.members.values()), self.terms)
         return target, Wanted(target.interim, beyond)
 
     def _may_be_warm(self, partition: int) -> bool:
@@ -585,9 +617,6 @@ class _Step:
         if self.standbys.get(partition):
             return True
         return any(partition in facts.lags for facts in self.present.values())
-
-    def _candidates(self) -> tuple[GroupMember, ...]:
-        return GroupSituation(tuple(self.members.values()), self.terms.partitions).candidates()
 
     def _planned(self, granted: Mapping[int, str], warming: Mapping[int, str]) -> TargetAssignment:
         """The assignor's target: that of an earlier step as long as it lasts.
@@ -611,6 +640,12 @@ class _Step:
                 self.pending_moves = plan.pending_moves
                 return plan.target
         previous = [*owners[:size]]
+        for partition in self.free:
+            owner = previous[partition] if partition < size else None
+            if owner in self.members and owner not in self.takers:
+                # It had the partition, and may not have it again: another takes over at once, also
+                # one that is not warm.
+                previous[partition] = None
         for partition, to in granted.items():
             if partition < size:
                 previous[partition] = to
@@ -624,6 +659,7 @@ class _Step:
             self.heirs,
             reported_loads.reported(self.present.values(), self.owners.__getitem__, size),
             len(reported_loads.recent(self.load_moves, self.now)),
+            self.phase is GroupPhase.REBALANCING,
         )
         target = checked_target(self.assignor, situation)
         self.pending_moves = PendingMoves(situation.previous, target.interim, owners)
@@ -647,6 +683,7 @@ class _Step:
             and partition not in self.handoffs
             and (partition < self.terms.partitions or partition in self.draining)
             and wanted[partition] not in (None, self.owners[partition])
+            and wanted[partition] in self.takers
         )
 
     def _having(self) -> Counter[str | None]:
@@ -676,7 +713,7 @@ class _Step:
             return
         if self.holddown is None:
             self.holddown = Holddown(self.now, self.now + self.terms.rebalance_delay)
-        why = self._begins(moves)
+        why = self._begins(moves, target)
         if why:
             if self.phase is GroupPhase.HOLDDOWN and self.now < self.holddown.until:
                 self._tell(EventKind.CANCELLED, why=why)
@@ -686,13 +723,18 @@ class _Step:
             self._turn(PhaseTurn.CHANGED)
             self._tell(EventKind.HOLDDOWN, why=f"for {self.terms.rebalance_delay:g} s")
 
-    def _begins(self, moves: list[int]) -> str:
-        """Why partitions may move now; empty when they may not."""
+    def _begins(self, moves: list[int], target: TargetAssignment) -> str:
+        """Why partitions may move now, or be warmed up for; empty when they may not."""
         assert self.holddown is not None
         if self.now >= self.holddown.until:
             uneven = self.for_load and self.for_load.issuperset(moves)
             return "loads are uneven" if uneven else "the members have changed"
-        for partition in moves:
+        warmed_for = [
+            partition
+            for partition, to in target.warmups.items()
+            if target.owners[partition] == to in self.takers and partition not in self.free
+        ]
+        for partition in (*moves, *warmed_for):
             if self._stops(self.owners[partition]):
                 # As after its end: it may be back at once.
                 continue
@@ -735,21 +777,28 @@ class _Step:
                 self._grant(partition, name)
         if self.phase is GroupPhase.REBALANCING:
             self._revoke(wanted)
-        for partition, name in target.warmups.items():
+        warmups = {p: name for p, name in target.warmups.items() if name in self.takers}
+        for partition, name in warmups.items():
             if self.warming.get(partition) != name:
                 self._tell(EventKind.WARMUP, name, partition)
-        self.warming = dict(target.warmups)
+        self.warming = self._waiting_warm(wanted) | warmups
         self.standbys = dict(target.standbys)
 
+    def _waiting_warm(self, wanted: Wanted) -> dict[int, str]:
+        """The members that are warm for partitions whose owners have not been asked for them yet.
+
+        They stay warm while the handoff waits for others.
+        """
+        kept = {}
+        for partition in {*self.warming, *self.standbys}:
+            name = wanted[partition]
+            copies = (self.warming.get(partition), *self.standbys.get(partition, ()))
+            if name is not None and name in copies and self._is_to_move(partition, wanted):
+                kept[partition] = name
+        return kept
+
     def _grant(self, partition: int, name: str) -> None:
-        member = self.members[name]
-        if member.state is MemberState.LEAVING:
-            return
-        if member.state is MemberState.DRAINED and any(
-            each.state in (MemberState.ACTIVE, MemberState.STALLED)
-            for each in self.members.values()
-        ):
-            # It had the partition, and may not have it again: another warms up for it.
+        if name not in self.takers:
             return
         # Above every token before it, also when Redis has forgotten those.
         self.token = max(self.token + 1, int(self.now * 1e6))
@@ -817,7 +866,7 @@ class _Step:
         pending: dict[str, dict[str, Queue]] = {}
         for (owner, to), partitions in self.pending_moves.routes.items():
             queue = Queue(partitions, passed)
-            if queue and owner is not None and to is not None:
+            if queue and owner is not None and to is not None and to in self.takers:
                 pending.setdefault(owner, {})[to] = queue
         for (owner, to), partitions in more.items():
             takers = pending.setdefault(owner, {})

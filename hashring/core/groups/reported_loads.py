@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -66,3 +67,16 @@ def hot(assignor: Assignor, situation: GroupSituation) -> tuple[int, ...]:
 def looks(assignor: Assignor) -> bool:
     """Whether the assignor's answer changes with loads, which change without any notice."""
     return isinstance(assignor, LoadAssignor)
+
+
+def paced(assignor: Assignor, moves: int, recent_moves: int) -> float:
+    """Seconds that moves for load wait for the minute of earlier ones to be over; 0 for others.
+
+    Args:
+        moves: how many are to be made for load.
+        recent_moves: how many were made within the last minute.
+    """
+    if not isinstance(assignor, LoadAssignor):
+        return 0.0
+    waiting = moves - max(0, assignor.moves - recent_moves)
+    return WINDOW * max(0, math.ceil(waiting / assignor.moves))

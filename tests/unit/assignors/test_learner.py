@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from hashring.core.assignors import (
     Owners,
     TargetAssignment,
 )
+from hashring.core.assignors.quotas import fair_shares, round_down, round_up
 from hashring.errors import ConfigError
 from tests.conftest import some
 
@@ -374,6 +376,24 @@ def test_counts_stay_within_the_balancing_factor(seed: int, factor: float) -> No
         assert math.floor(fair / factor) <= size <= math.ceil(fair * factor)
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.5, 2.0])
+def test_no_assignment_within_the_balancing_factor_needs_fewer_moves(factor: float) -> None:
+    rng = random.Random(5)
+    for _ in range(3000):
+        weights = tuple(rng.choice([0.5, 1.0, 1.0, 2.0, 5.0]) for _ in range(rng.randint(2, 5)))
+        group = members(*"abcde"[: len(weights)], weights=weights)
+        holders = "abcde"[: rng.randint(1, len(weights))]
+        before = tuple(rng.choices(holders, k=rng.randint(2, 30)))
+        situation = GroupSituation(group, len(before), before)
+        after = LearnerAssignor(factor, acceptable_lag=math.inf).assign(situation).owners
+        lacking = beyond = 0
+        for name, fair in fair_shares(group, len(before)).items():
+            has = before.count(name)
+            lacking += max(0, min(round_down(fair), round_up(fair / factor)) - has)
+            beyond += max(0, has - max(round_up(fair), round_down(fair * factor)))
+        assert moves(before, after) == max(lacking, beyond)
+
+
 def test_a_member_with_a_warm_standby_is_chosen_to_take_over_at_once() -> None:
     # K, learner rule 4: the standby task will convert to learner task immediately.
     before = owners(a=[0, 1], b=[2, 3], c=[4, 5])
@@ -486,10 +506,16 @@ def test_what_has_no_owner_goes_to_the_warm_before_copies_and_to_copies_before_t
         ("standbys", -1),
         ("acceptable_lag", -1.0),
         ("acceptable_lag", math.nan),
+        ("balancing_factor", "2"),
+        ("balancing_factor", math.inf),
+        ("warmups", 1.5),
+        ("warmups", "2"),
+        ("standbys", True),
+        ("acceptable_lag", "9"),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused_by_name(setting: str, value: float) -> None:
+def test_a_setting_that_cannot_work_is_refused_by_name(setting: str, value: Any) -> None:
     with pytest.raises(ConfigError) as raised:
-        LearnerAssignor(**{setting: value})  # type: ignore[arg-type]
+        LearnerAssignor(**{setting: value})
     assert raised.value.setting == setting
     assert setting in str(raised.value)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hashring.core.assignors import (
@@ -15,6 +16,7 @@ from hashring.core.assignors import (
     GroupMember,
     GroupSituation,
     LearnerAssignor,
+    LoadAssignor,
     MemberState,
     RingAssignor,
     TargetAssignment,
@@ -65,6 +67,8 @@ def test_the_projects_own_assignors_are_found_by_name(name: str) -> None:
         *(as_assignor(name) for name in sorted(ASSIGNORS)),
         LearnerAssignor(1.25, warmups=7, standbys=2, acceptable_lag=1e4),
         LearnerAssignor(acceptable_lag=math.inf),
+        LearnerAssignor(1 + 1e-9, acceptable_lag=1_048_576),
+        LoadAssignor(1.2345678),
         RingAssignor(3),
     ],
     ids=lambda assignor: assignor.name,
@@ -72,6 +76,7 @@ def test_the_projects_own_assignors_are_found_by_name(name: str) -> None:
 def test_an_assignor_can_be_made_from_its_name(assignor: Assignor) -> None:
     assert assignor_named(assignor.name).name == assignor.name
     assert type(assignor_named(assignor.name)) is type(assignor)
+    assert vars(assignor_named(assignor.name)) == vars(assignor)
 
 
 @pytest.mark.parametrize("name", ["mine", "learner()", "ring(x)", "mine(1)"])
@@ -116,6 +121,13 @@ def test_a_wrong_answer_is_refused_and_says_what_is_wrong(
         (TargetAssignment(("a",) * 3, ("a",) * 3, {1: "x"}), "gave partition 1 to 'x'"),
         (TargetAssignment(("a",) * 3, ("a",) * 3, {}, {2: ("b", "x")}), "gave partition 2 to 'x'"),
         ("aba", "returned str, not a TargetAssignment"),
+        (TargetAssignment(None, None), "returned a TargetAssignment that is none: TypeError"),  # type: ignore[arg-type]
+        (TargetAssignment((["a"],) * 3, "aba"), "returned a TargetAssignment that is none"),  # type: ignore[arg-type]
+        (TargetAssignment("aba", "aba", [1]), "returned a TargetAssignment that is none"),  # type: ignore[arg-type]
+        (TargetAssignment("aba", "aba", for_load=None), "returned a TargetAssignment that is"),  # type: ignore[arg-type]
+        # In Redis they would be what nobody could read.
+        (TargetAssignment("aba", "aba", {True: "b"}), "wants partition True warm"),  # type: ignore[arg-type]
+        (TargetAssignment("aba", "aba", {}, {1.0: ("b",)}), "wants partition 1.0 warm"),  # type: ignore[dict-item, arg-type]
     ],
 )
 def test_a_whole_target_is_checked_too(target: Any, text: str | None) -> None:
@@ -140,6 +152,31 @@ def test_a_partition_cannot_be_given_to_a_member_that_leaves() -> None:
     assert checked_target(answering({"a": [0], "b": [1]}), leaving).owners == ("a", "b")
     with pytest.raises(AssignorError, match="gave partition 0 to 'b', which must get nothing new"):
         checked_target(answering({"b": [0], "a": [1]}), leaving)
+
+
+def test_a_function_may_number_partitions_by_numpys_numbers() -> None:
+    halves = np.array_split(np.arange(3), 2)
+    answer = {"a": halves[0], "b": halves[1]}
+    assert checked_target(answering(answer), TWO).owners == ("a", "a", "b")
+
+
+@pytest.mark.parametrize("name", ["balanced", "ring(64)", "load"])
+def test_an_assignor_of_ones_own_cannot_have_the_name_of_another(name: str) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=rf"has the name {name!r} of an assignor of this".replace("(", r"\(").replace(
+            ")", r"\)"
+        ),
+    ):
+        as_assignor(FunctionAssignor(lambda situation: {}, name=name))
+
+
+def test_a_function_cannot_have_the_name_of_another_assignor() -> None:
+    def balanced(situation: GroupSituation) -> Mapping[str, list[int]]:
+        return {}
+
+    with pytest.raises(ConfigError, match="has the name 'balanced' of an assignor of this package"):
+        as_assignor(balanced)
 
 
 @pytest.mark.parametrize("given", ["roundrobin", 3, None])

@@ -3,6 +3,8 @@ whose range it falls into."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hashring.core.assignors import GroupMember, GroupSituation, RingAssignor
@@ -39,3 +41,9 @@ def test_a_low_weight_still_gets_a_point() -> None:
 def test_a_member_has_at_least_one_point() -> None:
     with pytest.raises(ConfigError, match="replicas=0"):
         RingAssignor(replicas=0)
+
+
+@pytest.mark.parametrize("replicas", [2.5, "3", True])
+def test_points_are_counted_in_whole_numbers(replicas: Any) -> None:
+    with pytest.raises(ConfigError, match=r"replicas=.*: must be a whole number"):
+        RingAssignor(replicas)

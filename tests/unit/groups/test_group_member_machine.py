@@ -135,6 +135,14 @@ def test_one_that_has_left_is_no_member_any_more() -> None:
     assert hand.server.run(read(KEYS)).facts.members == ()
 
 
+def test_a_ttl_that_was_lowered_and_raised_again_leaves_the_interval_as_it_was() -> None:
+    hand = Hand().inside()
+    for ttl, interval in ((1.5, 0.5), (TERMS.ttl, INTERVAL)):
+        hand.machine.offer(replace(TERMS, ttl=ttl))
+        hand.play(hand.machine)
+        assert hand.machine.interval == interval
+
+
 def test_one_that_migrates_its_group_joins_on_its_own_terms() -> None:
     terms = replace(TERMS, partitions=16)
     one = Hand("n", Hand().inside().server, terms=terms, migrate=True)
@@ -381,6 +389,29 @@ def test_a_loop_over_the_changes_has_an_interval_to_begin_before_its_member_coun
     hand.now = other.now = other.now + INTERVAL
     other.play(other.machine)
     assert not other.machine.membership.cold
+
+
+def test_lags_that_an_application_reports_all_the_time_are_told_twice_a_second() -> None:
+    terms = replace(TERMS, assignor="learner")
+    hand = Hand(assignor=LearnerAssignor(1.0), terms=terms).inside()
+    other = Hand("n", hand.server, LearnerAssignor(1.0), terms=terms)
+    other.warms_up = True
+    other.machine.start(other.now)
+    for _ in range(2):
+        other.machine.wake()
+        other.play(other.machine)
+        other.play(other.decider)
+    partition = min(other.machine.membership.cold)
+    began = hand.now
+    # The first word is told at once, and so is the last.
+    for number in range(200):
+        assert other.machine.lag(partition, 1000.0 - number)
+        other.now = hand.now = began + number / 100
+        other.sent.clear()
+        other.play(other.machine)
+        assert ("group_beat" in other.sent) is (number % 50 == 0), number
+    assert other.machine.lag(partition, 0.0)
+    assert other.asks_at_once()
 
 
 def test_one_that_finds_nothing_of_its_group_comes_back_on_its_own_terms() -> None:

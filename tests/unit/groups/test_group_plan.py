@@ -13,8 +13,10 @@ from hashring.core.assignors import (
     ContiguousAssignor,
     GroupMember,
     LearnerAssignor,
+    LoadAssignor,
     RingAssignor,
 )
+from hashring.core.groups import member_orders
 from hashring.core.groups.group_plan import MoveReason, foresee
 from hashring.errors import ConfigError, UnknownMemberError
 
@@ -204,3 +206,84 @@ def test_what_is_foretold_happens(assignor: Assignor, seed: int) -> None:
     assert all(desk.state.holder(m.partition) == m.after for m in found.moves)
     handoffs = sum(move.handoff for move in found.moves)
     assert found.rounds >= handoffs
+
+
+def test_a_stalled_member_hands_over_one_at_a_time_whatever_the_budget() -> None:
+    desk = Desk(8, handoffs=16, max_handoff_time=3).join("a", "b").settle().set("a", stalled=True)
+    found = foresee(desk.state, desk.facts, desk.assignor)
+    assert (len(found.moves), found.rounds, found.longest) == (4, 4, 12.0)
+
+
+def test_a_plan_counts_the_minutes_for_which_moves_for_load_wait() -> None:
+    desk = Desk(40, LoadAssignor(moves=5), handoffs=20, max_handoff_time=3).join("a").settle()
+    found = foresee(desk.state, desk.facts, desk.assignor, join=["b"])
+    assert {move.reason for move in found.moves} == {MoveReason.LOAD}
+    assert (len(found.moves), found.rounds) == (18, 1)
+    assert (found.paced, found.longest) == (180.0, 183.0)
+    assert found.lines()[-1].endswith(
+        "owners have 3 s at most; the limit of moves for load in a minute adds 3 min at most"
+    )
+    assert foresee(three().state, three().facts, three().assignor, join=["d"]).paced == 0
+
+
+def test_a_member_that_joins_joins_under_the_orders_that_stand_about_it() -> None:
+    desk = three()
+    for order in (
+        member_orders.drain(desk.state, "a", desk.now, "ops"),
+        member_orders.weigh(desk.state, "b", 4.0, desk.now, "ops"),
+    ):
+        away = replace(desk.state, orders=order.state.orders)
+        (name,) = away.orders
+        found = foresee(away, desk.facts, desk.assignor, leave=[name], join=[name])
+        assert found.after[name] == (4 if name == "b" else 0)
+
+
+def test_moves_that_are_urgent_do_not_wait_for_the_rebalance_delay() -> None:
+    desk = three()
+    drained = member_orders.drain(desk.state, "a", desk.now, "ops").state
+    assert foresee(drained, desk.facts, desk.assignor).delay == 0
+    # Also if a change of members waits for it.
+    desk.join("d").step().wait(1)
+    drained = member_orders.drain(desk.state, "a", desk.now, "ops").state
+    assert foresee(desk.state, desk.facts, desk.assignor).delay == 4
+    assert foresee(drained, desk.facts, desk.assignor).delay == 0
+
+
+def test_a_new_weight_waits_for_the_rebalance_delay() -> None:
+    desk = three()
+    weighed = member_orders.weigh(desk.state, "a", 4.0, desk.now, "ops").state
+    assert foresee(weighed, desk.facts, desk.assignor).delay == 5
+
+
+def test_what_a_member_had_waits_for_the_rest_of_the_delay_unless_a_spare_one_takes_it() -> None:
+    desk = three().leave("a").step().wait(1)
+    assert foresee(desk.state, desk.facts, desk.assignor).delay == 4
+    spare = Desk(2, rebalance_delay=5).join("a", "b", "c").step().leave("a")
+    found = foresee(spare.state, spare.facts, spare.assignor)
+    assert [(move.before, move.after) for move in found.moves] == [(None, "c")]
+    assert found.delay == 0
+
+
+def test_when_everybody_is_about_to_go_nothing_moves() -> None:
+    desk = Desk(4, rebalance_delay=5).join("a").step().join("b").step()
+    desk.set("a", leaving=desk.now).set("b", leaving=desk.now)
+    found = foresee(desk.state, desk.facts, desk.assignor)
+    assert (found.moves, found.after) == ((), {"a": 4, "b": 0})
+
+
+def test_a_removed_partition_that_is_handed_over_first_is_counted_as_a_handoff() -> None:
+    desk = Desk(4, max_handoff_time=3).join("a", "b").settle().resize(2).settle()
+    found = foresee(desk.state, desk.facts, desk.assignor, access="exclusive")
+    assert [(m.partition, m.after, m.handoff, m.why) for m in found.moves] == [
+        (1, "a", True, found.moves[0].why),
+        (2, None, False, "removed: drains, then it is gone"),
+        (3, None, True, "removed: drains at a, then it is gone"),
+    ]
+    assert (found.rounds, found.longest) == (2, 6.0)
+
+
+def test_a_plan_for_a_drained_member_that_restarts_waits_for_no_warm_up() -> None:
+    desk = Desk(4, LearnerAssignor(1.0)).join("a", "b").settle()
+    drained = member_orders.drain(desk.state, "a", desk.now, "ops").state
+    found = foresee(drained, desk.facts, desk.assignor, leave=["a"], join=["a"])
+    assert [(m.before, m.after, m.warm_up) for m in found.moves] == [(None, "b", False)] * 2

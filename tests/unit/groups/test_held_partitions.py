@@ -186,6 +186,18 @@ def test_a_removed_partition_is_to_be_drained_and_then_let_go() -> None:
     assert one.held(1.0) == {}
 
 
+def test_what_was_to_be_drained_and_is_there_again_may_still_be_reported_as_drained() -> None:
+    one = member({0: 1})
+    one.heard(view(2, held={0: 1}, draining=frozenset({0})), 1.0, 5001.0, 1.0)
+    assert one.heard(view(3, held={0: 1}), 2.0, 5002.0, 2.0) == []
+    # The application knows nothing of that. It has ended its work: the group grants it anew.
+    assert one.drained(0, 2.0)
+    assert one.words().drained == {0: 1}
+    again = one.heard(view(4, held={0: 2}), 3.0, 5003.0, 3.0)
+    assert kinds(again) == [("assigned", 0)]
+    assert not one.drained(0, 3.0)
+
+
 def test_what_another_member_is_to_empty_is_not_to_be_drained_here() -> None:
     one = member({0: 1})
     told = view(2, held={0: 1}, draining=frozenset({0}), revoked={0: 5005.0})

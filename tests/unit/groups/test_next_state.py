@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -298,6 +299,14 @@ def test_a_removed_partition_whose_owner_dies_is_drained_by_another() -> None:
     assert desk.state.draining == {2, 3}
 
 
+def test_with_exclusive_access_what_drains_is_with_the_one_that_has_everything() -> None:
+    desk = Desk(4, access="exclusive").join("a", "b", "c").settle().resize(2).settle()
+    assert desk.having == {"a": [0, 1, 2, 3]}
+    assert desk.leave("a").settle().having == {"b": [0, 1, 2, 3]}
+    assert desk.migrate(access="non-exclusive").settle().sizes == {"b": 3, "c": 1}
+    assert desk.migrate(access="exclusive").settle().having == {"b": [0, 1, 2, 3]}
+
+
 def test_a_leaving_member_hands_over_what_it_drains() -> None:
     desk = Desk(4).join("a", "b").step().resize(2).step()
     assert desk.set("b", leaving=desk.now).settle().having == {"a": [0, 1, 2, 3]}
@@ -421,6 +430,17 @@ def test_when_all_stop_nothing_is_granted() -> None:
     assert desk.having == {"b": [1]}
 
 
+@pytest.mark.parametrize("assignor", ["balanced", "contiguous", "learner", "load", "ring"])
+@pytest.mark.parametrize("goes", [{"leaving": 1000.0}, {"stopping": True}])
+def test_when_all_go_nobody_is_asked_for_what_nobody_may_take(
+    assignor: str, goes: dict[str, Any]
+) -> None:
+    desk = Desk(8, assignor, handoffs=8, rebalance_delay=60).join("a").step().join("b").step()
+    desk.set("a", **goes).set("b", **goes).step()
+    assert desk.asked == {}
+    assert desk.settle().having == {"a": [0, 1, 2, 3, 4, 5, 6, 7]}
+
+
 def test_a_longer_ttl_of_before_counts_until_nobody_can_have_such_a_lease() -> None:
     desk = Desk(2, ttl=100.0).join("a").step().migrate(ttl=10.0)
     for seconds, longest in ((199, 100.0), (1, 10.0)):
@@ -484,6 +504,47 @@ def test_a_partition_waits_at_its_owner_until_the_next_one_is_warm() -> None:
     assert desk.asked == {0: ("a", "b")}
     desk.release("a", 0).step()
     assert desk.having == {"a": [1, 2, 3], "b": [0]}
+
+
+def test_a_member_stays_warm_while_a_handoff_to_it_waits_for_another_one() -> None:
+    rule = LearnerAssignor(1.0, warmups=2)
+    desk = Desk(4, rule, handoffs=1).join("a").settle().join("b").step().warm("b", 0, 1).step()
+    assert desk.asked == {0: ("a", "b")}
+    view = desk.state.view("b", desk.members["b"].session)
+    assert view.warming == {0, 1}
+    assert desk.release("a", 0).step().asked == {1: ("a", "b")}
+    assert desk.told(EventKind.WARMUP) == []
+
+
+def test_a_copy_stays_while_a_handoff_to_its_member_waits_for_another_one() -> None:
+    rule = LearnerAssignor(1.0, standbys=1)
+    desk = Desk(4, rule, handoffs=1).join("a", "b").settle()
+    copies = desk.having["a"]
+    assert [desk.state.standbys[p] for p in copies] == [("b",), ("b",)]
+    desk.warm("b", *copies).set("a", leaving=desk.now).step()
+    assert len(desk.asked) == 1
+    assert desk.state.view("b", desk.members["b"].session).warming >= {*copies}
+
+
+def test_what_a_drained_member_had_before_it_restarted_waits_for_nobody_to_be_warm() -> None:
+    desk = Desk(4, LearnerAssignor(1.0, warmups=1)).join("a", "b").settle()
+    order = member_orders.drain(desk.state, "a", desk.now, "ops")
+    desk.state = order.state.stamped(desk.now)
+    desk.step()
+    assert desk.sizes == {"a": 2, "b": 2}
+    # It may not have again what it had, and nobody is to wait for it.
+    desk.leave("a").join("a").step()
+    assert desk.sizes == {"b": 4}
+
+
+@pytest.mark.parametrize("facts", [{"leaving": 1000.0}, {"stalled": True}])
+def test_warm_ups_for_a_member_that_must_hand_over_do_not_wait_for_the_delay(
+    facts: dict[str, Any],
+) -> None:
+    desk = Desk(2, LearnerAssignor(1.0), rebalance_delay=60).join("a", "b").settle()
+    desk.set("a", **facts).step()
+    assert desk.phase is GroupPhase.REBALANCING
+    assert desk.state.warming == {0: "b"}
 
 
 def test_a_member_stays_warm_while_the_handoff_to_it_is_under_way() -> None:
@@ -552,6 +613,20 @@ def test_when_redis_comes_back_empty_members_keep_what_they_hold() -> None:
     assert lost.having == {"a": [0, 2], "b": [1, 3]}
     assert lost.state.tokens == tokens
     assert lost.wait(1.1).step().phase is GroupPhase.READY
+
+
+def test_when_redis_lost_decisions_alone_members_keep_what_they_hold_as_well() -> None:
+    desk = Desk(4, ttl=10).join("a", "b").step()
+    tokens, seen = desk.state.tokens, desk.state.generation
+    desk.set("b", seen=seen).leave("a")
+    desk.state = GroupState.new(desk.state.terms)
+    # One is back and says what it holds. The report of the other one is from before the loss.
+    desk.join("a", seen=seen, claims={0: tokens[0], 2: tokens[2]}).step()
+    assert desk.having == {"a": [0, 2]}
+    assert "b" not in desk.members
+    desk.join("b", seen=seen, claims={1: tokens[1], 3: tokens[3]}).step()
+    assert desk.having == {"a": [0, 2], "b": [1, 3]}
+    assert desk.state.tokens == tokens
 
 
 def test_what_nobody_claims_is_granted_once_every_lease_of_before_has_ended() -> None:

@@ -58,6 +58,27 @@ def test_at_most_so_many_moves_a_minute_whoever_decides() -> None:
     assert desk.sizes == {"a": 36, "b": 4}
 
 
+@pytest.mark.parametrize("moves", [3, 1000])
+def test_moves_for_load_go_on_until_all_levels_are_within_the_inner_bounds(moves: int) -> None:
+    desk = Desk(64, LoadAssignor(moves=moves)).join(*"abcd").settle()
+    load = {p: 10.0 if desk.state.owners[p] == "a" else 5.0 for p in range(64)}
+
+    def report() -> list[float]:
+        levels = []
+        for name, own in desk.having.items():
+            desk.set(name, loads={p: load[p] for p in own})
+            levels.append(sum(load[p] for p in own))
+        return [4 * level / sum(levels) for level in levels]
+
+    assert max(report()) > 1.25
+    for _ in range(10):
+        desk.settle().wait(61)
+        report()
+    assert desk.step().phase is GroupPhase.READY
+    assert max(report()) <= 1.125
+    assert min(report()) >= 0.875
+
+
 def test_the_last_holders_report_counts_until_the_next_one_reports() -> None:
     desk = busy().settle()
     (moved,) = set(desk.having["b"]) & set(desk.members["a"].loads)
