@@ -102,13 +102,14 @@ def logs(spark, folder):
     history = history_of(spark.read.parquet(f"{folder}/events.parquet"))
     work = spark.read.parquet(f"{folder}/log.parquet")
     found = audit(work, history, slices=work_slices(work, history, rows=1))
-    assert [row.problem for row in found.findings.collect()] == ["overrun"]
-    for frame in (found.keys, found.changes, found.nodes, found.summary, found.rejected):
+    findings, keys = found.findings.collect(), found.keys.collect()
+    assert [(row.problem, row.unowned) for row in findings] == [("overrun", 5.0)]
+    for frame in (found.changes, found.nodes, found.summary, found.rejected):
         frame.collect()
     owner_at_time.MOST_IN_TABLES = 0  # as if the history were long
     again = audit(work, history)
-    assert again.findings.collect() == found.findings.collect()
-    assert again.keys.collect() == found.keys.collect()
+    assert again.findings.collect() == findings
+    assert again.keys.collect() == keys
 
 
 def simulated(spark):
