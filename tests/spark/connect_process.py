@@ -54,21 +54,35 @@ def columns_and_sql(keys, ring):
         assert row.o == ring.owner(row.key)
 
 
+def counted_owners(names, ring):
+    return Counter(map(ring.owner, names))
+
+
+def counted_moves(names, before, after):
+    pairs = Counter((before.owner(name), after.owner(name)) for name in names)
+    return {pair: count for pair, count in pairs.items() if pair[0] != pair[1]}
+
+
+def by_node(frame):
+    return Counter({row.node: row["keys"] for row in frame.collect()})
+
+
+def by_pair(frame):
+    return {(row.before, row.after): row["keys"] for row in frame.collect()}
+
+
+def tables(keys, ring):
+    """A frame with the table of a ring, and one with the table of two."""
+    after = planned_ring(ring, join=["new"])
+    names = [row.key for row in keys.collect()]
+    assert by_node(load(keys, ring)) == counted_owners(names, ring)
+    assert by_pair(moves(keys, ring, after)) == counted_moves(names, ring, after)
+
+
 def frames(keys, ring):
     after = planned_ring(ring, join=["new"])
     names = [row.key for row in keys.collect()]
-    owners = Counter(map(ring.owner, names))
-    moved = Counter((ring.owner(k), after.owner(k)) for k in names)
-    moved = {pair: count for pair, count in moved.items() if pair[0] != pair[1]}
-
-    def by_node(frame):
-        return Counter({row.node: row["keys"] for row in frame.collect()})
-
-    def by_pair(frame):
-        return {(row.before, row.after): row["keys"] for row in frame.collect()}
-
-    assert by_node(load(keys, ring)) == owners
-    assert by_pair(moves(keys, ring, after)) == moved
+    owners, moved = counted_owners(names, ring), counted_moves(names, ring, after)
     assert by_pair(plan(keys, ring, join=["new"]).moves) == moved
     assert "<iframe" in plan(keys, ring, join=["new"])._repr_html_()
     counted = point_histogram(keys)
@@ -88,13 +102,14 @@ def logs(spark, folder):
     history = history_of(spark.read.parquet(f"{folder}/events.parquet"))
     work = spark.read.parquet(f"{folder}/log.parquet")
     found = audit(work, history, slices=work_slices(work, history, rows=1))
-    assert [row.problem for row in found.findings.collect()] == ["overrun"]
-    for frame in (found.keys, found.changes, found.nodes, found.summary, found.rejected):
+    findings, keys = found.findings.collect(), found.keys.collect()
+    assert [(row.problem, row.unowned) for row in findings] == [("overrun", 5.0)]
+    for frame in (found.changes, found.nodes, found.summary, found.rejected):
         frame.collect()
     owner_at_time.MOST_IN_TABLES = 0  # as if the history were long
     again = audit(work, history)
-    assert again.findings.collect() == found.findings.collect()
-    assert again.keys.collect() == found.keys.collect()
+    assert again.findings.collect() == findings
+    assert again.keys.collect() == keys
 
 
 def simulated(spark):
@@ -129,7 +144,8 @@ def main(folder: str) -> None:
     # One whose table is literals, and one whose table is subqueries.
     for each in (ring, random_ring(400, 32)):
         columns_and_sql(keys, each)
-        frames(keys, each)
+        tables(keys, each)
+    frames(keys, ring)
     logs(spark, folder)
     simulated(spark)
     files(spark, folder)

@@ -355,7 +355,7 @@ def test_events_dropped_after_they_were_read_are_no_loss_where_redis_counts(told
 
 
 def test_a_redis_that_came_back_empty_begins_the_events_anew(told):
-    with RingNode(told.client, RING):
+    with RingNode(told.client, RING, heartbeat_interval=0.1, ttl=PATIENCE):
         assert told.read() == ["join"]
         told.client.flushall()
         eventually(lambda: told.client.exists(told.events), "the node is back")

@@ -101,14 +101,13 @@ def test_the_periods_of_a_long_history_stay_on_executors(
 
 def test_the_histograms_of_many_days_come_to_the_driver_as_one(spark, little_room):
     ring = Ring({"a": [0], "b": [2**31]})
-    day = spark.range(2**10).selectExpr(
-        "id << 22 AS start", "(id + 1) << 22 AS end", "1L AS keys", "1D AS weight",
+    day = spark.range(2**11).selectExpr(
+        "id << 21 AS start", "(id + 1) << 21 AS end", "1L AS keys", "1D AS weight",
         "0L AS bad_weights",
     )  # fmt: skip
-    year = reduce(DataFrame.unionAll, [day] * 12)
-    year = reduce(DataFrame.unionAll, [year] * 30)
-    found = load_of_histogram(year, ring).collect()
-    assert [(row.node, row["keys"]) for row in found] == [("a", 180 * 2**10), ("b", 180 * 2**10)]
+    days = reduce(DataFrame.unionAll, [day] * 24)
+    found = load_of_histogram(days, ring).collect()
+    assert [(row.node, row["keys"]) for row in found] == [("a", 24 * 2**10), ("b", 24 * 2**10)]
 
 
 def test_the_driver_holds_at_most_250_bytes_a_replica_of_a_long_history(made_by_workers):

@@ -125,8 +125,9 @@ def test_assign_by_owner_gives_each_node_a_directory(spark, keys, ring_file, tmp
 
 
 def test_assign_by_owner_to_many_nodes_starts_few_tasks(spark, tmp_path, monkeypatch):
-    ring = Ring({f"n{i}": [i * 2**23] for i in range(450)})
-    df = spark.range(2000).selectExpr("cast(id as string) as key")
+    # Few of them have keys: each file takes time.
+    ring = Ring({f"n{i}": [i * 2**28 if i < 16 else i * 2**16] for i in range(450)})
+    df = spark.range(200).selectExpr("cast(id as string) as key")
     made = []
 
     def placed(*args, **options):
@@ -136,7 +137,7 @@ def test_assign_by_owner_to_many_nodes_starts_few_tasks(spark, tmp_path, monkeyp
     monkeypatch.setattr("hashring.spark.jobs.assign.partition_by_owner", placed)
     assign_job(Input(df, "keys"), ring, Output(str(tmp_path / "out"), "parquet"), by_owner=True)
     assert made[0].rdd.getNumPartitions() == 150 + 1  # the last is for rows without a key
-    for node in {ring.owner(str(i)) for i in range(2000)}:
+    for node in {ring.owner(str(i)) for i in range(200)}:
         assert len(list(tmp_path.glob(f"out/owner={node}/*.parquet"))) == 1
 
 
@@ -226,8 +227,15 @@ def test_assign_to_a_table_and_not_twice(spark, keys, ring_file):
     spark.sql("drop table owned_keys")
 
 
-@pytest.mark.parametrize("where", ["--output", "--table"])
-@pytest.mark.parametrize(("mode", "held"), [("append", "abc"), ("overwrite", "c")])
+@pytest.mark.parametrize(
+    ("where", "mode", "held"),
+    [
+        ("--output", "overwrite", "c"),
+        ("--table", "append", "abc"),
+        pytest.param("--output", "append", "abc", marks=pytest.mark.long),
+        pytest.param("--table", "overwrite", "c", marks=pytest.mark.long),
+    ],
+)
 def test_the_command_appends_or_overwrites(spark, ring_file, tmp_path, where, mode, held):  # noqa: PLR0917
     spark.sql("drop table if exists added_keys")
     out = tmp_path / "owned.parquet" if where == "--output" else "added_keys"
@@ -348,9 +356,16 @@ def test_rows_that_workers_keep_to_themselves_are_missed(spark, tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"), [("parquet", {}), ("csv", {"sep": ";"}), ("json", {"lineSep": "|"})]
+    ("kind", "options", "elsewhere"),
+    [
+        ("parquet", {}, False),
+        ("csv", {"sep": ";"}, True),
+        ("json", {"lineSep": "|"}, False),
+        pytest.param("parquet", {}, True, marks=pytest.mark.long),
+        pytest.param("csv", {"sep": ";"}, False, marks=pytest.mark.long),
+        pytest.param("json", {"lineSep": "|"}, True, marks=pytest.mark.long),
+    ],
 )
-@pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_job_fails_whose_workers_keep_rows(  # noqa: PLR0917
     spark, tmp_path, monkeypatch, kind, options, elsewhere
 ):

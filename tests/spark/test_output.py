@@ -57,8 +57,15 @@ def layout(spark, table):
     return [(c.name, c.isPartition, c.isBucket) for c in spark.catalog.listColumns(table)]
 
 
-@pytest.mark.parametrize("parts", [(), ("part",)])
-@pytest.mark.parametrize("format", ["parquet", "orc"])
+@pytest.mark.parametrize(
+    ("format", "parts"),
+    [
+        ("parquet", ()),
+        ("orc", ("part",)),
+        pytest.param("parquet", ("part",), marks=pytest.mark.long),
+        pytest.param("orc", (), marks=pytest.mark.long),
+    ],
+)
 def test_a_new_table_is_refused_whose_workers_keep_rows(spark, monkeypatch, parts, format):
     spark.sql("DROP TABLE IF EXISTS made")
     df = spark.range(40).selectExpr("id", "id % 2 AS part").repartition(4)
@@ -222,6 +229,19 @@ def test_files_that_are_there_are_added_to_or_replaced(spark, tmp_path, mode, he
     assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
 
 
+EACH_FORMAT = pytest.mark.parametrize(
+    ("append", "kind"),
+    [
+        pytest.param(where, kind, marks=() if where == usual else pytest.mark.long)
+        for kind, usual in (
+            ("parquet", "elsewhere"), ("csv", "here"), ("json", "elsewhere"), ("orc", "here")
+        )
+        for where in ("here", "elsewhere")
+    ],
+    indirect=["append"],
+)  # fmt: skip
+
+
 @pytest.fixture(params=["here", "elsewhere"])
 def append(request, monkeypatch):
     """Appends a frame to files; elsewhere, as if Spark alone could see the path."""
@@ -255,7 +275,7 @@ def test_rows_are_appended_in_the_directories_that_are_there(spark, tmp_path, ap
         append(tmp_path / "stream", df)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "orc"])
+@EACH_FORMAT
 def test_rows_are_appended_in_the_format_that_is_there(spark, tmp_path, append, kind):
     place = tmp_path / "a [b] %20c=d"
     append(place, spark.range(2), format=kind)
@@ -274,7 +294,7 @@ def test_files_that_are_none_of_their_name_are_not_appended_to(spark, tmp_path, 
         append(tmp_path / "out", spark.range(2))
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "orc"])
+@EACH_FORMAT
 def test_rows_of_other_columns_are_not_appended(spark, tmp_path, append, kind):
     place = tmp_path / "out"
     append(place, spark.sql("SELECT 'a' key, '1' w, 'n' owner"), ["owner"], kind)
@@ -572,9 +592,17 @@ def test_a_table_that_failed_to_be_made_does_not_block_the_next(spark):
     spark.sql("DROP TABLE made")
 
 
-@pytest.mark.parametrize("name", ["made", "default.made", "default.`made`"])
 @pytest.mark.parametrize(
-    ("mode", "held"), [("error", [7, 8]), ("append", [0, 1, 7, 8]), ("overwrite", [0, 1])]
+    ("mode", "held", "name"),
+    [
+        pytest.param(mode, held, name, marks=() if name == usual else pytest.mark.long)
+        for mode, held, usual in (
+            ("error", [7, 8], "made"),
+            ("append", [0, 1, 7, 8], "default.made"),
+            ("overwrite", [0, 1], "default.`made`"),
+        )
+        for name in ("made", "default.made", "default.`made`")
+    ],
 )
 def test_a_table_that_two_make_at_once_holds_whole_jobs(spark, monkeypatch, name, mode, held):
     spark.sql("DROP TABLE IF EXISTS made")
@@ -617,8 +645,14 @@ def test_of_two_that_replace_a_table_at_once_one_is_refused(spark, table, monkey
     spark.sql("DROP TABLE elsewhere")
 
 
-@pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [
+        pytest.param(mode, kind, marks=() if kind == usual else pytest.mark.long)
+        for mode, usual in (("error", "csv"), ("append", "parquet"), ("overwrite", "csv"))
+        for kind in ("parquet", "csv")
+    ],
+)
 def test_a_partitioned_table_that_failed_to_be_made_does_not_block_the_next(spark, mode, kind):
     spark.sql("DROP TABLE IF EXISTS parted")
     output = Output(None, kind, "parted", mode)
@@ -702,8 +736,16 @@ def moments(spark):
     )
 
 
-@pytest.mark.parametrize("kind", ["csv", "CSV", "json", "xml"])
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+@pytest.mark.parametrize(
+    ("zone", "kind"),
+    [
+        pytest.param(zone, kind, marks=() if zone == usual else pytest.mark.long)
+        for kind, usual in (
+            ("csv", "Europe/Berlin"), ("CSV", "UTC"), ("json", "UTC"), ("xml", "Europe/Berlin")
+        )
+        for zone in ("UTC", "Europe/Berlin")
+    ],
+)  # fmt: skip
 def test_text_keeps_moments_to_the_microsecond(spark, tmp_path, kind, zone):
     spark.conf.set("spark.sql.session.timeZone", zone)
     tags = {"rowTag": "row"} if kind == "xml" else {}

@@ -40,8 +40,17 @@ def told(df, *columns):
     return sorted(rows(found), key=str)
 
 
-@pytest.mark.parametrize("buckets", [1, 2**6, 2**16])
-@pytest.mark.parametrize("with_point", [True, False])
+@pytest.mark.parametrize(
+    ("buckets", "with_point"),
+    [
+        (1, False),
+        (2**6, True),
+        (2**16, False),
+        pytest.param(1, True, marks=pytest.mark.long),
+        pytest.param(2**6, False, marks=pytest.mark.long),
+        pytest.param(2**16, True, marks=pytest.mark.long),
+    ],
+)
 def test_the_load_is_that_of_the_rows(spark, keys, buckets, with_point):
     histogram = point_histogram(keys, weight="w", buckets=buckets)
     again = with_owner(keys, RING) if with_point else keys
@@ -52,7 +61,10 @@ def test_the_load_is_that_of_the_rows(spark, keys, buckets, with_point):
     assert found.agg(F.round(F.sum("share"), 9)).first()[0] == 1
 
 
-@pytest.mark.parametrize("sizes", [(2**6, 2**6), (2**6, 2**12), (2**12, 1)])
+@pytest.mark.parametrize(
+    "sizes",
+    [(2**6, 2**6), pytest.param((2**6, 2**12), marks=pytest.mark.long), (2**12, 1)],
+)
 def test_histograms_put_together_count_each_row_once(spark, keys, sizes):
     halves = F.crc32("key") % 2 == 0, (F.crc32("key") % 2 == 1) | F.col("key").isNull()
     first, second = (

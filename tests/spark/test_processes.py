@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyspark
 import pytest
@@ -30,7 +31,8 @@ def work(tmp_path_factory):
     folder = tmp_path_factory.mktemp("work")
     write_ring(RingFile(random_ring(4, 8)), folder / "ring.json")
     for name, count in (("few", 1000), ("many", 3_000_000)):
-        keys = pa.array([f"k{i}" for i in range(count)])
+        numbers = pc.cast(pa.array(range(count)), pa.string())
+        keys = pc.binary_join_element_wise("k", numbers, "")
         pq.write_table(pa.table({"key": keys}), folder / f"{name}.parquet")
     # To Spark, files of their own: more than any test waits for.
     (folder / "endless.parquet").mkdir()
@@ -85,9 +87,9 @@ def java_of(process):
 @pytest.mark.parametrize(
     ("told", "status", "says"),
     [
-        (signal.SIGINT, 130, ""),
+        pytest.param(signal.SIGINT, 130, "", marks=pytest.mark.long),
         (signal.SIGTERM, 143, ""),
-        (signal.SIGHUP, 129, ""),
+        pytest.param(signal.SIGHUP, 129, "", marks=pytest.mark.long),
         (signal.SIGKILL, 2, "hashring: Spark failed: "),
     ],
 )
@@ -111,8 +113,15 @@ def test_a_job_that_is_ended_leaves_nothing(work, tmp_path, told, status, says):
     eventually(lambda: list(tmp_path.iterdir()) == [], "nothing is left", 5 * PATIENCE)
 
 
-@pytest.mark.parametrize(("told", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("when", ["between batches", "in a batch"])
+@pytest.mark.parametrize(
+    ("when", "told", "status"),
+    [
+        ("between batches", signal.SIGTERM, 143),
+        ("in a batch", signal.SIGINT, 0),
+        pytest.param("between batches", signal.SIGINT, 0, marks=pytest.mark.long),
+        pytest.param("in a batch", signal.SIGTERM, 143, marks=pytest.mark.long),
+    ],
+)
 def test_a_stream_that_is_ended_ends(work, tmp_path, when, told, status):
     name, at = {
         "between batches": ("few", "out/batch=0"),
@@ -234,11 +243,18 @@ def test_a_table_is_written_only_where_a_later_session_finds_it(work, tmp_path, 
 
 
 def session(folder, *command, who="ours", log=""):
-    """What becomes of the page and the log level of a session, and all that was printed."""
+    """What becomes of the page and the log level of a session, and all that was printed.
+
+    ``folder`` may hold Spark's files of settings.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
+    if list(folder.iterdir()):
+        # With a directory that is there, Java cannot use the archive of classes.
+        environment["SPARK_CONF_DIR"] = str(folder)
     done = subprocess.run(
         [*command, ROOT / "tests" / "spark" / "session_process.py", who, *filter(None, [log])],
         cwd=ROOT, capture_output=True, text=True, timeout=5 * PATIENCE, check=False,
-        env={**os.environ, "SPARK_CONF_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1",
+        env={**environment, "SPARK_LOCAL_IP": "127.0.0.1",
              "TMPDIR": str(folder), "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -70,7 +70,10 @@ def test_only_the_cells_that_a_change_touches_are_rewritten(spark, place):
     assert dict(reassign_job(spark, str(place), RingFile(AFTER)).facts)["files read"] == 0
 
 
-@pytest.mark.parametrize("name", ["own[e]d", "owne{d}", "owne?", "own*", "back\\slash"])
+@pytest.mark.parametrize(
+    "name",
+    ["own[e]d", "owne{d}", pytest.param("owne?", marks=pytest.mark.long), "own*", "back\\slash"],
+)
 def test_brackets_in_a_path_are_no_pattern(spark, place, name):
     # As a pattern, most of these names are that of the copy beside it.
     mine = place.rename(place.parent / name)

@@ -72,7 +72,10 @@ def test_how_many_replicas_for_a_peak():
     assert answer == replicas_for(10, 1.5, 0.9)
 
 
-@pytest.mark.parametrize(("nodes", "replicas", "peak"), [(3, 1, 1.9), (10, 16, 1.4), (50, 8, 2)])
+@pytest.mark.parametrize(
+    ("nodes", "replicas", "peak"),
+    [(3, 1, 1.9), (10, 16, 1.4), pytest.param(50, 8, 2, marks=pytest.mark.long)],
+)
 def test_peaks_by_their_distribution_are_those_of_drawn_rings(spark, nodes, replicas, peak):
     rings, within = drawn_within(spark, Scenario(nodes, replicas), peak, 1000)
     expected = float((_peaks(nodes, replicas, seed=1) <= peak).mean())

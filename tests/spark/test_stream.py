@@ -222,23 +222,23 @@ def test_killed_and_started_again_it_neither_loses_nor_doubles(spark, redis_serv
     ]  # fmt: skip
     log = tmp_path / "log"
     with Redis(unix_socket_path=str(redis_server.socket)) as client, RingNode(client, RING):
-        for done in (1, total):
-            with log.open("ab") as out:
-                process = subprocess.Popen(
-                    command, cwd=ROOT, stdout=out, stderr=out, start_new_session=True,
-                    # A Java that is killed leaves its files.
-                    env={**os.environ, "TMPDIR": str(tmp_path)},
-                )  # fmt: skip
-            try:
-                eventually(
-                    lambda enough=done: len(batches(tmp_path)) >= enough,
-                    f"{done} batches",
-                    JAVA_PATIENCE,
-                )
-            finally:
-                # The Python of the driver and its Java, in the middle of whatever they do.
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdout=out, stderr=out, start_new_session=True,
+                # A Java that is killed leaves its files.
+                env={**os.environ, "TMPDIR": str(tmp_path)},
+            )  # fmt: skip
+        try:
+            eventually(lambda: batches(tmp_path), "the first batch", JAVA_PATIENCE)
+        finally:
+            # The Python of the driver and its Java, in the middle of whatever they do.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        # Again, and to the end; in this process, whose Java runs.
+        now = followed_ring(redis_server.url, RING, refresh=60)
+        tag_stream(
+            stream(spark, tmp_path), now, str(tmp_path / "out"), str(tmp_path / "checkpoint")
+        ).awaitTermination()
     found = spark.read.parquet(str(tmp_path / "out"))
     assert sorted(int(r.key) for r in found.collect()) == list(range(20 * total)), log.read_text()
 
