@@ -132,6 +132,7 @@ def test_a_release_is_built_and_checked_and_says_what_it_lacks(tmp_path: Path) -
     assert "image::" not in packed.get_payload()
 
 
+@pytest.mark.long
 def test_a_release_with_addresses_links_to_them_and_shows_the_recordings(tmp_path: Path) -> None:
     done = release(
         tmp_path,

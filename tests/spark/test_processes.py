@@ -209,7 +209,13 @@ def test_a_job_prints_its_answer_and_nothing_of_spark(work, tmp_path, mode):
 
 
 @pytest.mark.parametrize(
-    "more", [(), ("--conf", "spark.sql.catalogImplementation=hive")], ids=["in memory", "kept"]
+    "more",
+    [
+        pytest.param((), id="in memory"),
+        pytest.param(
+            ("--conf", "spark.sql.catalogImplementation=hive"), id="kept", marks=pytest.mark.long
+        ),
+    ],
 )
 def test_a_table_is_written_only_where_a_later_session_finds_it(work, tmp_path, more):
     def assign():
@@ -262,7 +268,12 @@ def session(folder, *command, who="ours", log=""):
 
 
 @pytest.mark.parametrize(
-    ("who", "level"), [("notebook", "WARN"), ("spark-defaults.conf", "INFO"), ("submit", "INFO")]
+    ("who", "level"),
+    [
+        ("notebook", "WARN"),
+        pytest.param("spark-defaults.conf", "INFO", marks=pytest.mark.long),
+        ("submit", "INFO"),
+    ],
 )
 def test_the_page_and_the_log_of_a_session_that_others_set_up_stay(tmp_path, who, level):
     command = [sys.executable]
