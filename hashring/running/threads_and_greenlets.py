@@ -15,6 +15,7 @@ import logging
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -26,7 +27,10 @@ T = TypeVar("T")
 
 # queue.get refuses a timeout of centuries; waking up once an hour for nothing is free.
 _LONGEST_WAIT: Final = 3600.0
-_FOR_EVER: Final = 1e9
+
+# Seconds between two looks whether a latch is set: whom a signal handler has raised in may have
+# taken what lets the others go on.
+_LOOK_AGAIN: Final = 1.0
 
 
 class Inbox(Protocol):
@@ -44,6 +48,9 @@ class Latch(Protocol):
 
     def set(self) -> None:
         """Let all who wait, and all who come later, go on."""
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, ``timeout`` seconds at most; whether it is."""
@@ -127,18 +134,23 @@ class _QueueLatch:
             self._queue.put(None)
             self._is_set = True
 
+    def is_set(self) -> bool:
+        return self._is_set
+
     def wait(self, timeout: float | None = None) -> bool:
+        until = float("inf") if timeout is None else time.monotonic() + timeout
         # Looked at first: a signal handler may wait while the wait that it interrupted has taken
         # the item and not put it back yet.
-        if self._is_set:
-            return True
-        if timeout is not None and timeout > _FOR_EVER:
-            timeout = None
-        try:
-            self._queue.get(timeout=timeout)
-        except queue.Empty:
-            return False
-        self._queue.put(None)
+        while not self._is_set:
+            left = max(0.0, until - time.monotonic())
+            try:
+                self._queue.get(timeout=min(left, _LOOK_AGAIN))
+            except queue.Empty:
+                if left <= _LOOK_AGAIN:
+                    return self._is_set
+            else:
+                self._queue.put(None)
+                return True
         return True
 
 
@@ -161,7 +173,7 @@ class ThreadBackend:
         return _QueueLatch(_queue_of_threads())
 
     def event(self) -> Any:
-        return threading.Event()
+        return event_of_threads()
 
     def greenlets(self) -> bool:
         return False
@@ -190,6 +202,12 @@ def _queue_of_threads() -> type[queue.SimpleQueue[Any]]:
     if threads_are_greenlets():
         return queue.SimpleQueue
     return cast("type[queue.SimpleQueue[Any]]", original("queue", "SimpleQueue"))
+
+
+def event_of_threads() -> Any:
+    """An event in a program of threads, which gevent may have patched."""
+    # Gevent's has no lock inside, either.
+    return threading.Event() if threads_are_greenlets() else _QueueLatch(_queue_of_threads())
 
 
 def _outside_hub(gevent: Any) -> bool:
@@ -401,7 +419,14 @@ class _GeventLatch:
         self._elsewhere.set()
         self._home.tell(self._event.set)
 
+    def is_set(self) -> bool:
+        return self._elsewhere.is_set()
+
     def wait(self, timeout: float | None = None) -> bool:
+        # One that is set is not waited for: while gevent tells those who wait for an event, whoever
+        # begins to wait for it has to wait, too, and may be forgotten.
+        if self.is_set():
+            return True
         latch = self._elsewhere if self._home.is_elsewhere() else self._event
         return bool(latch.wait(timeout))
 
@@ -450,7 +475,7 @@ class _GeventInbox:
 
 
 def is_logging(logger: logging.Logger) -> bool:
-    """Whether the caller is inside a handler of the logger's already.
+    """Whether the caller is inside a handler of the logger's already, or inside ``logging`` itself.
 
     A signal handler may find itself so. Another thread that logs waits until it has returned.
     """
@@ -459,12 +484,17 @@ def is_logging(logger: logging.Logger) -> bool:
         if any(map(_is_in, at.handlers)):
             return True
         at = at.parent if at.propagate else None
-    return _is_in(logging.lastResort)
+    # That of logging itself is held where loggers are made, and where levels change.
+    return _is_in(logging.lastResort) or _owns(getattr(logging, "_lock", None))
 
 
 def _is_in(handler: logging.Handler | None) -> bool:
-    # A handler's lock is reentrant, unless its class has a lock of another kind.
-    is_owned = getattr(handler and handler.lock, "_is_owned", None)
+    return handler is not None and _owns(handler.lock)
+
+
+def _owns(lock: Any) -> bool:
+    # Those of logging are reentrant, unless a handler's class has a lock of another kind.
+    is_owned = getattr(lock, "_is_owned", None)
     return is_owned is not None and bool(is_owned())
 
 
