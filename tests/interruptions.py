@@ -50,7 +50,7 @@ RAISED = OwnInterrupt if ACTION == "raise-own" else Interrupt
 # What is raised while a record is logged is taken for a fault of a log handler's.
 LOGGING = (f"{PACKAGE}/running/loop_log.py",) if ACTION == "raise-own" else ()
 # These only look at handlers.
-LOOKING = ("is_logging", "_is_in")
+LOOKING = ("is_logging", "_is_in", "_owns")
 
 
 class Interrupter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
@@ -27,13 +27,21 @@ from hashring.store.command import Command
 from hashring.store.interface import AsyncStore
 from hashring.store.redis_answers import told_failure
 from hashring.store.ring.commands import owner
-from hashring.store.ring.node_orders import OrderStatus, check_order
+from hashring.store.ring.node_orders import OrderStatus
 
 T = TypeVar("T")
 N = TypeVar("N", bound="AsyncRingNode")
 
 _LOOK: Final = 0.01
 """Seconds between two looks whether a node has left that another event loop runs."""
+
+
+class _LeaseEvent(asyncio.Event):
+    """An event that may be set when the event loop of those who wait for it was closed."""
+
+    def set(self) -> None:
+        with suppress(RuntimeError):
+            super().set()
 
 
 class AsyncRingNode(Node):
@@ -140,7 +148,8 @@ class AsyncRingNode(Node):
 
         Raises:
             ConfigError: no other node is left, without ``force``; or the time is none.
-            NodeStateError: the node does not run, or in another event loop.
+            NodeStateError: the node does not run, or in another event loop, or is not on the ring
+                just now.
             RedisUnavailable, RedisRefused: it is not known whether it was ordered.
             NodeForked: the node was started in a parent process.
         """
@@ -166,7 +175,7 @@ class AsyncRingNode(Node):
 
     async def _obey(self, order: Command[OrderStatus]) -> None:
         self._refuse_elsewhere()
-        if not check_order(await self._ask(order), self.name, self._settings.ring_name):
+        if not self._is_ordered(await self._ask(order)):
             return
         if self._run is not None:
             await self._run.beaten_since(monotonic())
@@ -210,7 +219,7 @@ class AsyncRingNode(Node):
         """
         asking = self._locks()
         self._refuse_elsewhere()
-        lease = await self._held(asking.hold(key, timeout, asyncio.Event))
+        lease = await self._held(asking.hold(key, timeout, _LeaseEvent))
         try:
             yield lease
         finally:
@@ -292,9 +301,10 @@ class AsyncRingNode(Node):
         try:
             while isinstance(lease := await run_flow_async(ask, hold.attempt()), TryAgain):
                 if run is None or (await asyncio.wait([run.task], timeout=lease.seconds))[0]:
-                    raise hold.refusal()
+                    raise hold.refusal(waited=False)
             return lease
         finally:
+            hold.over()
             if hold.asking.book.left:
                 await self._release_late(hold.asking)
 

@@ -31,7 +31,7 @@ from hashring.running.not_copied import NotCopied
 from hashring.store.client_kind import is_async
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryStore
-from hashring.store.ring.node_orders import OrderStatus, drain, undrain
+from hashring.store.ring.node_orders import OrderStatus, check_order, drain, undrain
 from hashring.store.ring.snapshot import Snapshot, snapshot
 
 
@@ -192,6 +192,20 @@ class Node(NotCopied, KeyAnswers):
         """What lifts it; see :meth:`_drain_order`."""
         self._refuse_unless_on_ring()
         return undrain(self._settings.keys, node=self.name, by=self.name)
+
+    def _is_ordered(self, status: OrderStatus) -> bool:
+        """Whether an order about the node changed anything.
+
+        Raises:
+            ConfigError: no other node is left.
+            NodeStateError: Redis does not have the node.
+        """
+        if status is OrderStatus.UNKNOWN:
+            raise NodeStateError(
+                f"node {self.name!r} is not on the ring just now: it stopped meanwhile, or Redis "
+                "lost the ring. Try again after its next heartbeat"
+            )
+        return check_order(status, self.name, self._settings.ring_name)
 
     def _refuse_unless_on_ring(self) -> None:
         self._refuse_if_forked()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, Final, TypeVar, cast
 
@@ -14,6 +14,7 @@ from hashring.core.value_checks import is_number
 from hashring.errors import ConfigError, HoldTimeout, NotHeld, RedisRefused, StoreError
 from hashring.node.node_machine import NodeMachine
 from hashring.node.shared_lock_book import SharedLockBook
+from hashring.node.states import NodeState
 from hashring.protocol.flow import Flow
 from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.locks.lease import KeyLease
@@ -27,6 +28,10 @@ T = TypeVar("T")
 
 # How often `hold` looks whether the lock it waits for was freed, in seconds.
 PIN_POLL: Final = 0.01
+
+# So many that wait look as often as that. Where more wait, each looks less often: otherwise they
+# would keep the processor, and an event loop, from all else.
+POLLED_AT_ONCE: Final = 20
 
 
 Window = tuple[Sequence[int], float, Ring]
@@ -43,6 +48,7 @@ class Asking:
         window: what the node's readers see; raises NodeForked in a forked child.
         clock: monotonic seconds.
         poke: wakes the node's loop.
+        waiting: the holds that wait, by their identities.
     """
 
     machine: NodeMachine
@@ -50,6 +56,7 @@ class Asking:
     window: Callable[[], Window]
     clock: Callable[[], float]
     poke: Callable[[], None]
+    waiting: set[int] = field(default_factory=set)
 
     # --- asking -------------------------------------------------------------------------------
 
@@ -123,6 +130,8 @@ class Asking:
         Raises:
             KeyTypeError, KeyValueError: a key has no point, or is too long to be locked.
         """
+        # Others may change a list while Redis is asked.
+        items = tuple(items)
         keys = cast("Sequence[str | bytes]", items if key is None else list(map(key, items)))
         held: list[AskedKey] = []
         waited = False
@@ -211,7 +220,8 @@ class Hold:
 
         while isinstance(lease := run_flow(run, hold.attempt()), TryAgain):
             if stopped.wait(lease.seconds):
-                raise hold.refusal()
+                raise hold.refusal(waited=False)
+        hold.over()  # whatever became of it
 
     Attributes:
         asking: asks the node's book.
@@ -245,8 +255,13 @@ class Hold:
         left = self._left()
         if left <= 0:
             raise self.refusal()
+        asking.waiting.add(id(self))
         # No call to Redis: the loop hears when the lock is freed, and knows its ttl.
-        return TryAgain(min(PIN_POLL, left))
+        return TryAgain(min(PIN_POLL * max(1.0, len(asking.waiting) / POLLED_AT_ONCE), left))
+
+    def over(self) -> None:
+        """Nobody waits any more."""
+        self.asking.waiting.discard(id(self))
 
     def _left(self) -> float:
         """For how many seconds to go on trying; 0 to give up."""
@@ -262,8 +277,13 @@ class Hold:
             return 0.0
         return self.began + timeout - self.asking.clock()
 
-    def refusal(self) -> NotHeld:
-        """Why the key cannot be held now."""
+    def refusal(self, *, waited: bool = True) -> NotHeld:
+        """Why the key cannot be held now.
+
+        Args:
+            waited: whether the timeout is over, if it waits for another node; or else nothing runs
+                this node.
+        """
         asking, machine = self.asking, self.asking.machine
         book, (bounds, until, ring) = asking.book, asking.window()
         shown = self.key.decode("utf-8", "replace")
@@ -272,11 +292,13 @@ class Hold:
             return NotHeld(shown, None, f"this node is {state}, and owns nothing")
         holder = book.holder(self.key)
         if holder is not None:
-            if self.timeout:
+            if self.timeout and waited:
                 return HoldTimeout(
                     shown, holder, f"{holder} still held it after {self.timeout:g} s"
                 )
             return NotHeld(shown, holder, f"{holder} holds it")
+        if machine.state is NodeState.DRAINED and not (machine.config.follow and ring.node_count):
+            return NotHeld(shown, None, "this node is drained, and owns nothing")
         if not machine.config.follow:
             # Of others it is not known what they own.
             if not bisect_right(bounds, machine.config.algorithm.point_of_bytes(self.key)) & 1:
@@ -296,4 +318,6 @@ class Hold:
         if book.limit.reached(book.count):
             limit = book.limit.most
             return NotHeld(shown, None, f"this node is at its limit of {limit} keys")
+        if isinstance(book.error, RedisRefused):
+            return NotHeld(shown, None, f"Redis refuses its lock: {book.error}")
         return NotHeld(shown, None, "Redis did not answer, or it is just being let go: try again")

@@ -39,7 +39,7 @@ class NodeLog:
                 machine.name,
                 _waiting(machine),
             )
-        elif self._history not in ("", machine.history):
+        elif machine.config.locking and self._history not in ("", machine.history):
             logger.warning(
                 "hashring %s: Redis restarted, or another server took over, and may have lost the "
                 "newest locks%s",

@@ -948,9 +948,7 @@ class NodeMachine:
         if reply.ordered is not None and reply.ordered.id == self._own[1]:
             # A failover brought back what its own weight has lifted: it says so again.
             self._own_said = None
-        # Redis restarted, or another server took over, if it has all changes of the ring.
-        kept = self.stamp is not None and self.stamp.tag in (reply.before, reply.stamp.tag)
-        if self.history not in ("", reply.history) and not kept:
+        if self.history not in ("", reply.history) and not self._is_kept(reply):
             self.counters.losses += 1
         self.history = reply.history
         at = self._at
@@ -969,6 +967,13 @@ class NodeMachine:
             at.beat = now
         if self.book is not None:
             self.book.heartbeat(self._all_full(reply), now, reply.history, reply.held_off)
+
+    def _is_kept(self, reply: BeatReply) -> bool:
+        """Whether Redis still has the ring that the node knew, although it has another history.
+
+        It restarted then, or another server took over; or the first node with locks joined.
+        """
+        return self.stamp is not None and self.stamp.tag in (reply.before, reply.stamp.tag)
 
     def _all_full(self, reply: BeatReply) -> bool:
         """Whether every node of the ring holds as many keys as it may."""

@@ -156,6 +156,11 @@ class OwnRangesMachine(NodeMachine):
         # That there is such a thing makes Redis take away members of its name that are not its own.
         return {"ranges": self.near.fingerprint}
 
+    def _is_kept(self, reply: BeatReply) -> bool:
+        # It is not told of every change. Had Redis lost the ring, this heartbeat would have changed
+        # it, by putting the node back.
+        return reply.before == reply.stamp.tag or super()._is_kept(reply)
+
     def _all_full(self, reply: BeatReply) -> bool:
         return reply.all_full
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -21,10 +20,10 @@ from hashring.node.node_runner import Runner
 from hashring.node.user_calls import UserCalls
 from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.verdicts import Verdict
-from hashring.running.threads_and_greenlets import GeventBackend
+from hashring.running.threads_and_greenlets import GeventBackend, event_of_threads
 from hashring.store.command import Command
 from hashring.store.ring.commands import owner
-from hashring.store.ring.node_orders import OrderStatus, check_order
+from hashring.store.ring.node_orders import OrderStatus
 from hashring.store.ring.replica_and_node_tables import ring_tables
 
 T = TypeVar("T")
@@ -228,7 +227,7 @@ class RingNode(Node):
         """
         runner = self._calls.runner
         asking = self._locks()
-        event = runner.backend.event if runner else threading.Event
+        event = runner.backend.event if runner else event_of_threads
         lease = self._calls.held(asking.hold(key, timeout, event))
         try:
             yield lease
@@ -271,7 +270,7 @@ class RingNode(Node):
 
         Raises:
             ConfigError: no other node is left, without ``force``; or the time is none.
-            NodeStateError: the node does not run.
+            NodeStateError: the node does not run, or is not on the ring just now.
             RedisUnavailable, RedisRefused: it is not known whether it was ordered.
             NodeForked: the node was started in a parent process.
         """
@@ -288,7 +287,7 @@ class RingNode(Node):
         self._obey(self._undrain_order())
 
     def _obey(self, order: Command[OrderStatus]) -> None:
-        if check_order(self._calls.run(order), self.name, self._settings.ring_name):
+        if self._is_ordered(self._calls.run(order)):
             self._by_hand.ask(self, self._machine.beat_step)
 
     # --- by hand ------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from hashring.monkey_patching import native_lock
+from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.machine_steps import Run
@@ -21,10 +23,13 @@ def _alone(
 ) -> Callable[Concatenate[SharedLockBook, P], T]:
     @wraps(method)
     def alone(self: SharedLockBook, *args: P.args, **kwargs: P.kwargs) -> T:
+        inside = self.entered
         with self._guard:
             if self._torn:
                 self._mend()
             try:
+                while self._left_inside and not inside:
+                    LockBook.unpin(self, *self._left_inside.popleft())
                 return method(self, *args, **kwargs)
             except BaseException:
                 self._torn = True
@@ -46,6 +51,8 @@ class SharedLockBook(LockBook):
         self._guard = native_lock()
         # Whether a call did not come to its end: a signal handler may raise anywhere, too.
         self._torn = False
+        # Leases that were left inside of a call, with the time.
+        self._left_inside: deque[tuple[KeyLease[Any], float]] = deque()
         super().__init__(names, config, retry)
 
     ask = _alone(LockBook.ask)
@@ -58,7 +65,6 @@ class SharedLockBook(LockBook):
     in_doubt = _alone(LockBook.in_doubt)
     pin = _alone(LockBook.pin)
     pin_again = _alone(LockBook.pin_again)
-    unpin = _alone(LockBook.unpin)
     begin = _alone(LockBook.begin)
     drain = _alone(LockBook.drain)
     see = _alone(LockBook.see)
@@ -82,6 +88,19 @@ class SharedLockBook(LockBook):
         """The node leaves: let go of everything that nobody works on, a call at a time."""
         return self._told_alone(self._leave(now))
 
+    def unpin(self, lease: KeyLease[Any], now: float) -> bool:
+        """Leave a lease; whether the key is to be let go now.
+
+        The caller may be inside of another call already: the collector has closed a generator with
+        a hold in it. Then the next call begins with this.
+        """
+        if self.entered:
+            self._left_inside.append((lease, now))
+            self.due_calls.stirred = True
+            return False
+        return self._unpin(lease, now)
+
+    _unpin = _alone(LockBook.unpin)
     _step = _alone(LockBook.step)
     _leave = _alone(LockBook.leave)
 

@@ -126,9 +126,10 @@ class UserCalls:
         try:
             while isinstance(lease := run_flow(self.run, hold.attempt()), TryAgain):
                 if runner is None or runner.ended.wait(lease.seconds):
-                    raise hold.refusal()
+                    raise hold.refusal(waited=False)
             return lease
         finally:
+            hold.over()
             if hold.asking.book.left:
                 self.release_late(hold.asking, runner)
 

@@ -75,7 +75,7 @@ class LoopLog(_Adapter):
 
 
 def is_logging(logger: logging.Logger) -> bool:
-    """Whether the caller is inside a handler of the logger's already.
+    """Whether the caller is inside a handler of the logger's already, or inside ``logging`` itself.
 
     A signal handler may find itself so. Another thread that logs waits until it has returned.
     """
@@ -84,10 +84,15 @@ def is_logging(logger: logging.Logger) -> bool:
         if any(map(_is_in, at.handlers)):
             return True
         at = at.parent if at.propagate else None
-    return _is_in(logging.lastResort)
+    # That of logging itself is held where loggers are made, and where levels change.
+    return _is_in(logging.lastResort) or _owns(getattr(logging, "_lock", None))
 
 
 def _is_in(handler: logging.Handler | None) -> bool:
-    # A handler's lock is reentrant, unless its class has a lock of another kind.
-    is_owned = getattr(handler and handler.lock, "_is_owned", None)
+    return handler is not None and _owns(handler.lock)
+
+
+def _owns(lock: Any) -> bool:
+    # Those of logging are reentrant, unless a handler's class has a lock of another kind.
+    is_owned = getattr(lock, "_is_owned", None)
     return is_owned is not None and bool(is_owned())

@@ -13,6 +13,7 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -23,7 +24,10 @@ T = TypeVar("T")
 
 # queue.get refuses a timeout of centuries; waking up once an hour for nothing is free.
 _LONGEST_WAIT: Final = 3600.0
-_FOR_EVER: Final = 1e9
+
+# Seconds between two looks whether a latch is set: whom a signal handler has raised in may have
+# taken what lets the others go on.
+_LOOK_AGAIN: Final = 1.0
 
 
 class Inbox(Protocol):
@@ -41,6 +45,9 @@ class Latch(Protocol):
 
     def set(self) -> None:
         """Let all who wait, and all who come later, go on."""
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, ``timeout`` seconds at most; whether it is."""
@@ -128,18 +135,23 @@ class QueueLatch:
             self._queue.put(None)
             self._is_set = True
 
+    def is_set(self) -> bool:
+        return self._is_set
+
     def wait(self, timeout: float | None = None) -> bool:
+        until = float("inf") if timeout is None else time.monotonic() + timeout
         # Looked at first: a signal handler may wait while the wait that it interrupted has taken
         # the item and not put it back yet.
-        if self._is_set:
-            return True
-        if timeout is not None and timeout > _FOR_EVER:
-            timeout = None
-        try:
-            self._queue.get(timeout=timeout)
-        except queue.Empty:
-            return False
-        self._queue.put(None)
+        while not self._is_set:
+            left = max(0.0, until - time.monotonic())
+            try:
+                self._queue.get(timeout=min(left, _LOOK_AGAIN))
+            except queue.Empty:
+                if left <= _LOOK_AGAIN:
+                    return self._is_set
+            else:
+                self._queue.put(None)
+                return True
         return True
 
 
@@ -162,7 +174,7 @@ class ThreadBackend:
         return QueueLatch(_queue_of_threads())
 
     def event(self) -> Any:
-        return threading.Event()
+        return event_of_threads()
 
     def greenlets(self) -> bool:
         return False
@@ -191,6 +203,12 @@ def _queue_of_threads() -> type[queue.SimpleQueue[Any]]:
     if threads_are_greenlets():
         return queue.SimpleQueue
     return cast("type[queue.SimpleQueue[Any]]", original("queue", "SimpleQueue"))
+
+
+def event_of_threads() -> Any:
+    """An event in a program of threads, which gevent may have patched."""
+    # Gevent's has no lock inside, either.
+    return threading.Event() if threads_are_greenlets() else QueueLatch(_queue_of_threads())
 
 
 def _outside_hub(gevent: Any) -> bool:
@@ -402,7 +420,14 @@ class _GeventLatch:
         self._elsewhere.set()
         self._home.tell(self._event.set)
 
+    def is_set(self) -> bool:
+        return self._elsewhere.is_set()
+
     def wait(self, timeout: float | None = None) -> bool:
+        # One that is set is not waited for: while gevent tells those who wait for an event, whoever
+        # begins to wait for it has to wait, too, and may be forgotten.
+        if self.is_set():
+            return True
         latch = self._elsewhere if self._home.is_elsewhere() else self._event
         return bool(latch.wait(timeout))
 

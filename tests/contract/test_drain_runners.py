@@ -85,6 +85,16 @@ def test_a_node_that_does_not_run_gives_no_orders(make: Make) -> None:
         assert "start it first" in str(error)
 
 
+def test_a_node_that_redis_has_just_lost_says_so_when_it_is_to_drain(
+    make: Make, client: Redis
+) -> None:
+    node = make(**LONG).start()
+    client.flushall()
+    error = fails(lambda: node.call("drain"))
+    assert error.kinds[0] == "NodeStateError"
+    assert "is not on the ring just now" in str(error)
+
+
 def test_nothing_happens_when_there_is_no_order_to_lift(make: Make) -> None:
     node = make(**LONG).start()
     node.call("undrain")

@@ -65,26 +65,36 @@ async def run(one):
     async with one:
         pass
 
+kept = []
+
+async def start(one):
+    await one.start()
+    if sys.argv[2] == "node with a lease":
+        kept.append(one.hold(f"key-{len(kept)}"))
+        lease = await kept[-1].__aenter__()
+        kept.append(asyncio.create_task(lease.lost.wait()))
+        await asyncio.sleep(0)
+
 client = redis.asyncio.Redis.from_url(sys.argv[1])
-if sys.argv[2] == "node":
-    one = AsyncRingNode(client, "meeting", name="a")
+if sys.argv[2] != "group":
+    one = AsyncRingNode(client, "meeting", name="a", lock=True)
 else:
     one = AsyncPartitionGroup(client, "meeting", partitions=4, member="a")
 for end in (one.stop(), run(one)):
     if sys.argv[3] == "with its tasks":
-        asyncio.run(one.start())
+        asyncio.run(start(one))
     else:
         loop = asyncio.new_event_loop()
-        loop.run_until_complete(one.start())
+        loop.run_until_complete(start(one))
         loop.close()
     asyncio.run(asyncio.wait_for(end, 60))
-    assert not (one.get_ranges() if sys.argv[2] == "node" else one.held)
+    assert not (one.held if sys.argv[2] == "group" else one.get_ranges())
 print("all ended")
 """
 
 
 @pytest.mark.parametrize("closed", ["with its tasks", "under its tasks"])
-@pytest.mark.parametrize("kind", ["node", "group"])
+@pytest.mark.parametrize("kind", ["node", "node with a lease", "group"])
 def test_one_whose_event_loop_was_closed_is_stopped_and_started_in_another(
     redis_server: RedisServer, kind: str, closed: str
 ) -> None:

@@ -574,3 +574,23 @@ def test_a_node_by_hand_leaves_when_a_handler_that_interrupts_the_hub_stops_it(
 ) -> None:
     done = ran(STOPPED_IN_THE_HUB, redis_server.url)
     assert (done.stdout, done.stderr) == ("[False]\n", "")
+
+
+SET_ELSEWHERE = """
+import gevent, threading
+from hashring.running.threads_and_greenlets import GeventBackend
+
+latch, switched = GeventBackend().latch(), []
+thread = threading.Thread(target=latch.set)
+thread.start()
+thread.join()
+gevent.spawn(switched.append, "the hub ran")
+assert latch.wait()
+print(switched)
+"""
+
+
+def test_a_latch_that_is_set_is_not_waited_for() -> None:
+    """While gevent tells those who wait for an event, it may forget who begins to wait."""
+    done = ran(SET_ELSEWHERE)
+    assert done.stdout == "[]\n", done.stderr

@@ -973,6 +973,19 @@ def test_a_node_that_is_started_again_over_a_loss_takes_nothing_that_another_hol
         lease.check()
 
 
+def test_a_node_without_locks_does_not_warn_of_lost_ones_when_others_begin_to_lock(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    without = make(ttl=120.0, heartbeat_interval=50.0)
+    first = make(**LONG)
+    for _ in range(2):  # What the first finds is logged before the second is answered.
+        without.update()
+    assert first.status.held_off == 0.0
+    first.update()
+    assert first.status.held_off > 100.0
+    assert "locks" not in caplog.text
+
+
 def test_hold_waits_while_nobody_may_take_a_lock(make: Make, client: Redis) -> None:
     node = make(**CALM)
     assert node.contains("held")

@@ -89,3 +89,68 @@ def test_stop_never_waits_for_a_lock_that_the_interrupted_line_holds(
         timeout=PATIENCE,
     )
     assert (done.stdout, done.stderr) == ("1 left\n", "")
+
+
+AT_EACH_LINE = """
+import logging, os, signal, sys
+from redis import Redis
+from hashring import RingNode
+
+url, call = sys.argv[1:]
+client = Redis.from_url(url)
+logging.basicConfig(level=logging.INFO, stream=open(os.devnull, "w"))
+
+def interrupted(line):
+    node = RingNode(client, "accounts", lock=True, ttl=20, heartbeat_interval=5)
+    signal.signal(signal.SIGTERM, lambda *_: node.stop())
+    left = line
+
+    def trace(frame, event, argument):
+        nonlocal left
+        left -= event == "line"
+        if left == 0:
+            sys.settrace(None)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return trace if left > 0 else None
+
+    if start:
+        node.start()
+    else:
+        node.heartbeat()
+    with node.hold("key") as lease:
+        sys.settrace(trace)
+        exec(code)
+        sys.settrace(None)
+    node.stop()
+    return left <= 0
+
+code = compile(call, "call", "exec")
+for start in (True, False):
+    line = 1
+    while interrupted(line):
+        line += 1
+print(line > 3, client.zcard("accounts"), client.keys("*:lock:*"))
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "lease.lost.wait(0.001)",
+        "lease.revoked.wait(0.001)",
+        # It forgets which levels are written, so the node's loop asks for the one that it writes.
+        "logging.getLogger('application').setLevel(logging.INFO + line % 2)",
+    ],
+)
+def test_stop_waits_for_nothing_that_an_interrupted_call_of_the_standard_library_holds(
+    redis_server: RedisServer, call: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AT_EACH_LINE, redis_server.url, call],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert (done.stdout, done.stderr) == ("True 0 []\n", "")

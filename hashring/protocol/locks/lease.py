@@ -49,7 +49,8 @@ class KeyLease(Generic[E]):
         revoked: an event: the key belongs to another node now. Finish, and leave the block.
         lost: an event: the lock is not held any more. Stop at once.
 
-    The events are of the kind of the node's runner: ``threading.Event``, gevent's or asyncio's.
+    The events are of the kind of the node's runner: of threads, gevent's or asyncio's. Those of
+    threads have no lock inside, so a signal handler may stop the node while its thread waits.
     ``lost`` is set when the node's loop notices; a process that was paused may not have noticed
     yet, which is why :meth:`check` looks at the clock as well, and why writes carry the token.
     """

@@ -1,4 +1,4 @@
-"""Raises between two lines of the code under test, as a signal handler may."""
+"""Raises, or acts, between two lines of the code under test, as a signal handler may."""
 
 from __future__ import annotations
 
@@ -13,8 +13,18 @@ class Interrupt(KeyboardInterrupt):
     """What the signal handler raises."""
 
 
-def raised_into(line: int, concerns: Callable[[CodeType], bool], call: Callable[[], object]) -> str:
-    """Make a call, and raise before one of its lines.
+def interrupt() -> None:
+    """What it does as a rule."""
+    raise Interrupt
+
+
+def raised_into(
+    line: int,
+    concerns: Callable[[CodeType], bool],
+    call: Callable[[], object],
+    act: Callable[[], object] = interrupt,
+) -> str:
+    """Make a call, and raise, or act, before one of its lines.
 
     Args:
         line: which, counted from 1 over all frames of code that it concerns.
@@ -33,7 +43,7 @@ def raised_into(line: int, concerns: Callable[[CodeType], bool], call: Callable[
             if left == 0:
                 where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
                 sys.settrace(None)
-                raise Interrupt
+                act()
         return trace
 
     sys.settrace(trace)

@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 
 from hashring.core.ranges import bounds_of
-from hashring.errors import NotHeld, RedisUnavailable, WrongKeyType
-from hashring.node.lock_flows import PIN_POLL, Asking, Hold, TryAgain
+from hashring.errors import HoldTimeout, NotHeld, RedisUnavailable, WrongKeyType
+from hashring.node.lock_flows import PIN_POLL, POLLED_AT_ONCE, Asking, Hold, TryAgain
 from hashring.node.states import NodeState
 from hashring.protocol.flow import Flow
 from hashring.protocol.locks.lease import KeyLease
 from hashring.store.command import Command
-from tests.unit.node.bookworld import RETRY, Node, World, point
+from tests.unit.node.bookworld import RETRY, Node, World, keys_of, point
 
 IO_TIMEOUT = 2.0
 
@@ -45,11 +45,14 @@ def asking(world: World, node: Node) -> Asking:
 class Holding:
     """A ``hold`` under way."""
 
-    def __init__(self, world: World, node: Node, key: bytes, timeout: float) -> None:
+    def __init__(
+        self, world: World, node: Node, key: bytes, timeout: float, asks: Asking | None = None
+    ) -> None:
         self.world = world
         self.node = node
         self.lease: KeyLease | None = None
-        self.hold: Hold = asking(world, node).hold(key, timeout, threading.Event)
+        asks = asks or asking(world, node)
+        self.hold: Hold = asks.hold(key, timeout, threading.Event)
         self.flow: Flow[KeyLease | TryAgain]
         self.step: Command[Any] | TryAgain | None = None
         self._try()
@@ -164,3 +167,63 @@ def test_what_a_signal_handler_raises_in_a_hold_is_like_a_cancel(world: World) -
     assert a.contains(b"a1")
     assert a.loop() == ["locks_look"]
     assert a.held == {b"a0", b"a1"}
+
+
+def shifted(items: list[bytes]) -> None:
+    del items[0]
+
+
+def grown(items: list[bytes]) -> None:
+    items.insert(0, b"a9")
+
+
+@pytest.mark.parametrize("change", [shifted, grown, list.clear])
+@pytest.mark.parametrize("key", [None, bytes])
+def test_a_selection_is_of_the_items_as_they_were_when_it_began(
+    world: World, change: Callable[[list[bytes]], None], key: Callable[[bytes], bytes] | None
+) -> None:
+    """A call that takes locks waits for Redis, and others change the list meanwhile."""
+    a, items = world.node("a"), [b"b0", b"a0", b"b1", b"a1"]
+    flow = asking(world, a).select(items, key)
+    taking = next(flow)
+    change(items)
+    with pytest.raises(StopIteration) as ended:
+        flow.send(a.run(taking))
+    assert ended.value.value == [b"a0", b"a1"]
+    assert a.held == {b"a0", b"a1"}
+
+
+def waiting(world: World, count: int) -> list[Holding]:
+    """Holds of one node that wait for as many keys of another's."""
+    world.set_ring("a")
+    world.node("a").select(keys_of("b", count))
+    world.set_ring("a", "b")
+    b = asking(world, world.node("b"))
+    holds = [Holding(world, world.nodes["b"], key, 60.0, b) for key in keys_of("b", count)]
+    for hold in holds:
+        hold.arrive()
+    return holds
+
+
+def test_many_holds_that_wait_look_no_more_often_than_a_few(world: World) -> None:
+    few = waiting(world, POLLED_AT_ONCE)
+    assert {hold.step for hold in few} == {TryAgain(PIN_POLL)}
+    many = waiting(World("a", "b"), 10 * POLLED_AT_ONCE)
+    assert many[-1].step == TryAgain(10 * PIN_POLL)
+    for hold in many[POLLED_AT_ONCE:]:
+        hold.hold.over()
+    many[0].wait()
+    assert many[0].step == TryAgain(PIN_POLL)
+
+
+def test_a_hold_that_is_given_up_early_does_not_say_that_it_has_waited(world: World) -> None:
+    (hold,) = waiting(world, 1)
+    refusal = hold.hold.refusal(waited=False)
+    assert (type(refusal), str(refusal)) == (NotHeld, "key 'b0' is not held: a holds it")
+    assert type(hold.hold.refusal()) is HoldTimeout
+
+
+def test_a_hold_says_why_redis_refuses_the_lock(world: World) -> None:
+    a = world.node("a")
+    with pytest.raises(NotHeld, match="Redis refuses its lock: the counter is a list"):
+        Holding(world, a, b"a0", 0.0).fail(WrongKeyType("the counter is a list"), reached=False)

@@ -286,6 +286,19 @@ def test_a_message_from_after_a_failover_to_a_slower_clock_counts() -> None:
     assert hand.own_length() == 700
 
 
+def test_another_history_is_a_loss_only_where_the_node_was_gone_from_the_ring() -> None:
+    hand = NearHand()
+    hand.start()
+    hand.subscribe()
+    hand.answer(hand.run(), history="1")
+    hand.next_stamp()  # far from its ranges: nobody tells it
+    hand.answer(hand.beat_due(), history="2")
+    assert hand.machine.counters.losses == 0
+    hand.next_stamp()
+    hand.answer(hand.beat_due(), history="3", before="empty")
+    assert hand.machine.counters.losses == 1
+
+
 def test_a_message_from_before_redis_lost_the_ring_is_dropped_whatever_its_number() -> None:
     hand = NearHand()
     hand.live()

@@ -195,3 +195,30 @@ def test_a_book_is_whole_again_after_a_handler_raised_before_any_line(
             error.add_note(f"raised before {where}") if sys.version_info >= (3, 11) else None
             raise
     assert line > 20
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_lease_may_be_left_before_any_line_of_another_call(
+    monkeypatch: pytest.MonkeyPatch, deed: Callable[[World, Node], None]
+) -> None:
+    """The collector closes a generator that holds a key, in whatever call this thread is."""
+    monkeypatch.setattr(bookworld, "LockBook", SharedLockBook)
+    line = 0
+    while True:
+        line += 1
+        world = World("a", "b")
+        a = busy(world, locking=True, limit=7)
+        lease = a.book.held[MINE[0]].lease
+        assert lease is not None
+        where = raised_into(line, concerns, partial(deed, world, a), partial(a.unpin, lease))
+        if not where:
+            break
+        try:
+            whole(a.book)
+            assert lease.pins == 0
+            catches_up(world, a)
+            goes_on(world, a)
+        except BaseException as error:
+            error.add_note(f"left before {where}") if sys.version_info >= (3, 11) else None
+            raise
+    assert line > 20

@@ -190,7 +190,7 @@ class Holder(FlowCaller["RingProcess"]):
 
     def _wait(self, seconds: float) -> None:
         if self._stopped:
-            self.failed(self.hold.refusal())
+            self.failed(self.hold.refusal(waited=False))
             return
         if not self._waiting:
             self._waiting = True
@@ -206,7 +206,7 @@ class Holder(FlowCaller["RingProcess"]):
         """The node has left: it waits no more."""
         self._stopped = True
         if self.busy is None:
-            self.failed(self.hold.refusal())
+            self.failed(self.hold.refusal(waited=False))
 
     def failed(self, error: Exception) -> None:
         """It could not be held."""
@@ -216,6 +216,7 @@ class Holder(FlowCaller["RingProcess"]):
         self._user.give_up(self.hold, self._seconds, error)
 
     def _end(self, what: str) -> None:
+        self.hold.over()
         self.process.world.say(self.process, what)
         self._user.holders.remove(self)
         self.process.callers.remove(self)
