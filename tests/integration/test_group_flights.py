@@ -20,6 +20,7 @@ def test_every_flight_is_counted_once_whatever_the_assignor(assignor: str) -> No
     count_flights(assignor, 50_000)
 
 
+@pytest.mark.long
 @pytest.mark.one_server
 def test_all_flights_of_a_year_are_counted_once() -> None:
     count_flights("balanced", 336_776)
