@@ -424,8 +424,8 @@ class _GeventLatch:
         return self._elsewhere.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        # One that is set is not waited for: while gevent tells those who wait for an event, whoever
-        # begins to wait for it has to wait, too, and may be forgotten.
+        # Do not wait for one that is set. While gevent wakes those that wait for an event, another
+        # that begins to wait for it would wait, too, and might never be woken.
         if self.is_set():
             return True
         latch = self._elsewhere if self._home.is_elsewhere() else self._event

@@ -77,7 +77,7 @@ class Held:
         token: its fencing token.
         until: monotonic time from which it is not held any more, whatever the lease says.
         draining: the partition was removed, and is to be emptied.
-        emptying: the application was told to empty it, though it may be there again since.
+        emptying: the application has been asked to empty it. It may be there again since.
         asked: the group asked for it, to give it to another member.
     """
 
@@ -275,8 +275,8 @@ class Membership:
     def look_again(self, at: float) -> None:
         """Renew at that monotonic time at the latest.
 
-        It is known then whether another member took the step that was left to it, and the group
-        hears of the latest lags.
+        The member knows then whether another took the step that was left to it, and the group has
+        the latest lags.
         """
         self._look_at = min(self._look_at, at)
 

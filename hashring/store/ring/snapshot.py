@@ -138,7 +138,7 @@ def snapshot(
         replicas.sort(key=lambda record: (record.replica.point, record.replica.node.encode()))
         nodes = read_nodes(entries)
         unindexed = 0 if scoring.lag else len(members) // 2 - int(indexed)
-        # As long as the index has all, whoever is without an entry lost it, and comes back.
+        # As long as the index has all, a node without an entry lost it, and comes back.
         vouched: list[ReplicaRecord] = []
         unvouched: list[ReplicaRecord] = []
         for record in replicas:

@@ -403,7 +403,7 @@ def test_lags_that_an_application_reports_all_the_time_are_told_twice_a_second()
         other.play(other.decider)
     partition = min(other.machine.membership.cold)
     began = hand.now
-    # The first word is told at once, and so is the last.
+    # The first lags go to the group at once, and the last ones, too.
     for number in range(200):
         assert other.machine.lag(partition, 1000.0 - number)
         other.now = hand.now = began + number / 100
