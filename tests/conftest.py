@@ -140,12 +140,10 @@ LONGEST = [
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not LONG:
+    if not LONG and not any("::" in arg for arg in config.args):  # who names a test wants it
         long = [item for item in items if item.get_closest_marker("long")]
-        # Who names a test wants it.
-        long = [item for item in long if not any("::" in arg for arg in config.args)]
         config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
     if "PYTEST_XDIST_WORKER" in os.environ:
         # These, and then the files of the most tests: for --dist loadfile --no-loadscope-reorder.
         tests = Counter(item.path for item in items)

@@ -76,6 +76,18 @@ def plain_whole(value: object) -> int | None:
     return index(value)
 
 
+def checked_whole(setting: str, value: object) -> int:
+    """The value as an int of Python's own.
+
+    Raises:
+        ConfigError: it is no whole number.
+    """
+    whole = plain_whole(value)
+    if whole is None:
+        raise ConfigError(setting, value, "must be a whole number")
+    return whole
+
+
 def checked_seconds(name: str, value: float, *, may_be_0: bool = False) -> float:
     """A time span, as a number of Python's own.
 

@@ -47,7 +47,7 @@ from hashring.core.assignors.learner_warmups import (
 from hashring.core.assignors.quotas import fair_shares, quotas, round_down, round_up
 from hashring.core.assignors.situation import GroupMember, GroupSituation
 from hashring.core.assignors.target import TargetAssignment, setting_text
-from hashring.core.value_checks import plain_number, plain_whole
+from hashring.core.value_checks import checked_whole, plain_number
 from hashring.errors import ConfigError
 
 
@@ -77,9 +77,8 @@ class LearnerAssignor:
         factor = plain_number(balancing_factor)
         if factor is None or factor < 1:
             raise ConfigError("balancing_factor", balancing_factor, "must be a number from 1 up")
-        for setting, value in (("warmups", warmups), ("standbys", standbys)):
-            if plain_whole(value) is None:
-                raise ConfigError(setting, value, "must be a whole number")
+        self.warmups = checked_whole("warmups", warmups)
+        self.standbys = checked_whole("standbys", standbys)
         if warmups < 1:
             raise ConfigError("warmups", warmups, "without warm-ups nothing could ever move")
         if standbys < 0:
@@ -88,8 +87,6 @@ class LearnerAssignor:
         if lag is None or lag < 0:
             raise ConfigError("acceptable_lag", acceptable_lag, "must be a number from 0 up")
         self.balancing_factor = float(factor)
-        self.warmups = int(warmups)
-        self.standbys = int(standbys)
         self.acceptable_lag = float(lag)
 
     @property

@@ -18,7 +18,7 @@ from hashlib import blake2b
 from hashring.core.assignors.situation import GroupSituation
 from hashring.core.assignors.target import TargetAssignment
 from hashring.core.ring import Ring
-from hashring.core.value_checks import plain_whole
+from hashring.core.value_checks import checked_whole
 from hashring.errors import ConfigError
 
 
@@ -32,11 +32,9 @@ class RingAssignor:
     lasting = True
 
     def __init__(self, replicas: int = 64) -> None:
-        if plain_whole(replicas) is None:
-            raise ConfigError("replicas", replicas, "must be a whole number")
-        if replicas < 1:
+        self.replicas = checked_whole("replicas", replicas)
+        if self.replicas < 1:
             raise ConfigError("replicas", replicas, "a member has at least one point")
-        self.replicas = int(replicas)
 
     @property
     def name(self) -> str:

@@ -178,7 +178,7 @@ def _check_target(assignor: str, target: TargetAssignment, situation: GroupSitua
     for partition, members in target.standbys.items():
         for member in members:
             _check_known(assignor, partition, member, names)
-    frozenset(target.for_load)
+    frozenset(target.for_load)  # raises unless it holds what may be in a set
 
 
 def _check_owners(

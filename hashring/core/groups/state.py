@@ -24,7 +24,7 @@ from typing import Final
 
 from hashring.core.groups.partition_column import Column
 from hashring.core.state_table import StateTable
-from hashring.core.value_checks import checked_seconds, checked_ttl, plain_whole
+from hashring.core.value_checks import checked_seconds, checked_ttl, checked_whole
 from hashring.errors import ConfigError
 
 MAX_PARTITIONS: Final = 1_000_000
@@ -71,9 +71,7 @@ class Terms:
         put("ttl", checked_ttl(self.ttl))
         for name in ("rebalance_delay", "max_handoff_time", "leave_timeout"):
             put(name, checked_seconds(name, getattr(self, name), may_be_0=True))
-        handoffs = plain_whole(self.handoffs)
-        if handoffs is None:
-            raise ConfigError("handoffs", self.handoffs, "must be a whole number")
+        handoffs = checked_whole("handoffs", self.handoffs)
         if handoffs < 1:
             raise ConfigError("handoffs", self.handoffs, "without handoffs nothing could move")
         put("handoffs", handoffs)
@@ -97,9 +95,7 @@ def check_partitions(partitions: int) -> int:
     Raises:
         ConfigError: it is no whole number from 1 to a million.
     """
-    count = plain_whole(partitions)
-    if count is None:
-        raise ConfigError("partitions", partitions, "must be a whole number")
+    count = checked_whole("partitions", partitions)
     if not 1 <= count <= MAX_PARTITIONS:
         raise ConfigError("partitions", partitions, f"must be from 1 to {MAX_PARTITIONS}")
     return count
