@@ -243,13 +243,31 @@ def test_an_asyncio_start_that_was_given_up_is_tried_again() -> None:
     here(main())
 
 
+class _Held(MemoryStore):
+    """A store that answers only while ``answers`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+
+    def run(self, command: Any) -> Any:
+        assert self.answers.wait(PATIENCE)
+        return super().run(command)
+
+
 @pytest.mark.parametrize("make", [PartitionGroup, RingNode, lease_challenge])
 def test_a_greenlet_start_that_was_given_up_is_tried_again(make: Callable[..., Any]) -> None:
-    made = make(MemoryStore(), "meeting", *([] if make is RingNode else [4]))
+    store = _Held()
+    made = make(store, "meeting", *([] if make is RingNode else [4]))
     for _ in range(3):
+        store.answers.clear()
         given_up = gevent.spawn(made.gevent_start)
         gevent.sleep(0)
-        given_up.kill()
+        given_up.kill(block=False)
+        gevent.sleep(0)
+        # The next start meets what is left of this one, at whatever point it is.
+        store.answers.set()
+        given_up.join()
         assert isinstance(given_up.value, gevent.GreenletExit)
     made.gevent_start()
     made.stop()
