@@ -11,7 +11,8 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
-from hashring.cli.output import columns, document, json_line, local_time
+from hashring.cli.local_time import local_second
+from hashring.cli.output import columns, document, json_line
 from hashring.cli.plan_text import plan_as_json, plan_lines
 from hashring.cli.shared_by_orders import by_option, here, span
 from hashring.core.even_weights import Evening, EvenTerms, Weighed, even_weights
@@ -117,7 +118,7 @@ def _repeat(
             if settings.json:
                 json_line(_as_json(settings, found))
             else:
-                click.echo(f"{local_time(found.at)[:-4]}  {_line(found)}")
+                click.echo(f"{local_second(found.at)}  {_line(found)}")
         time.sleep(interval)
 
 

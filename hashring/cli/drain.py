@@ -6,7 +6,7 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.output import local_time
+from hashring.cli.local_time import local_second
 from hashring.cli.shared_by_orders import (
     by_option,
     here,
@@ -76,5 +76,5 @@ def command(
         order = connection.snapshot().drains.get(node)
     text = f"{printable(node)} is to drain"
     if order is not None and order.until is not None:
-        text += f" until {local_time(order.until)[:-4]}"
+        text += f" until {local_second(order.until)}"
     show_drain(settings, node, order, text)

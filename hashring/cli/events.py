@@ -12,7 +12,8 @@ import click
 from hashring.cli.common_options import NewPath, Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.event_archive import archive as archive_events
-from hashring.cli.output import document, json_line, local_time
+from hashring.cli.local_time import local_time
+from hashring.cli.output import document, json_line
 from hashring.cli.repeated_looks import looks
 from hashring.core.printable import printable
 from hashring.core.readable import counted

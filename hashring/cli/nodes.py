@@ -9,7 +9,8 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.output import columns, document, local_time, percent, seconds
+from hashring.cli.local_time import local_second
+from hashring.cli.output import columns, document, percent, seconds
 from hashring.cli.shared_by_orders import drain_line, weight_line
 from hashring.core.printable import printable
 from hashring.core.readable import counted
@@ -26,7 +27,7 @@ def node_line(facts: NodeFacts) -> tuple[str, ...]:
         "away" if facts.away else f"{seconds(facts.delay)} ago",
         "EXPIRED" if facts.expired else f"in {seconds(facts.expires_in)}",
         facts.sees.value,
-        local_time(facts.started)[:-4] if facts.started else "-",
+        local_second(facts.started) if facts.started else "-",
         printable(facts.name),
     )
 

@@ -1,4 +1,4 @@
-"""What commands write: aligned columns, times, JSON."""
+"""What commands write: aligned columns, durations, JSON."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import click
 
 from hashring.atomic_writes import replace_text
-from hashring.core.readable import duration, in_calendar
+from hashring.core.readable import duration
 
 _NO_CONTROLS: Final = ("dumb", "unknown")  # terminals by TERM; they print control sequences
 
@@ -41,11 +40,6 @@ def seconds(value: float) -> str:
     if size < 0.0995:
         return f"{value * 1000:.0f} ms" if size >= 0.001 else f"{value * 1000:.2f} ms"
     return duration(value)
-
-
-def local_time(at: float) -> str:
-    """Seconds since 1970 as this machine's local time, to the millisecond."""
-    return datetime.fromtimestamp(in_calendar(at)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def percent(part: float) -> str:

@@ -12,7 +12,8 @@ import click
 
 from hashring.cli.common_options import Settings
 from hashring.cli.connection import Connection
-from hashring.cli.output import document, local_time
+from hashring.cli.local_time import local_second
+from hashring.cli.output import document
 from hashring.cli.plan_text import show_plan
 from hashring.core.order_checks import checked_by
 from hashring.core.printable import printable
@@ -75,14 +76,14 @@ def here(command: str) -> str:
 
 def drain_line(node: str, order: DrainOrder) -> str:
     """An order to drain for people, on one line; printable."""
-    since = local_time(order.since)[:-4]
-    until = "" if order.until is None else f", until {local_time(order.until)[:-4]}"
+    since = local_second(order.since)
+    until = "" if order.until is None else f", until {local_second(order.until)}"
     return printable(f"{node}: drained since {since} by {order.by}{until}")
 
 
 def weight_line(node: str, order: WeightOrder) -> str:
     """An order about a node's weight for people, on one line; printable."""
-    since = local_time(order.since)[:-4]
+    since = local_second(order.since)
     return printable(f"{node}: weight {order.weight:g} since {since} by {order.by}")
 
 

@@ -14,7 +14,8 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.events import event_line
-from hashring.cli.output import can_redraw, json_line, local_time, percent
+from hashring.cli.local_time import local_time
+from hashring.cli.output import can_redraw, json_line, percent
 from hashring.cli.repeated_looks import INTERVAL, looks
 from hashring.cli.signals import around_a_stop, held_back, termination_unwinds
 from hashring.core.printable import printable

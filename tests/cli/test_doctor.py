@@ -49,6 +49,7 @@ def problems(done: Done) -> list[str]:
 
 
 def test_a_healthy_ring_has_no_problem(client: Redis, run: Run) -> None:
+    client.config_set("appendonly", "yes")
     with nodes_on(client, "alder", "birch", "cedar", placement="balanced") as nodes:
         for node in nodes:
             node.heartbeat()
@@ -156,6 +157,18 @@ def test_a_save_that_failed_is_a_problem(run: Run, tmp_path: Any) -> None:
                 time.sleep(0.01)
         done = run("doctor", "--json", url=server.url, status=1)
     assert finding(done, "persistence")["text"].startswith("the last save failed (rdb_")
+
+
+def test_a_server_that_may_lose_orders_is_noted(run: Run, tmp_path: Any) -> None:
+    with RedisServer(directory=tmp_path) as server:
+        without = finding(run("doctor", "--json", url=server.url), "persistence")
+        with Redis(unix_socket_path=str(server.socket)) as client:
+            client.config_set("appendonly", "yes")
+        with_file = finding(run("doctor", "--json", url=server.url), "persistence")
+    assert without["level"] == "note"
+    assert "drains, weights and other orders" in without["text"]
+    assert "set appendonly to yes" in without["remedy"]
+    assert with_file["level"] == "ok"
 
 
 def limited(client: Redis, *rules: str) -> str:

@@ -8,7 +8,8 @@ from math import sqrt
 from typing import Final
 
 from hashring.cli.doctor.findings import Finding, note, ok, problem
-from hashring.cli.output import local_time, percent, seconds
+from hashring.cli.local_time import local_second
+from hashring.cli.output import percent, seconds
 from hashring.cli.shared_by_orders import drain_line
 from hashring.core.printable import printable
 from hashring.core.readable import counted
@@ -171,7 +172,7 @@ def _away(live: list[NodeFacts], now: float) -> Finding:
         f"{counted(len(away), 'node')} stopped for a restart in place",
         details=tuple(
             f"{printable(node.name)}: away, back by "
-            f"{local_time(now + node.expires_in)[:-4]}, or other nodes take over"
+            f"{local_second(now + node.expires_in)}, or other nodes take over"
             for node in away[:_SHOWN]
         ),
     )

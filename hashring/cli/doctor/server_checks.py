@@ -128,11 +128,14 @@ def _persistence(info: Mapping[str, Any]) -> Finding:
             f"the last save failed ({', '.join(failed)}), and Redis may refuse to write",
             "look at the server's log and at its disk",
         )
-    saves = int(info.get("aof_enabled") or 0)
-    return ok(
+    back = "after a restart nodes put themselves back within a heartbeat"
+    if int(info.get("aof_enabled") or 0):
+        return ok("persistence", f"append-only file: {back}")
+    return note(
         "persistence",
-        ("append-only file" if saves else "no append-only file")
-        + ": after a restart nodes put themselves back within a heartbeat either way",
+        f"no append-only file: {back}, but drains, weights and other orders since the last "
+        "snapshot are lost",
+        "set appendonly to yes, or keep a list of the orders to give them again",
     )
 
 

@@ -11,7 +11,8 @@ from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.group.flows import decide, members_listed, standing
 from hashring.cli.group.plan import plan_lines
-from hashring.cli.output import document, local_time
+from hashring.cli.local_time import local_second
+from hashring.cli.output import document
 from hashring.cli.shared_by_orders import (
     WITH_A_WEIGHT,
     by_option,
@@ -171,7 +172,7 @@ def _give(
         click.echo(f"{printable(group)}: {printable(what)}")
         for name, found in state.orders.items():
             if found.until is not None:
-                click.echo(f"{printable(name)} is drained until {local_time(found.until)[:-4]}")
+                click.echo(f"{printable(name)} is drained until {local_second(found.until)}")
 
 
 def _show_plan(settings: Settings, connection: Connection, group: str, order: Order) -> None:

@@ -11,7 +11,8 @@ import click
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import connected
 from hashring.cli.group.flows import standing
-from hashring.cli.output import columns, document, local_time, seconds
+from hashring.cli.local_time import local_second
+from hashring.cli.output import columns, document, seconds
 from hashring.core.groups import group_status
 from hashring.core.groups.group_status import GroupStatus, WaitKind, Waits
 from hashring.core.groups.state import EXCLUSIVE, GroupState, MemberOrder
@@ -95,8 +96,8 @@ def state_lines(name: str, state: GroupState, status: GroupStatus, now: float) -
 def _order_text(order: MemberOrder) -> str:
     words = []
     if order.drained:
-        until = "lifted" if order.until is None else local_time(order.until)[:-4]
-        since = local_time(order.since)[:-4]
+        until = "lifted" if order.until is None else local_second(order.until)
+        since = local_second(order.since)
         words.append(f"is drained since {since} until {until}, by {printable(order.by)}")
     if order.weight is not None:
         words.append(f"has the weight {order.weight:g} by order of {printable(order.weighed_by)}")
