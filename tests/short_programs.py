@@ -9,6 +9,7 @@ As a program, it does so: ``python -m tests.short_programs``, its order as JSON 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -81,6 +82,9 @@ def _main() -> None:
     order = json.load(sys.stdin)
     for name in order["imports"]:
         importlib.import_module(name)
+    # Otherwise the end of each child would look at all that was imported, and copy it thereby.
+    gc.collect()
+    gc.freeze()
     told = []
     for call in order["calls"]:
         with contextlib.ExitStack() as stack:
