@@ -203,7 +203,7 @@ while left := [t.name for t in threading.enumerate() if t.name.startswith("hashr
     time.sleep(0.01)
 print(times > 50)
 """
-# Every third line, as in tests/interruptions.py.
+# Every third line; see tests/interruptions.py.
 RAISES = f"""
 step = {1 if LONG else 3}
 
