@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import count, product
+from itertools import product
 from typing import Any, TypeVar
 
 import pytest
@@ -424,10 +424,9 @@ SCRIPTS = sorted(script(protocol, action).name for protocol, action in actions()
 def test_a_script_does_all_or_nothing_whatever_stands_in_its_keys(scene: Scene, name: str) -> None:
     commands = [command for command in scene.commands if command.script.name == name]
     assert commands, "a script that no command here runs"
-    turns = count()
-    for command in commands:
-        for key in command.keys:
-            turn = next(turns)
+    # Of two commands of one script, a key gets other values with the second.
+    for first, command in enumerate(commands):
+        for turn, key in enumerate(command.keys, first):
             for kinds in (_of_another_type, _of_its_type):
                 scene.saved.put_back()
                 for number, plant in enumerate(list(kinds(scene.client, key, turn))):
