@@ -148,4 +148,4 @@ EARLY = {
 
 
 if __name__ == "__main__":
-    interrupt_each(attempt, PATIENCE, every=EVERY, step=5, most=MOST)
+    interrupt_each(attempt, PATIENCE, every=EVERY, stride=3, step=5, most=MOST)
