@@ -68,12 +68,12 @@ def work(spark, tmp_path):
     return tmp_path, ring
 
 
-def check(spark, work, option, where, **environment):
+def check(spark, work, *command, **environment):
+    """Run the jobs in a process, and look at what they wrote."""
     folder, ring = work
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.engine_process", option, where, str(folder)],
-        cwd=ROOT, capture_output=True, text=True, timeout=ENGINE_PATIENCE, check=False,
-        env={**os.environ, **environment},
+        [sys.executable, "-m", *map(str, command)], cwd=ROOT, capture_output=True, text=True,
+        timeout=ENGINE_PATIENCE, check=False, env={**os.environ, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     owned = spark.read.parquet(str(folder / "owned.parquet")).collect()
@@ -81,9 +81,13 @@ def check(spark, work, option, where, **environment):
     own = spark.read.parquet(str(folder / "by.parquet" / "owner=n1")).collect()
     assert {r.key for r in own} == {r.key for r in owned if r.owner == "n1"}
     assert (folder / "load.html").exists()
-    for name in ("findings", "findings-long") if option == "--master" else ("findings",):
-        (finding,) = spark.read.parquet(str(folder / f"{name}.parquet")).collect()
-        assert (finding.problem, finding.unowned) == ("overrun", 5.0)
+    assert overrun(spark, folder / "findings.parquet")
+
+
+def overrun(spark, place):
+    """Whether the findings of an audit are the one that there is."""
+    found = spark.read.parquet(str(place)).collect()
+    return [(row.problem, row.unowned) for row in found] == [("overrun", 5.0)]
 
 
 def test_workers_with_memory_of_their_own(spark, work):
@@ -93,7 +97,9 @@ def test_workers_with_memory_of_their_own(spark, work):
     home.mkdir()
     for part in HOME.iterdir():
         (home / part.name).symlink_to(part)
-    check(spark, work, "--master", "local-cluster[2,1,1024]", SPARK_HOME=str(home))
+    master = ("--master", "local-cluster[2,1,1024]")
+    check(spark, work, "tests.spark.engine_process", *master, folder, SPARK_HOME=str(home))
+    assert overrun(spark, folder / "findings-long.parquet")
     assert spark.read.parquet(str(folder / "warehouse" / "owned")).count() == 200
     # Both did some of it.
     assert all(list((home / "work").glob(f"app-*/{number}")) for number in range(2))
@@ -120,11 +126,8 @@ def test_spark_connect(spark, work):
     environment = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     with background(log, *command, **environment):
         told(log, "Spark Connect server started")
-        check(spark, work, "--remote", f"sc://127.0.0.1:{port}")
         # Of the environment, the server is found without a Java, and columns and SQL work there.
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.spark.connect_process", str(folder)], cwd=ROOT,
-            capture_output=True, text=True, timeout=ENGINE_PATIENCE, check=False,
-            env={**os.environ, "SPARK_REMOTE": f"sc://127.0.0.1:{port}", "JAVA_HOME": "/nowhere"},
+        check(
+            spark, work, "tests.spark.connect_process", folder,
+            SPARK_REMOTE=f"sc://127.0.0.1:{port}", JAVA_HOME="/nowhere",
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
