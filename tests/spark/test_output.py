@@ -188,7 +188,8 @@ def test_files_are_counted_by_their_names_only_where_spark_gives_them(spark):
         spark.conf.unset("spark.sql.sources.commitProtocolClass")
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+# Of the formats of text, CSV stays.
+@pytest.mark.parametrize("kind", ["parquet", "csv", pytest.param("json", marks=pytest.mark.long)])
 def test_rows_appended_elsewhere_are_counted_whose_workers_may_keep_some(
     spark, tmp_path, monkeypatch, kind
 ):
@@ -774,7 +775,8 @@ def test_text_keeps_moments_to_the_microsecond(spark, tmp_path, kind, zone):
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-@pytest.mark.parametrize("kind", ["csv", "json"])
+# Files show that each format of text does.
+@pytest.mark.parametrize("kind", ["csv", pytest.param("json", marks=pytest.mark.long)])
 def test_a_new_table_of_text_keeps_moments_to_the_microsecond(spark, kind):
     spark.sql("DROP TABLE IF EXISTS timed")
     spark.conf.set("spark.sql.sources.default", kind)
@@ -806,8 +808,15 @@ def test_the_times_of_the_old_parser_are_as_it_reads_them(spark, tmp_path):
         spark.conf.unset("spark.sql.legacy.timeParserPolicy")
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "xml"])
-@pytest.mark.parametrize("how", ["there", "default", "given"])
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        # Each format stays once, and each way to name it.
+        pytest.param(how, kind, marks=() if kind == usual else pytest.mark.long)
+        for how, usual in (("there", "xml"), ("default", "json"), ("given", "csv"))
+        for kind in ("csv", "json", "xml")
+    ],
+)
 def test_a_binary_key_goes_to_no_table_of_text(spark, kind, how):
     spark.sql("DROP TABLE IF EXISTS texts")
     source = Input(spark.sql("SELECT x'00ff' key"), "keys")

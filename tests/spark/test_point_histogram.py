@@ -276,12 +276,19 @@ ANSWERS = {
 }
 
 
+@pytest.fixture(scope="module")
+def kept(spark, keys, tmp_path_factory):
+    """Histograms in files: without weights, and with those of w."""
+    folder = tmp_path_factory.mktemp("kept")
+    for name, weight in (("plain", None), ("weighed", "w")):
+        point_histogram(keys, weight=weight).write.parquet(str(folder / name))
+    return [spark.read.parquet(str(folder / name)) for name in ("plain", "weighed")]
+
+
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-def test_a_histogram_of_another_weight_or_key_is_refused(spark, keys, tmp_path, answer):
+def test_a_histogram_of_another_weight_or_key_is_refused(keys, kept, answer):
     keys = keys.withColumn("other", F.reverse("key"))
-    point_histogram(keys).write.parquet(str(tmp_path / "h.parquet"))
-    point_histogram(keys, weight="w").write.parquet(str(tmp_path / "w.parquet"))
-    plain, weighed = (spark.read.parquet(str(tmp_path / f"{name}.parquet")) for name in "hw")
+    plain, weighed = kept
     text = "weight='w': the histogram has no weights: ask by the same, or make another"
     with pytest.raises(ConfigError, match=text):
         answer(plain, RING, rows=keys, weight="w")
