@@ -383,7 +383,7 @@ def test_a_redis_that_came_back_empty_begins_the_events_anew(told):
 def test_only_events_are_a_stream(redis_server):
     for table in SCHEMAS:
         source = HashringDataSource({"url": redis_server.url, "ring": "r", "table": table})
-        refusal = pytest.raises(ConfigError, match="only events are a stream: use spark.read")
+        refusal = pytest.raises(ConfigError, match=r"only events are a stream: use spark\.read")
         with nullcontext() if table == "events" else refusal:
             source.simpleStreamReader(source.schema())
 
