@@ -29,7 +29,7 @@ MAIN = Path(hashring.__file__).parent / "__main__.py"
 
 def run(command: list[str]) -> object:
     """Run the command as its own program would; returns its status."""
-    sys.argv = ["hashring", *command]
+    sys.argv, sys.path[0] = [str(MAIN), *command], str(MAIN.parent)
     try:
         runpy.run_path(str(MAIN), run_name="__main__")
     except SystemExit as end:

@@ -19,6 +19,7 @@ import pytest
 from hashring.core.ring_json import RingFile
 from hashring.ring_files import write_ring
 from tests.conftest import PATIENCE, ROOT, eventually
+from tests.spark.conftest import stored
 from tests.spark.engine_process import JAVA
 from tests.spark.test_owner import random_ring
 
@@ -205,11 +206,13 @@ def session(folder, who, *words, by=(sys.executable,), conf=None):
 
 
 @pytest.fixture(scope="module")
-def submitted(tmp_path_factory):
-    """A session that spark-submit set up."""
+def submitted(work, tmp_path_factory):
+    """A session that spark-submit set up, in which a command ran, and the command's output."""
     by = [SUBMIT, "--master", "local[3]", "--conf", "spark.ui.port=0"]
     folder = tmp_path_factory.mktemp("submitted")
-    return session(folder, "submit", by=[*by, "--driver-java-options", JAVA])
+    job = command(work, "few", folder / "owned.parquet")
+    done = session(folder, "submit", *job, by=[*by, "--driver-java-options", JAVA])
+    return *done, folder / "owned.parquet"
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +246,7 @@ def refused(work, tmp_path_factory):
 
 
 def test_the_master_of_spark_submit_holds_without_its_shell(submitted):
-    _, told = submitted
+    _, told, _ = submitted
     assert told["master"] == "local[3]"
 
 
@@ -311,7 +314,7 @@ def test_a_table_is_written_only_where_a_later_session_finds_it(work, tmp_path):
 )
 def test_the_page_and_the_log_of_a_session_that_others_set_up_stay(request, tmp_path, who, level):
     if who == "submit":
-        done, told = request.getfixturevalue("submitted")
+        done, told, _ = request.getfixturevalue("submitted")
     elif who == "notebook":
         done, told = session(tmp_path, who)
     else:
@@ -355,14 +358,8 @@ def test_the_log_of_spark_is_kept_in_the_file_that_was_asked_for(logged):
     assert "in a task" in log
 
 
-def test_spark_submit_runs_a_job(spark, work, tmp_path):
-    out = tmp_path / "owned.parquet"
-    options = ["--master", "local[2]", "--conf", "spark.ui.enabled=false"]
-    done = subprocess.run(
-        [SUBMIT, *options, "--driver-java-options", JAVA, MAIN, *command(work, "few", out)],
-        cwd=tmp_path, capture_output=True, text=True, timeout=5 * PATIENCE, check=False,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+def test_spark_submit_runs_a_job(submitted):
+    done, _, out = submitted
     assert done.returncode == 0, done.stderr[-3000:]
     assert re.search(r"rows written  1,000\n", done.stdout)
-    assert spark.read.parquet(str(out)).count() == 1000
+    assert len(stored(out)) == 1000
