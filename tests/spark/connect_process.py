@@ -160,7 +160,7 @@ def main(folder: str) -> None:
     remote = os.environ.pop("SPARK_REMOTE")
     spark.stop()
     engine_process.main("--remote", remote, folder)
-    again = spark_session().read.parquet(f"{folder}/findings.parquet")
+    again = spark_session(remote=remote).read.parquet(f"{folder}/findings.parquet")
     assert again.collect() == findings
 
 
