@@ -201,8 +201,9 @@ def session(folder, who, *words, by=(sys.executable,), conf=None):
         env={**environment, "SPARK_LOCAL_IP": "127.0.0.1", "TMPDIR": str(folder),
              "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
     )  # fmt: skip
-    assert done.returncode == 0 or words, done.stderr[-3000:]
-    return done, json.loads(done.stdout.splitlines()[-1])
+    lines = done.stdout.splitlines()
+    assert lines, done.stderr[-3000:]
+    return done, json.loads(lines[-1])
 
 
 @pytest.fixture(scope="module")
