@@ -1,7 +1,7 @@
 """Runs a job in a session, and prints what became of its page and its log.
 
 A process of its own: the page of the tests' own session is off, and its log level is set. The job
-is the command that follows the name of who sets the session up, or a load. A command ends the
+is the command that follows the name of who sets the session up, or a query. A command ends the
 process with its own status.
 """
 
@@ -19,8 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import hashring
 from hashring.core.ring import Ring
-from hashring.spark.input import Input
-from hashring.spark.jobs import load_job
+from hashring.spark import with_owner
 from hashring.spark.session import spark_session
 from tests.spark.engine_process import JAVA
 
@@ -37,21 +36,21 @@ def run(command: list[str]) -> object:
     return 0
 
 
-def load_nine(who: str) -> None:
+def query(who: str) -> None:
     if who == "notebook":
         builder = SparkSession.builder.master("local[1]").config("spark.ui.port", 0)
         theirs = builder.config("spark.driver.extraJavaOptions", JAVA).getOrCreate()
         theirs.sparkContext.setLogLevel("WARN")
     conf = {"spark.driver.extraJavaOptions": JAVA} if who == "ours" else None
     spark = spark_session("local[1]" if who == "ours" else None, conf=conf)
-    load_job(Input(spark.range(9), "keys"), Ring({"a": [0]}), key="id", hottest=0)
+    with_owner(spark.range(9), Ring({"a": [0]}), "id").collect()
 
 
 def main(who: str, *command: str) -> object:
     if who == "submit":
         # As in the cluster modes of Yarn and Kubernetes, where no shell script starts the Python.
         os.environ.pop("SPARK_ENV_LOADED")
-    status = run(list(command)) if command else load_nine(who)
+    status = run(list(command)) if command else query(who)
     spark = spark_session()
     with suppress(PySparkException):
         spark.range(1).select(F.raise_error(F.lit("in a task"))).collect()
