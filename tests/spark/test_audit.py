@@ -635,7 +635,8 @@ def test_workers_make_the_periods_of_a_history_that_is_too_long_for_tables(
     assert as_of(history).moves_rows == is_long
 
 
-@pytest.mark.parametrize("seed", range(3))
+# Without a ring before the first change, and with one.
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.long)])
 def test_workers_find_of_every_point_and_time_what_the_driver_s_tables_find(
     spark, seed, monkeypatch
 ):
