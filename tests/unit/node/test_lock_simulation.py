@@ -267,9 +267,7 @@ def test_a_call_that_takes_locks_after_its_node_has_stopped_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plant(monkeypatch, planted_locks.LOCKS_TAKEN_FOR_A_SESSION_THAT_HAS_ENDED)
-    tells_a_short_story(
-        RingSimulator(), found("left behind", histories=stopping), "left behind", most=6
-    )
+    tells_a_short_story(RingSimulator(), found("left behind", histories=stopping), "left behind")
 
 
 def nothing(*_: Any) -> None:
@@ -281,9 +279,7 @@ def test_a_node_that_leaves_a_lock_behind_is_found_and_told_by_a_short_story(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(CallsUnderWay, name, nothing)
-    tells_a_short_story(
-        RingSimulator(), found("left behind", histories=stopping), "left behind", most=6
-    )
+    tells_a_short_story(RingSimulator(), found("left behind", histories=stopping), "left behind")
 
 
 renewed, renews = Renewal.done, Renewal.next
