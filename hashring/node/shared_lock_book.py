@@ -8,7 +8,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from hashring.monkey_patching import native_lock
-from hashring.protocol.locks.lease import Holder
+from hashring.protocol.locks.lease import LeaseHolder
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.machine_steps import Run
@@ -55,7 +55,7 @@ class SharedLockBook(LockBook):
         # Whether a call did not come to its end: a signal handler may raise anywhere, too.
         self._torn = False
         # Those that are to leave their leases, and when.
-        self._leaving: deque[tuple[Holder, float]] = deque()
+        self._leaving: deque[tuple[LeaseHolder, float]] = deque()
         super().__init__(names, config, retry)
 
     ask = _alone(LockBook.ask)
@@ -93,7 +93,7 @@ class SharedLockBook(LockBook):
         """The node leaves: let go of everything that nobody works on, a call at a time."""
         return self._told_alone(self._leave(now))
 
-    def unpin(self, holder: Holder, now: float) -> bool:
+    def unpin(self, holder: LeaseHolder, now: float) -> bool:
         """Leave a lease; whether a key is to be let go now.
 
         The caller may be inside of another call already: the collector has closed a generator with

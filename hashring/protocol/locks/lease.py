@@ -66,7 +66,7 @@ class KeyLease(Generic[E]):
         self.revoked_at: float | None = None
         self.last = NEVER
         # By their identities: one that leaves twice has left once.
-        self.holders: set[Holder] = set()
+        self.holders: set[LeaseHolder] = set()
         # The session that took the lock, once the book has forgotten the key; else empty.
         self.former = ""
 
@@ -115,7 +115,7 @@ class KeyLease(Generic[E]):
             self._ended, held.lease = held.deadline, None
 
 
-class Holder:
+class LeaseHolder:
     """Holds a key by a lease, perhaps beside others.
 
     Attributes:

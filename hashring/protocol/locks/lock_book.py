@@ -43,7 +43,7 @@ from hashring.protocol.locks.book_facts import BookFacts
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
 from hashring.protocol.locks.handover import Handover
 from hashring.protocol.locks.key_states import HOLDING, NEVER, KeyEvent, KeyState
-from hashring.protocol.locks.lease import Holder, KeyLease
+from hashring.protocol.locks.lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.releases import Releases
@@ -149,16 +149,16 @@ class LockBook:
         return self._verdicts.holder(key)
 
     def pin(
-        self, key: bytes, clock: Callable[[], float], event: Callable[[], Any], holder: Holder
+        self, key: bytes, clock: Callable[[], float], event: Callable[[], Any], holder: LeaseHolder
     ) -> KeyLease[Any] | None:
         """A lease on a key that is held; the same one again inside itself."""
         return self._pins.pin(key, clock, event, holder)
 
-    def pin_again(self, key: bytes, now: float, holder: Holder) -> KeyLease[Any] | None:
+    def pin_again(self, key: bytes, now: float, holder: LeaseHolder) -> KeyLease[Any] | None:
         """The lease that a key is held by already; ``None`` when there is none."""
         return self._pins.pin_again(key, now, holder)
 
-    def unpin(self, holder: Holder, now: float) -> bool:
+    def unpin(self, holder: LeaseHolder, now: float) -> bool:
         """Leave a lease; whether its key is to be let go now."""
         return self._pins.unpin(holder, now)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hashring.protocol.locks.book_facts import BookFacts
 from hashring.protocol.locks.key_states import HOLDING, Key, KeyEvent, KeyState
-from hashring.protocol.locks.lease import Holder, KeyLease
+from hashring.protocol.locks.lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.releases import Releases
 
 _S, _E = KeyState, KeyEvent
@@ -35,7 +35,7 @@ class Pins:
         self._releases = releases
 
     def pin(
-        self, key: bytes, clock: Callable[[], float], event: Callable[[], Any], holder: Holder
+        self, key: bytes, clock: Callable[[], float], event: Callable[[], Any], holder: LeaseHolder
     ) -> KeyLease[Any] | None:
         """A lease on a key that is held; the same one again inside itself."""
         held = self._all.held.get(key)
@@ -52,20 +52,20 @@ class Pins:
             self.keys.add(held)
         return self._hold_by(held.lease, holder)
 
-    def pin_again(self, key: bytes, now: float, holder: Holder) -> KeyLease[Any] | None:
+    def pin_again(self, key: bytes, now: float, holder: LeaseHolder) -> KeyLease[Any] | None:
         """The lease that a key is held by already; ``None`` when there is none."""
         held = self._all.held.get(key)
         if held is None or held.lease is None or now >= held.deadline:
             return None
         return self._hold_by(held.lease, holder)
 
-    def _hold_by(self, lease: KeyLease[Any], holder: Holder) -> KeyLease[Any]:
+    def _hold_by(self, lease: KeyLease[Any], holder: LeaseHolder) -> KeyLease[Any]:
         # First: whatever a signal handler raises, the holder can leave what counts it.
         holder.lease = lease
         lease.holders.add(holder)
         return lease
 
-    def unpin(self, holder: Holder, now: float) -> bool:
+    def unpin(self, holder: LeaseHolder, now: float) -> bool:
         """Leave a lease; whether its key is to be let go now.
 
         It may be called again where a signal handler raised in it: each step is one that may be

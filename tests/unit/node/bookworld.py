@@ -15,7 +15,7 @@ from hashring.core.ranges import bounds_of
 from hashring.core.ring import Ring
 from hashring.errors import RedisUnavailable, StoreError
 from hashring.protocol.locks.calls_under_way import AskedKey, Take
-from hashring.protocol.locks.lease import Holder, KeyLease
+from hashring.protocol.locks.lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.verdicts import Verdict
@@ -108,7 +108,7 @@ class Node:
         self.inbox: list[LockNews | None] = []
         self.silent = False
         """Whether this node's messages are lost."""
-        self.holders: list[Holder] = []
+        self.holders: list[LeaseHolder] = []
         self._end: Callable[[], None] | None = None
         self.begin()
 
@@ -195,8 +195,8 @@ class Node:
     def pin_again(self, key: bytes) -> KeyLease | None:
         return self.book.pin_again(key, self.world.now, self._holder())
 
-    def _holder(self) -> Holder:
-        holder = Holder()
+    def _holder(self) -> LeaseHolder:
+        holder = LeaseHolder()
         self.holders.append(holder)
         return holder
 

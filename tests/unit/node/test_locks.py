@@ -13,7 +13,7 @@ from hashring.core.ring import Ring
 from hashring.errors import LeaseLost, RedisUnavailable, WrongKeyType
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol.locks.key_states import KeyState
-from hashring.protocol.locks.lease import Holder
+from hashring.protocol.locks.lease import LeaseHolder
 from hashring.protocol.locks.limit import REFUSED_COUNTED, Limit
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
@@ -1181,7 +1181,7 @@ def test_a_lease_past_its_deadline_is_lost_by_the_clock_alone(world: World) -> N
         "from now on"
     )
     assert a.pin_again(b"a0") is None
-    assert a.book.pin(b"a0", lambda: world.now, object, Holder()) is None
+    assert a.book.pin(b"a0", lambda: world.now, object, LeaseHolder()) is None
 
 
 def test_the_loop_notices_a_lease_past_its_deadline_and_lets_go(world: World) -> None:
@@ -1204,7 +1204,7 @@ def test_a_key_that_moved_between_the_question_and_the_pin_is_let_go(world: Worl
     a, b = world.node("a"), world.node("b")
     assert a.contains(b"a0")
     world.set_ring("b")
-    assert a.book.pin(b"a0", lambda: world.now, threading.Event, Holder()) is None
+    assert a.book.pin(b"a0", lambda: world.now, threading.Event, LeaseHolder()) is None
     assert "locks_release" in a.loop()
     assert b.contains(b"a0")
 

@@ -17,7 +17,7 @@ from hashring.node import shared_lock_book
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol import locks
 from hashring.protocol.locks.key_states import HOLDING, KeyState
-from hashring.protocol.locks.lease import Holder
+from hashring.protocol.locks.lease import LeaseHolder
 from tests.unit.node import bookworld
 from tests.unit.node.bookworld import KEYS, NODES, SPAN, Node, World, keys_of
 from tests.unit.node.raised_into import raised_into
@@ -256,9 +256,9 @@ def ended(world: World, a: Node, before: Callable[[World, Node], None]) -> None:
     assert (MINE[0] in world.locks()) is (before is lasts)
 
 
-def held(world: World, before: Callable[[World, Node], None]) -> tuple[Node, Holder]:
+def held(world: World, before: Callable[[World, Node], None]) -> tuple[Node, LeaseHolder]:
     """A node that holds a key, and what holds it."""
-    a, holder = world.node("a"), Holder()
+    a, holder = world.node("a"), LeaseHolder()
     assert a.contains(MINE[0])
     assert a.book.pin(MINE[0], lambda: world.now, threading.Event, holder) is not None
     before(world, a)
@@ -310,7 +310,7 @@ def test_what_was_raised_into_while_it_began_to_hold_a_key_can_leave_it(
     while True:
         line += 1
         world = World("a", "b")
-        a, holder = world.node("a"), Holder()
+        a, holder = world.node("a"), LeaseHolder()
         assert a.contains(MINE[0])
         begin = partial(a.book.pin, MINE[0], lambda world=world: world.now, threading.Event, holder)
         where = raised_into(line, concerns_all, begin)
