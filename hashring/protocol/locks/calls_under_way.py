@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hashring.errors import StoreError
-from hashring.protocol.locks.book_facts import BookFacts
+from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
 from hashring.protocol.locks.releases import Releases
 from hashring.protocol.machine_steps import Run
@@ -70,7 +70,7 @@ class CallsUnderWay:
     """The calls of one book, and what they bring.
 
     Args:
-        facts: what all pieces of the book know.
+        parts: those that all pieces of the book share.
         releases: the book's.
 
     Attributes:
@@ -81,13 +81,13 @@ class CallsUnderWay:
         refusal: why Redis refuses to take locks, and since when; ``None`` when it does not.
     """
 
-    def __init__(self, facts: BookFacts, releases: Releases) -> None:
-        self._names = facts.names
-        self._config = facts.config
-        self._keys = facts.keys
-        self._place = facts.place
-        self._limit = facts.limit
-        self._due_calls = facts.due_calls
+    def __init__(self, parts: BookParts, releases: Releases) -> None:
+        self._names = parts.names
+        self._config = parts.config
+        self._keys = parts.keys
+        self._place = parts.place
+        self._limit = parts.limit
+        self._due_calls = parts.due_calls
         self._releases = releases
         self.forget()
 

@@ -15,7 +15,7 @@ so a key never goes round.
 
 from __future__ import annotations
 
-from hashring.protocol.locks.book_facts import BookFacts
+from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.key_states import Key, KeyEvent, KeyState
 from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.ring_place import Surroundings
@@ -28,14 +28,14 @@ class Handover:
     """The keys of one book that another node has, waits for, or is to have.
 
     Args:
-        facts: what all pieces of the book know.
+        parts: those that all pieces of the book share.
         pins: the book's.
     """
 
-    def __init__(self, facts: BookFacts, pins: Pins) -> None:
-        self._keys = facts.keys
-        self._place = facts.place
-        self._due_calls = facts.due_calls
+    def __init__(self, parts: BookParts, pins: Pins) -> None:
+        self._keys = parts.keys
+        self._place = parts.place
+        self._due_calls = parts.due_calls
         self._pins = pins
 
     def drain(self) -> None:

@@ -9,7 +9,7 @@ it:
 ====================  ============================================================================
 piece                 what it decides
 ====================  ============================================================================
-``book_facts``        what all others know: ``ring_place`` (which points are the node's own),
+``book_parts``        what all others share: ``ring_place`` (which points are the node's own),
                       ``limit`` (how many keys it may hold), ``hold_off`` (until when no lock may be
                       taken after a loss), ``renewal`` (which locks are renewed), and ``due_calls``
                       (what the loop has to do next)
@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hashring.errors import StoreError
-from hashring.protocol.locks.book_facts import BookFacts
+from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
 from hashring.protocol.locks.handover import Handover
 from hashring.protocol.locks.key_states import HOLDING, NEVER, KeyEvent, KeyState
@@ -72,25 +72,25 @@ class LockBook:
     """
 
     def __init__(self, names: RingKeys, config: LockConfig, retry: float) -> None:
-        self._facts = facts = BookFacts.of(names, config, retry)
+        self._parts = parts = BookParts.of(names, config, retry)
         self.config = config
-        self.limit = facts.limit
-        self.due_calls = facts.due_calls
-        self.held = facts.keys.held
-        self._keys = facts.keys
-        self._place = facts.place
-        self._hold_off = facts.hold_off
-        self._renewal = facts.renewal
-        self._releases = Releases(facts)
-        self._pins = Pins(facts, self._releases)
-        self._handover = Handover(facts, self._pins)
-        self._calls = CallsUnderWay(facts, self._releases)
-        self._taking = Taking(facts, self._calls, self._releases)
-        self._verdicts = Verdicts(facts, self._calls, self._releases)
+        self.limit = parts.limit
+        self.due_calls = parts.due_calls
+        self.held = parts.keys.held
+        self._keys = parts.keys
+        self._place = parts.place
+        self._hold_off = parts.hold_off
+        self._renewal = parts.renewal
+        self._releases = Releases(parts)
+        self._pins = Pins(parts, self._releases)
+        self._handover = Handover(parts, self._pins)
+        self._calls = CallsUnderWay(parts, self._releases)
+        self._taking = Taking(parts, self._calls, self._releases)
+        self._verdicts = Verdicts(parts, self._calls, self._releases)
         self._forget("", "")
 
     def _forget(self, node: str, session: str) -> None:
-        self._facts.begin(node, session)
+        self._parts.begin(node, session)
         self._calls.forget()
         # Whether the last call found out about doubts: then other work goes first.
         self._resolved = False
@@ -340,7 +340,7 @@ class LockBook:
             self._settle(now)
 
         command = renew(
-            self._facts.names,
+            self._parts.names,
             session=place.session,
             ttl=self.config.ttl,
             locked=[(key.key, key.token) for key in batch.keys],
@@ -360,7 +360,7 @@ class LockBook:
         def done(found: dict[bytes, Lock], sent: float, now: float) -> None:
             self.limit.found(len(found), len(sample))
 
-        return self.due_calls.run(look(self._facts.names, locked=sample), done, lambda _: None)
+        return self.due_calls.run(look(self._parts.names, locked=sample), done, lambda _: None)
 
     def _settle(self, now: float) -> None:
         self.limit.settle(self._calls.count, now)

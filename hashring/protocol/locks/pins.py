@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from hashring.protocol.locks.book_facts import BookFacts
+from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.key_states import HOLDING, Key, KeyEvent, KeyState
 from hashring.protocol.locks.lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.releases import Releases
@@ -18,20 +18,20 @@ class Pins:
     """The keys of one book that are pinned.
 
     Args:
-        facts: what all pieces of the book know.
+        parts: those that all pieces of the book share.
         releases: the book's.
 
     Attributes:
         keys: those that have a lease.
     """
 
-    def __init__(self, facts: BookFacts, releases: Releases) -> None:
+    def __init__(self, parts: BookParts, releases: Releases) -> None:
         self.keys: set[Key] = set()
-        self._config = facts.config
-        self._all = facts.keys
-        self._place = facts.place
-        self._renewal = facts.renewal
-        self._due_calls = facts.due_calls
+        self._config = parts.config
+        self._all = parts.keys
+        self._place = parts.place
+        self._renewal = parts.renewal
+        self._due_calls = parts.due_calls
         self._releases = releases
 
     def pin(

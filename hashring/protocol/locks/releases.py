@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hashring.protocol.locks.book_facts import BookFacts
+from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
 from hashring.protocol.machine_steps import Run
 from hashring.store.locks.commands import LOCKS_A_CALL, release
@@ -16,15 +16,15 @@ class Releases:
     """The keys that one book lets go.
 
     Args:
-        facts: what all pieces of the book know.
+        parts: those that all pieces of the book share.
     """
 
-    def __init__(self, facts: BookFacts) -> None:
-        self._names = facts.names
-        self._config = facts.config
-        self._keys = facts.keys
-        self._place = facts.place
-        self._due_calls = facts.due_calls
+    def __init__(self, parts: BookParts) -> None:
+        self._names = parts.names
+        self._config = parts.config
+        self._keys = parts.keys
+        self._place = parts.place
+        self._due_calls = parts.due_calls
         # Locks of no key that the book counts: session, key and token of each.
         self._unknown: dict[tuple[str, bytes, int], None] = {}
 

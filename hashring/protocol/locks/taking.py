@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-from hashring.protocol.locks.book_facts import BookFacts
+from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
 from hashring.protocol.locks.releases import Releases
@@ -21,18 +21,18 @@ class Taking:
     """The calls of one book that take locks.
 
     Args:
-        facts: what all pieces of the book know.
+        parts: those that all pieces of the book share.
         calls, releases: the book's.
     """
 
-    def __init__(self, facts: BookFacts, calls: CallsUnderWay, releases: Releases) -> None:
-        self._names = facts.names
-        self._config = facts.config
-        self._keys = facts.keys
-        self._place = facts.place
-        self._limit = facts.limit
-        self._hold_off = facts.hold_off
-        self._due_calls = facts.due_calls
+    def __init__(self, parts: BookParts, calls: CallsUnderWay, releases: Releases) -> None:
+        self._names = parts.names
+        self._config = parts.config
+        self._keys = parts.keys
+        self._place = parts.place
+        self._limit = parts.limit
+        self._hold_off = parts.hold_off
+        self._due_calls = parts.due_calls
         self._calls = calls
         self._releases = releases
 

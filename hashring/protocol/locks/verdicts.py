@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from hashring.protocol.locks.book_facts import BookFacts
+from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
 from hashring.protocol.locks.releases import Releases
@@ -32,15 +32,15 @@ class Verdicts:
     """The questions that users ask one book.
 
     Args:
-        facts: what all pieces of the book know.
+        parts: those that all pieces of the book share.
         calls, releases: the book's.
     """
 
-    def __init__(self, facts: BookFacts, calls: CallsUnderWay, releases: Releases) -> None:
-        self._config = facts.config
-        self._keys = facts.keys
-        self._limit = facts.limit
-        self._hold_off = facts.hold_off
+    def __init__(self, parts: BookParts, calls: CallsUnderWay, releases: Releases) -> None:
+        self._config = parts.config
+        self._keys = parts.keys
+        self._limit = parts.limit
+        self._hold_off = parts.hold_off
         self._calls = calls
         self._releases = releases
 

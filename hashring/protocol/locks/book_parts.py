@@ -1,4 +1,4 @@
-"""What all pieces of a book know."""
+"""The parts of a book that all its pieces work on."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hashring.store.ring.key_names import RingKeys
 
 
 @dataclass(frozen=True)
-class BookFacts:
-    """The facts of one book. Which they are never changes; what they say does.
+class BookParts:
+    """Shared by all pieces of one book. Which they are never changes; what they say does.
 
     Attributes:
         names: the ring's keys in Redis.
@@ -39,7 +39,7 @@ class BookFacts:
     due_calls: DueCalls
 
     @classmethod
-    def of(cls, names: RingKeys, config: LockConfig, retry: float) -> BookFacts:
+    def of(cls, names: RingKeys, config: LockConfig, retry: float) -> BookParts:
         """Those of a node that has not begun; see :class:`.lock_book.LockBook`."""
         return cls(
             names,
