@@ -21,7 +21,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.errors import OutputRefused
-from hashring.spark.input import FILE_FORMATS, QUOTES_DOUBLED, exactly
+from hashring.spark.input import FILE_FORMATS, QUOTES_DOUBLED, exactly, is_local_by_default
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +42,9 @@ def is_on_workers(spark: SparkSession, path: str | None) -> bool:
     if path is None or (":" in path and not path.startswith("file:")):
         return False
     master = spark.conf.get("spark.master", "local") or "local"
-    return master.startswith("local-cluster") or not master.startswith("local")
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return False
+    return ":" in path or is_local_by_default(spark)
 
 
 def new_file_name(spark: SparkSession) -> str:
