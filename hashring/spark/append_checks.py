@@ -131,7 +131,9 @@ def check_form(path: str, files: Iterable[str], format: str, partition_by: Seque
         other = _formats_of(name) - {format}
         if other and format not in _formats_of(name):
             raise OutputRefused(
-                path, f"it holds {other.pop()}, and the job writes {format}: nobody could read both"
+                path,
+                f"it holds {other.pop()}, and the job writes {format}: nobody could read both",
+                "name another place, or the format of the files there",
             )
         columns = [place.partition("=")[0] for place in places]
         if [column.lower() for column in columns] != wanted:

@@ -35,6 +35,7 @@ from hashring.spark.key_column import TEXTS
 from hashring.spark.session import is_connect
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import (
+    ANOTHER,
     FILE_NAME,
     OWN_DISKS,
     PRESENT,
@@ -70,13 +71,14 @@ _BEFORE: Final = "_before"
 """How the name ends that a table has between the two renames that replace it."""
 _UNCOMMITTED: Final = "/_temporary/"
 """Where Spark keeps what it has not committed, in the words of what misses it."""
-_NO_DISK: Final = (
-    f"{OWN_DISKS}; put spark.sql.warehouse.dir where all of them write to, such as s3a://..."
+_SHARED_WAREHOUSE: Final = (
+    "put spark.sql.warehouse.dir where all of them write to, such as s3a://..."
 )
 _MEANWHILE: Final = (
-    "another process replaced it while rows were appended, and some of them or all are missing: "
-    "see which are there, and append the rest"
+    "another process replaced it while rows were appended, and some of them or all are missing"
 )
+_APPEND_THE_REST: Final = "see which are there, and append the rest"
+_LATER: Final = "start again when that process has ended"
 
 
 def check_outlives(spark: SparkSession, table: str) -> None:
@@ -211,6 +213,10 @@ class Output:
         if self.path is not None:
             self._format()
 
+    def format_of_files(self) -> str | None:
+        """The format of files, without Spark; ``None`` for a table."""
+        return None if self.path is None else self._format()
+
     def _format(self) -> str:
         assert self.path is not None
         return format_of([self.path], self.format, "output")
@@ -298,7 +304,9 @@ class Output:
                 with nullcontext() if is_locked else self._locked(local) as is_new:
                     if is_new and self._fitted(df, local, partition_by).columns != df.columns:
                         raise OutputRefused(
-                            self.path, "another process made it meanwhile, in another order"
+                            self.path,
+                            "another process made it meanwhile, in another order",
+                            "start again: the columns are then put in that order",
                         )
                     self._take_place(aside, local)
             finally:
@@ -328,7 +336,7 @@ class Output:
         except SPARK_ERRORS as error:
             if own and _UNCOMMITTED in str(error):
                 raise OutputRefused(
-                    path, f"some rows or all are missing: {beside_another(own)}"
+                    path, f"some rows or all are missing: {ANOTHER}", beside_another(own)
                 ) from error
             raise
         if written and (own or not is_append):
@@ -346,7 +354,11 @@ class Output:
             path=self.path,
             options=self.options,
             name=name,
-            **({} if is_on_workers(spark, place) else {"why": beside_another(name)}),
+            **(
+                {}
+                if is_on_workers(spark, place)
+                else {"why": ANOTHER, "remedy": beside_another(name)}
+            ),
         )
 
     def _fitted(self, df: DataFrame, local: Path | None, partition_by: Sequence[str]) -> DataFrame:
@@ -518,9 +530,8 @@ class Output:
             rows = written.get()["rows"]
             found = count_of_files(spark.read.options(**PRESENT).table(made), name)
             # More would be of lines that the table's own options cut, and none is lost.
-            check_count(
-                min(found, rows), rows, self.table, _NO_DISK if on_workers else beside_another(name)
-            )
+            why = (OWN_DISKS, _SHARED_WAREHOUSE) if on_workers else (ANOTHER, beside_another(name))
+            check_count(min(found, rows), rows, self.table, *why)
 
     def _into_table(self, df: DataFrame, table: str, written: Counts | None) -> None:
         """Append to a table, or replace its rows.
@@ -572,11 +583,12 @@ class Output:
                         raise OutputRefused(
                             table,
                             f"another process made it meanwhile; what it replaced is in {before}",
+                            "drop one of the two, and start again",
                         ) from error
                     else:
                         spark.sql(f"DROP TABLE {before}")
                 elif isinstance(error, SPARK_ERRORS):
-                    raise OutputRefused(table, "another process replaces it") from error
+                    raise OutputRefused(table, "another process replaces it", _LATER) from error
                 raise
         finally:
             spark.sql(f"DROP TABLE IF EXISTS {aside}")
@@ -641,14 +653,14 @@ def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str)
             writer.insertInto(table)
     except SPARK_ERRORS as error:
         if _replaced_since(spark, table, before):
-            raise OutputRefused(table, _MEANWHILE) from error
+            raise OutputRefused(table, _MEANWHILE, _APPEND_THE_REST) from error
         if _UNCOMMITTED in str(error):
             raise OutputRefused(
-                table, f"some rows or all are missing: {beside_another(name)}"
+                table, f"some rows or all are missing: {ANOTHER}", beside_another(name)
             ) from error
         raise
     if _replaced_since(spark, table, before):
-        raise OutputRefused(table, _MEANWHILE)
+        raise OutputRefused(table, _MEANWHILE, _APPEND_THE_REST)
 
 
 def _replaced_since(spark: SparkSession, table: str, before: str | None) -> bool:
@@ -712,6 +724,7 @@ def _check_blanks(df: DataFrame, table: str) -> None:
             table,
             f"it cuts off the blanks of keys; ALTER TABLE {table} SET SERDEPROPERTIES "
             f"({wanted}) keeps them",
+            "change it so, or name another table",
         )
 
 

@@ -32,6 +32,7 @@ PRESENT: Final = {"ignoreMissingFiles": True}
 """An option for readers. The driver may list files that only some of the workers find."""
 _SHARED: Final = "name a path that all of them share, such as s3a://... or a network disk"
 OWN_DISKS: Final = "Spark's workers write to disks of their own"
+ANOTHER: Final = "another job appended at the same time"
 _PROTOCOL: Final = "spark.sql.sources.commitProtocolClass"
 _NAMING_PROTOCOLS: Final = ("SQLHadoopMapReduceCommitProtocol", "PathOutputCommitProtocol")
 """Those of Spark, which name files as they are told. A platform's own may not."""
@@ -76,8 +77,8 @@ def files_named(spark: SparkSession, name: str) -> Iterator[None]:
 
 
 def beside_another(name: str) -> str:
-    """Why rows may be missing that were appended in files whose names begin so."""
-    return f"another job appended at the same time; append those that are not in files {name}*"
+    """The remedy for rows missing of those appended in files whose names begin so."""
+    return f"append those that are not in files {name}*"
 
 
 def count_of_files(df: DataFrame, name: str) -> int:
@@ -98,7 +99,8 @@ def check_whole(
     path: str,
     options: Mapping[str, str] | None = None,
     name: str = "",
-    why: str = f"{OWN_DISKS}; {_SHARED}",
+    why: str = OWN_DISKS,
+    remedy: str = _SHARED,
 ) -> None:
     """Check that all rows that were written to a directory are there.
 
@@ -108,7 +110,8 @@ def check_whole(
         path: the output as the user named it.
         options: of the format, with which it was written.
         name: with which the names of the written files begin, where others are there, too.
-        why: why some may be missing, and what to do.
+        why: why some may be missing.
+        remedy: what to do then.
 
     Raises:
         OutputRefused: some are not there.
@@ -126,10 +129,12 @@ def check_whole(
     except AnalysisException:
         found = 0  # not a file is there to read the columns from
     # More would be of an option that this reader takes otherwise, and none is lost.
-    check_count(min(found, rows), rows, path, why)
+    check_count(min(found, rows), rows, path, why, remedy)
 
 
-def check_count(found: int, rows: int, path: str, why: str, what: str = "rows") -> None:
+def check_count(  # noqa: PLR0917 - as the error has them
+    found: int, rows: int, path: str, why: str, remedy: str, what: str = "rows"
+) -> None:
     """Raise ``OutputRefused`` unless as many rows were found as were written."""
     if found != rows:
-        raise OutputRefused(path, f"{found:,} of {rows:,} {what} are there: {why}")
+        raise OutputRefused(path, f"{found:,} of {rows:,} {what} are there: {why}", remedy)
