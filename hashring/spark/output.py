@@ -573,8 +573,7 @@ class Output:
             try:
                 _rename(spark, whole, before)
                 _rename(spark, aside, whole)
-                # Killed from here on, it leaves the old rows under a name of no meaning.
-                _rename(spark, before, aside)
+                spark.sql(f"DROP TABLE IF EXISTS {before}")
             except BaseException as error:
                 if spark.catalog.tableExists(before):
                     if not spark.catalog.tableExists(whole):
