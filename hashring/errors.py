@@ -468,15 +468,18 @@ class OutputExists(HashringError, FileExistsError):
 
 
 class OutputRefused(HashringError, OSError):
-    """An output that cannot be written; nothing was.
+    """An output that cannot be written, or not as a whole.
+
+    The message has the reason and the remedy. Nothing was written, unless the message says that
+    rows are there or missing.
 
     Attributes:
-        output: the path.
+        output: the path or table.
     """
 
-    def __init__(self, output: str, why: str) -> None:
+    def __init__(self, output: str, why: str, remedy: str = "name another place") -> None:
         self.output = output
-        super().__init__(f"output {output} cannot be written ({why}): name another place")
+        super().__init__(f"output {output} cannot be written ({why}): {remedy}")
 
 
 class JavaNotFound(HashringError, RuntimeError):

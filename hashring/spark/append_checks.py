@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.errors import ColumnError, OutputRefused
 from hashring.spark.column_checks import quoted
-from hashring.spark.input import exactly
+from hashring.spark.input import NO_PATH, exactly
 from hashring.spark.key_points import HASHED_BY, KEYED_BY, WEIGHED_BY
 from hashring.spark.spark_failures import SPARK_ERRORS
 
@@ -78,7 +78,7 @@ def _files_of_spark(spark: SparkSession, path: str) -> list[str]:
     try:
         found = reader.load(exactly(path)).inputFiles()
     except SPARK_ERRORS as error:
-        if "PATH_NOT_FOUND" in str(error):
+        if NO_PATH in str(error):
             return []
         raise
     base = _without_scheme(path).rstrip("/")
@@ -89,6 +89,26 @@ def _files_of_spark(spark: SparkSession, path: str) -> list[str]:
         _, told, rest = file.partition(f"{base}/" if base.startswith("/") else f"/{base}/")
         within += [rest] * bool(told)
     return sorted(within)
+
+
+def is_empty(spark: SparkSession, path: str) -> bool:
+    """Whether nothing is at a path, or a directory that holds nothing, not even hidden files.
+
+    Spark leaves such a directory of a job that failed.
+    """
+    literal = exactly(path.rstrip("/"))
+    # The pattern matches hidden names, too, such as that of what is not committed.
+    return _seen(spark, f"{literal}/*") is None and not _seen(spark, literal)
+
+
+def _seen(spark: SparkSession, pattern: str) -> list[str] | None:
+    """The files at a path or a pattern, without hidden ones; ``None`` if nothing is there."""
+    try:
+        return spark.read.format("binaryFile").load(pattern).inputFiles()
+    except SPARK_ERRORS as error:
+        if NO_PATH in str(error):
+            return None
+        raise
 
 
 def _without_scheme(address: str) -> str:
@@ -111,7 +131,9 @@ def check_form(path: str, files: Iterable[str], format: str, partition_by: Seque
         other = _formats_of(name) - {format}
         if other and format not in _formats_of(name):
             raise OutputRefused(
-                path, f"it holds {other.pop()}, and the job writes {format}: nobody could read both"
+                path,
+                f"it holds {other.pop()}, and the job writes {format}: nobody could read both",
+                "name another place, or the format of the files there",
             )
         columns = [place.partition("=")[0] for place in places]
         if [column.lower() for column in columns] != wanted:

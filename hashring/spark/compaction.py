@@ -81,7 +81,9 @@ def compact(
     place = local_path(spark, path)
     if place is None:
         raise OutputRefused(
-            path, "batches are replaced by renaming, for which it has to be a disk of this machine"
+            path,
+            "batches are replaced by renaming, for which it has to be a disk of this machine",
+            "compact it where it is one, without Spark Connect",
         )
     if newest_batch(place) < 0:
         raise NoDataError(path, "holds no batch of a stream")
@@ -100,8 +102,8 @@ def compact(
                     rows = frame.count()
                     frame.coalesce(files).write.format(format).save(f"file://{aside}")
                     written = _read(spark, aside, [aside], format).count()
-                why = f"{OWN_DISKS}; compact with a local master"
-                check_count(written, rows, path, why, "merged rows")
+                remedy = "compact with a local master"
+                check_count(written, rows, path, OWN_DISKS, remedy, "merged rows")
             except BaseException:
                 remove(aside)
                 raise

@@ -42,7 +42,11 @@ def alone(
             except BlockingIOError:
                 file.seek(0)
                 verb = printable(file.read(_SHOWN)) or doing
-                raise OutputRefused(path, f"another process {verb} it") from None
+                raise OutputRefused(
+                    path,
+                    f"another process {verb} it",
+                    "start again when that process has ended, or name another place",
+                ) from None
             try:
                 # Else the directory has been replaced meanwhile, and the lock with it.
                 if _is_at(file, place / lock):

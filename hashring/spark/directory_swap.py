@@ -45,7 +45,9 @@ def swap(aside: Path, local: Path) -> None:
             before.rename(local)
         elif before.exists():
             raise OutputRefused(
-                str(local), f"another process made it meanwhile; what it replaced is in {before}"
+                str(local),
+                f"another process made it meanwhile; what it replaced is in {before}",
+                "remove one of the two, and start again",
             ) from error
         raise
 

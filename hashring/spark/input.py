@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
@@ -54,6 +56,8 @@ _CSV: Final[dict[str, bool | str]] = {
 of too few or too many fields shows only where all of them are looked at."""
 _TYPED: Final = ("parquet", "orc", "avro")
 """Formats without malformed records: a file of them fails as a whole."""
+NO_PATH: Final = "[PATH_NOT_FOUND] Path does not exist: "
+"""What Spark says, before the path with its file system."""
 _NO_TEXT: Final = ("\0", "\ufffd")
 """What bytes that are no text in UTF-8 are read as."""
 
@@ -215,8 +219,10 @@ def _as_named(spark: SparkSession, path: str) -> str:
     A file that has such a name is read, unless the path as a pattern matches others.
     """
     literal = exactly(path)
+    if literal == path:
+        return path
     local = local_path(spark, path)
-    if literal == path or local is None or not local.exists():
+    if local is None or not local.exists():
         return path
     try:
         spark.read.format("binaryFile").load(path)
@@ -379,13 +385,37 @@ def exactly(path: str) -> str:
     return re.sub(r"[\\\[\]{}*?]", r"\\\g<0>", path)
 
 
+def is_local_by_default(spark: SparkSession) -> bool:
+    """Whether a path without a scheme is on a local disk, and not on the cluster's file system.
+
+    The default is the setting ``fs.defaultFS`` of Hadoop, which a file ``core-site.xml`` or the
+    session sets. Spark shows where it looks in its error about a path that is not there.
+    """
+    known = _local_by_default.setdefault(spark, {})
+    setting = spark.conf.get("fs.defaultFS", None)
+    if setting not in known:
+        try:
+            spark.read.format("binaryFile").load(f"/.hashring-{uuid.uuid4().hex}").inputFiles()
+        except SPARK_ERRORS as error:
+            if NO_PATH not in str(error):
+                raise
+            known[setting] = f"{NO_PATH}file:" in str(error)
+    return known[setting]
+
+
+_local_by_default: WeakKeyDictionary[SparkSession, dict[str | None, bool]] = WeakKeyDictionary()
+"""By the session's own setting, which may change."""
+
+
 def local_path(spark: SparkSession, path: str) -> Path | None:
-    """The path on this machine's file system, if it is there that Spark would write."""
+    """The path on this machine's file system, if it is there that Spark would write.
+
+    Over Spark Connect there is none: paths are those of the server.
+    """
     scheme, colon, rest = path.partition(":")
     if colon and scheme != "file" and "/" not in scheme:
         return None
-    default = spark.conf.get("spark.hadoop.fs.defaultFS", "file:///") or "file:///"
-    if is_connect(spark) or (not colon and not default.startswith("file:")):
+    if is_connect(spark) or (not colon and not is_local_by_default(spark)):
         return None
     # What replaces a directory by its name would replace a link to one.
     return Path(os.path.realpath("/" + rest.lstrip("/") if colon and scheme == "file" else path))

@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType
 
 from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
-from hashring.spark.append_checks import check_form, files_there, fitted
+from hashring.spark.append_checks import check_form, files_there, fitted, is_empty
 from hashring.spark.column_checks import check_distinct, quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_lock import alone
@@ -32,8 +32,10 @@ from hashring.spark.input import (
     local_path,
 )
 from hashring.spark.key_column import TEXTS
+from hashring.spark.session import is_connect
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import (
+    ANOTHER,
     FILE_NAME,
     OWN_DISKS,
     PRESENT,
@@ -65,15 +67,18 @@ _ENDING: Final = 10.0  # seconds
 _SPARK_CATALOG: Final = "spark_catalog"
 _REPLACED: Final = "hashring.replaced"
 """A property of a table whose rows were replaced: a new value each time."""
+_BEFORE: Final = "_before"
+"""How the name ends that a table has between the two renames that replace it."""
 _UNCOMMITTED: Final = "/_temporary/"
 """Where Spark keeps what it has not committed, in the words of what misses it."""
-_NO_DISK: Final = (
-    f"{OWN_DISKS}; put spark.sql.warehouse.dir where all of them write to, such as s3a://..."
+_SHARED_WAREHOUSE: Final = (
+    "put spark.sql.warehouse.dir where all of them write to, such as s3a://..."
 )
 _MEANWHILE: Final = (
-    "another process replaced it while rows were appended, and some of them or all are missing: "
-    "see which are there, and append the rest"
+    "another process replaced it while rows were appended, and some of them or all are missing"
 )
+_APPEND_THE_REST: Final = "see which are there, and append the rest"
+_LATER: Final = "start again when that process has ended"
 
 
 def check_outlives(spark: SparkSession, table: str) -> None:
@@ -123,6 +128,8 @@ class Output:
     def check(self, spark: SparkSession, partition_by: Sequence[str] = ()) -> None:
         """Check before the long work that it can be written.
 
+        An output whose replacement was killed as it took its place gets back what it held.
+
         Args:
             partition_by: as for :meth:`write`.
 
@@ -143,13 +150,20 @@ class Output:
         assert self.path is not None
         self.check_format()
         local = local_path(spark, self.path)
+        is_plain = self._format() in FILE_FORMATS
         if local is None:
-            if self.mode == "overwrite" and self._format() in FILE_FORMATS:
+            if self.mode == "overwrite" and is_plain:
                 raise OutputRefused(
                     self.path, "Spark would delete it first, and a job that fails lose it"
                 )
-        elif self.mode == "error" or not local.is_dir():
+            if self.mode == "error" and is_plain and not is_empty(spark, self.path):
+                raise OutputExists(self.path)
+        elif self.mode == "error":
             check_new(local)
+        elif is_plain:
+            put_back(local)
+            if not local.is_dir():
+                check_new(local)
         self._check_form(spark, local, partition_by)
 
     def _check_form(
@@ -167,10 +181,16 @@ class Output:
     def _check_table(self, spark: SparkSession, table: str) -> None:
         schema = table.rpartition(".")[0]
         try:
-            if schema and not spark.catalog.databaseExists(schema):
+            # A catalog may keep tables in no schema.
+            in_catalog = not schema or is_catalog(spark, schema.strip("`"))
+            if not in_catalog and not spark.catalog.databaseExists(schema):
                 raise ConfigError("table", table, f"there is no schema {schema}")
             if not spark.catalog.tableExists(table):
-                return
+                if self.mode == "error":
+                    return
+                _put_table_back(spark, table)
+                if not spark.catalog.tableExists(table):
+                    return
         except ParseException as error:
             raise ConfigError("table", table, "is no name of a table") from error
         if self.mode == "error":
@@ -193,16 +213,25 @@ class Output:
         if self.path is not None:
             self._format()
 
+    def format_of_files(self) -> str | None:
+        """The format of files, without Spark; ``None`` for a table."""
+        return None if self.path is None else self._format()
+
     def _format(self) -> str:
         assert self.path is not None
         return format_of([self.path], self.format, "output")
 
     def kept_as(self, spark: SparkSession) -> str | None:
-        """The format that the rows get: of a table that is there, its own."""
+        """The format that the rows get: of a table that is there, its own.
+
+        ``None`` if the catalog does not name it, or has yet to choose it.
+        """
         if self.table is None:
             return self._format()
         if spark.catalog.tableExists(self.table):
             return _provider(spark, self.table)
+        if self._is_for_the_catalog_to_choose(spark, self.table):
+            return None
         return format_name(
             self.format or spark.conf.get("spark.sql.sources.default", "parquet") or "parquet"
         )
@@ -223,8 +252,9 @@ class Output:
         new output or a replaced one in one step, appended files one by one. Meanwhile no other
         process replaces what is there, and only appends are let in together. Elsewhere it is
         Spark's own commit protocol that keeps half of a job from being seen: a directory without
-        the file ``_SUCCESS`` is not finished. A table is replaced by one that was written aside,
-        unless its format has transactions.
+        the file ``_SUCCESS`` is not finished. A format that is no plain files, such as delta, is
+        written by its own protocol, at the place. A table is replaced by one that was written
+        aside, unless its format has transactions.
 
         Raises:
             OutputExists: it is there already, or somebody else has written it meanwhile.
@@ -235,12 +265,16 @@ class Output:
         spark = df.sparkSession
         self.check(spark, partition_by)
         check_distinct(df)
-        local = None if self.path is None else local_path(spark, self.path)
+        # A format with a log of its own keeps it at the place, and counts its rows itself.
+        is_plain = self.path is None or self._format() in FILE_FORMATS
+        local = local_path(spark, self.path) if self.path is not None and is_plain else None
         if self.path is not None:
             df = self._fitted(df, local, partition_by)
         written = None
         # Where a table's files are is known when it is there.
-        if is_on_workers(spark, self.path or "/") or (self.mode == "append" and local is None):
+        if is_on_workers(spark, self.path or "file:/") or (
+            self.mode == "append" and local is None and is_plain
+        ):
             written = Counts(df, rows=F.count(F.lit(1)))
             df = written.frame
         if self.table is not None:
@@ -255,11 +289,9 @@ class Output:
         if name == "csv":
             writer = writer.option("header", True)
         if local is None:
-            self._write_elsewhere(writer, spark, self.path, written)
+            self._write_in_place(writer, spark, self.path, written)
             return
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
-        if self.mode != "error":
-            put_back(local)
         with self._locked(local) as is_locked:
             try:
                 with cancelled(spark):
@@ -272,29 +304,39 @@ class Output:
                 with nullcontext() if is_locked else self._locked(local) as is_new:
                     if is_new and self._fitted(df, local, partition_by).columns != df.columns:
                         raise OutputRefused(
-                            self.path, "another process made it meanwhile, in another order"
+                            self.path,
+                            "another process made it meanwhile, in another order",
+                            "start again: the columns are then put in that order",
                         )
                     self._take_place(aside, local)
             finally:
                 remove(aside)
 
-    def _write_elsewhere(
+    def _write_in_place(
         self, writer: DataFrameWriter, spark: SparkSession, path: str, written: Counts | None
     ) -> None:
         is_append = self.mode == "append"
+        is_plain = self._format() in FILE_FORMATS
         # Others may append to it at the same time; any other format counts its rows itself.
-        own = new_file_name(spark) if is_append and self._format() in FILE_FORMATS else ""
+        own = new_file_name(spark) if is_append and is_plain else ""
         if own:
             writer = writer.option(FILE_NAME, own)
         try:
-            with cancelled(spark):
-                writer.mode(self.mode).save(path)
+            try:
+                with cancelled(spark):
+                    writer.mode(self.mode).save(path)
+            except SPARK_ERRORS as error:
+                if "PATH_ALREADY_EXISTS" not in str(error):
+                    raise
+                if not (is_plain and is_empty(spark, path)):
+                    raise OutputExists(path) from error
+                # Left by a job that failed: Spark removes what is in it, and not the directory.
+                with cancelled(spark):
+                    writer.mode("append").save(path)
         except SPARK_ERRORS as error:
-            if "PATH_ALREADY_EXISTS" in str(error):
-                raise OutputExists(path) from error
             if own and _UNCOMMITTED in str(error):
                 raise OutputRefused(
-                    path, f"some rows or all are missing: {beside_another(own)}"
+                    path, f"some rows or all are missing: {ANOTHER}", beside_another(own)
                 ) from error
             raise
         if written and (own or not is_append):
@@ -312,7 +354,11 @@ class Output:
             path=self.path,
             options=self.options,
             name=name,
-            **({} if is_on_workers(spark, place) else {"why": beside_another(name)}),
+            **(
+                {}
+                if is_on_workers(spark, place)
+                else {"why": ANOTHER, "remedy": beside_another(name)}
+            ),
         )
 
     def _fitted(self, df: DataFrame, local: Path | None, partition_by: Sequence[str]) -> DataFrame:
@@ -386,8 +432,16 @@ class Output:
         # Spark writes the files of such a table before the catalog knows of it: two that made it
         # at once would leave the rows of both in it.
         if not self._is_of_plain_files(spark, table):
-            with cancelled(spark):
-                writer.saveAsTable(table)
+            try:
+                with cancelled(spark):
+                    if self._is_for_the_catalog_to_choose(spark, table):
+                        self._make_as_chosen(df, table, partition_by)
+                    else:
+                        writer.saveAsTable(table)
+            except SPARK_ERRORS as error:
+                if "[TABLE_OR_VIEW_ALREADY_EXISTS]" in str(error):
+                    raise OutputExists(table) from error
+                raise
             try:
                 self._check_rows(spark, table, written)
             except OutputRefused:
@@ -404,7 +458,7 @@ class Output:
                 writer.saveAsTable(aside)
             self._check_rows(spark, aside, written)
             try:
-                spark.sql(f"ALTER TABLE {aside} RENAME TO {table}")
+                _rename(spark, aside, table)
             except SPARK_ERRORS as error:
                 made = spark.table(aside)
                 if spark.catalog.tableExists(table):
@@ -422,11 +476,25 @@ class Output:
 
     def _is_of_plain_files(self, spark: SparkSession, table: str) -> bool:
         """Whether a new table is one of plain files in Spark's own catalog, at its usual place."""
-        catalog = table.partition(".")[0].strip("`") if "." in table else ""
-        default = spark.conf.get("spark.sql.defaultCatalog", _SPARK_CATALOG)
-        if default != _SPARK_CATALOG or spark.conf.get(f"spark.sql.catalog.{catalog}", None):
+        if _catalog_of(spark, table) != _SPARK_CATALOG:
             return False
         return self.kept_as(spark) in FILE_FORMATS and "path" not in self.options
+
+    def _is_for_the_catalog_to_choose(self, spark: SparkSession, table: str) -> bool:
+        """Whether the catalog of a new table chooses its format.
+
+        Spark's own takes that of its settings. Others have one of their own, and some refuse to be
+        told any.
+        """
+        if self.format is not None or "path" in self.options:
+            return False
+        return _catalog_of(spark, table) != _SPARK_CATALOG
+
+    def _make_as_chosen(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+        writer = df.writeTo(table).options(**self.options)
+        if partition_by:
+            writer = writer.partitionedBy(*(F.col(quoted(name)) for name in partition_by))
+        writer.create()
 
     def _make_in_place(
         self, df: DataFrame, table: str, partition_by: Sequence[str], written: Counts | None
@@ -462,9 +530,8 @@ class Output:
             rows = written.get()["rows"]
             found = count_of_files(spark.read.options(**PRESENT).table(made), name)
             # More would be of lines that the table's own options cut, and none is lost.
-            check_count(
-                min(found, rows), rows, self.table, _NO_DISK if on_workers else beside_another(name)
-            )
+            why = (OWN_DISKS, _SHARED_WAREHOUSE) if on_workers else (ANOTHER, beside_another(name))
+            check_count(min(found, rows), rows, self.table, *why)
 
     def _into_table(self, df: DataFrame, table: str, written: Counts | None) -> None:
         """Append to a table, or replace its rows.
@@ -494,9 +561,8 @@ class Output:
             return
         found = spark.catalog.getTable(table)
         place = "".join(f"{quoted(part)}." for part in found.namespace or ())
-        aside, before = (
-            f"{place}{quoted(f'{found.name}_{uuid.uuid4().hex[:8]}')}" for _ in range(2)
-        )
+        aside = f"{place}{quoted(f'{found.name}_{uuid.uuid4().hex[:8]}')}"
+        before = f"{place}{quoted(f'{found.name}_{uuid.uuid4().hex[:8]}{_BEFORE}')}"
         whole = f"{place}{quoted(found.name)}"
         try:
             spark.sql(f"CREATE TABLE {aside} LIKE {whole}")
@@ -505,17 +571,69 @@ class Output:
                 fitted.insertInto(aside)
             self._check_rows(spark, aside, written)
             try:
-                spark.sql(f"ALTER TABLE {whole} RENAME TO {before}")
-                spark.sql(f"ALTER TABLE {aside} RENAME TO {whole}")
+                _rename(spark, whole, before)
+                _rename(spark, aside, whole)
+                spark.sql(f"DROP TABLE IF EXISTS {before}")
             except BaseException as error:
-                if spark.catalog.tableExists(before) and not spark.catalog.tableExists(whole):
-                    spark.sql(f"ALTER TABLE {before} RENAME TO {whole}")
+                if spark.catalog.tableExists(before):
+                    if not spark.catalog.tableExists(whole):
+                        _rename(spark, before, whole)
+                    elif spark.catalog.tableExists(aside):
+                        raise OutputRefused(
+                            table,
+                            f"another process made it meanwhile; what it replaced is in {before}",
+                            "drop one of the two, and start again",
+                        ) from error
+                    else:
+                        spark.sql(f"DROP TABLE {before}")
                 elif isinstance(error, SPARK_ERRORS):
-                    raise OutputRefused(table, "another process replaces it") from error
+                    raise OutputRefused(table, "another process replaces it", _LATER) from error
                 raise
-            spark.sql(f"DROP TABLE {before}")
         finally:
             spark.sql(f"DROP TABLE IF EXISTS {aside}")
+
+
+def _put_table_back(spark: SparkSession, table: str) -> None:
+    """Give a table its name again if a process that replaced it was killed between two renames.
+
+    A process that is between the two at this moment is refused, and changes nothing.
+    """
+    if _catalog_of(spark, table) != _SPARK_CATALOG:
+        return  # its formats replace their rows themselves
+    schema, _, name = table.rpartition(".")
+    name = name.strip("`")
+    within = f" IN {schema}" if schema else ""
+    pattern = _literal(f"{name}_*{_BEFORE}")
+    wanted = re.compile(rf"{re.escape(name)}_[0-9a-f]{{8}}{_BEFORE}", re.IGNORECASE)
+    for found in spark.sql(f"SHOW TABLES{within} LIKE {pattern}").collect():
+        if wanted.fullmatch(found["tableName"]) and not found["isTemporary"]:
+            place = f"{schema}." if schema else ""
+            try:
+                _rename(spark, f"{place}{quoted(found['tableName'])}", table)
+            except SPARK_ERRORS:
+                # It may have been between the two, and is done by now.
+                if not spark.catalog.tableExists(table):
+                    raise
+            return
+
+
+def _rename(spark: SparkSession, table: str, name: str) -> None:
+    """Rename a table of Spark's catalog, which refuses its own name in the new one."""
+    within = re.sub(rf"\A(`?){_SPARK_CATALOG}\1\.", "", name, flags=re.IGNORECASE)
+    spark.sql(f"ALTER TABLE {table} RENAME TO {within}")
+
+
+def _catalog_of(spark: SparkSession, table: str) -> str:
+    """The name of the catalog in which Spark looks for a table of this name."""
+    first = table.partition(".")[0].strip("`")
+    if "." not in table or not is_catalog(spark, first):
+        return spark.catalog.currentCatalog()
+    return _SPARK_CATALOG if first.lower() == _SPARK_CATALOG else first
+
+
+def is_catalog(spark: SparkSession, name: str) -> bool:
+    """Whether a catalog has this name, which goes before a schema of the same name."""
+    return name.lower() == _SPARK_CATALOG or bool(spark.conf.get(f"spark.sql.catalog.{name}", None))
 
 
 def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str) -> None:
@@ -534,14 +652,14 @@ def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str)
             writer.insertInto(table)
     except SPARK_ERRORS as error:
         if _replaced_since(spark, table, before):
-            raise OutputRefused(table, _MEANWHILE) from error
+            raise OutputRefused(table, _MEANWHILE, _APPEND_THE_REST) from error
         if _UNCOMMITTED in str(error):
             raise OutputRefused(
-                table, f"some rows or all are missing: {beside_another(name)}"
+                table, f"some rows or all are missing: {ANOTHER}", beside_another(name)
             ) from error
         raise
     if _replaced_since(spark, table, before):
-        raise OutputRefused(table, _MEANWHILE)
+        raise OutputRefused(table, _MEANWHILE, _APPEND_THE_REST)
 
 
 def _replaced_since(spark: SparkSession, table: str, before: str | None) -> bool:
@@ -605,6 +723,7 @@ def _check_blanks(df: DataFrame, table: str) -> None:
             table,
             f"it cuts off the blanks of keys; ALTER TABLE {table} SET SERDEPROPERTIES "
             f"({wanted}) keeps them",
+            "change it so, or name another table",
         )
 
 
@@ -622,13 +741,27 @@ def _detail(spark: SparkSession, table: str, name: str) -> str | None:
 
 @contextmanager
 def cancelled(spark: SparkSession) -> Iterator[None]:
-    """Cancel what runs when the block is interrupted, so that Spark removes what it wrote."""
+    """Cancel what the block runs when it is interrupted, so that Spark removes what it wrote.
+
+    What other threads and other users of the session run goes on.
+    """
+    tag = f"hashring-{uuid.uuid4().hex}"
+    cancel: Callable[[str], object]
+    if is_connect(spark):
+        add, untag, cancel = spark.addTag, spark.removeTag, spark.interruptTag
+    else:
+        context = spark.sparkContext
+        add, untag, cancel = context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
+    add(tag)
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
         with suppress(Exception):  # whatever is wrong with Spark by now
-            spark.sparkContext.cancelAllJobs()
+            cancel(tag)
         raise
+    finally:
+        with suppress(Exception):
+            untag(tag)
 
 
 def remove(path: Path) -> None:

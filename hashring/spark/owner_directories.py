@@ -37,7 +37,9 @@ def check_directories(ring: Ring, where: str, *, is_disk: bool) -> None:
     for node in ring.nodes:
         if node == _NO_OWNER:
             raise OutputRefused(
-                where, f"a node is named {node}, as Spark names the directory of rows without one"
+                where,
+                f"a node is named {node}, as Spark names the directory of rows without one",
+                "write it without a directory for each owner",
             )
         size = sum(
             3 if char in _ESCAPED or char < " " else len(char.encode()) for char in f"{node}"
@@ -46,8 +48,8 @@ def check_directories(ring: Ring, where: str, *, is_disk: bool) -> None:
             raise OutputRefused(
                 where,
                 f"the directory of node {printable(node)[:_SHOWN]}... would have a name of {size} "
-                f"bytes, and a disk takes {_MOST_BYTES}: write it without a directory for each "
-                f"owner",
+                f"bytes, and a disk takes {_MOST_BYTES}",
+                "write it without a directory for each owner",
             )
 
 

@@ -71,7 +71,9 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
     place = local_path(spark, path)
     if place is None:
         raise OutputRefused(
-            path, "cells are replaced one by one, for which it has to be a disk of this machine"
+            path,
+            "cells are replaced one by one, for which it has to be a disk of this machine",
+            "reassign it where it is one, without Spark Connect",
         )
     kept_cells(place, path)  # or there is no place for a lock
     with alone(place, path, "reassigns"):

@@ -21,7 +21,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.errors import OutputRefused
-from hashring.spark.input import FILE_FORMATS, QUOTES_DOUBLED, exactly
+from hashring.spark.input import FILE_FORMATS, QUOTES_DOUBLED, exactly, is_local_by_default
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +32,7 @@ PRESENT: Final = {"ignoreMissingFiles": True}
 """An option for readers. The driver may list files that only some of the workers find."""
 _SHARED: Final = "name a path that all of them share, such as s3a://... or a network disk"
 OWN_DISKS: Final = "Spark's workers write to disks of their own"
+ANOTHER: Final = "another job appended at the same time"
 _PROTOCOL: Final = "spark.sql.sources.commitProtocolClass"
 _NAMING_PROTOCOLS: Final = ("SQLHadoopMapReduceCommitProtocol", "PathOutputCommitProtocol")
 """Those of Spark, which name files as they are told. A platform's own may not."""
@@ -42,7 +43,9 @@ def is_on_workers(spark: SparkSession, path: str | None) -> bool:
     if path is None or (":" in path and not path.startswith("file:")):
         return False
     master = spark.conf.get("spark.master", "local") or "local"
-    return master.startswith("local-cluster") or not master.startswith("local")
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return False
+    return ":" in path or is_local_by_default(spark)
 
 
 def new_file_name(spark: SparkSession) -> str:
@@ -74,8 +77,8 @@ def files_named(spark: SparkSession, name: str) -> Iterator[None]:
 
 
 def beside_another(name: str) -> str:
-    """Why rows may be missing that were appended in files whose names begin so."""
-    return f"another job appended at the same time; append those that are not in files {name}*"
+    """The remedy for rows missing of those appended in files whose names begin so."""
+    return f"append those that are not in files {name}*"
 
 
 def count_of_files(df: DataFrame, name: str) -> int:
@@ -96,7 +99,8 @@ def check_whole(
     path: str,
     options: Mapping[str, str] | None = None,
     name: str = "",
-    why: str = f"{OWN_DISKS}; {_SHARED}",
+    why: str = OWN_DISKS,
+    remedy: str = _SHARED,
 ) -> None:
     """Check that all rows that were written to a directory are there.
 
@@ -106,7 +110,8 @@ def check_whole(
         path: the output as the user named it.
         options: of the format, with which it was written.
         name: with which the names of the written files begin, where others are there, too.
-        why: why some may be missing, and what to do.
+        why: why some may be missing.
+        remedy: what to do then.
 
     Raises:
         OutputRefused: some are not there.
@@ -124,10 +129,12 @@ def check_whole(
     except AnalysisException:
         found = 0  # not a file is there to read the columns from
     # More would be of an option that this reader takes otherwise, and none is lost.
-    check_count(min(found, rows), rows, path, why)
+    check_count(min(found, rows), rows, path, why, remedy)
 
 
-def check_count(found: int, rows: int, path: str, why: str, what: str = "rows") -> None:
+def check_count(  # noqa: PLR0917 - as the error has them
+    found: int, rows: int, path: str, why: str, remedy: str, what: str = "rows"
+) -> None:
     """Raise ``OutputRefused`` unless as many rows were found as were written."""
     if found != rows:
-        raise OutputRefused(path, f"{found:,} of {rows:,} {what} are there: {why}")
+        raise OutputRefused(path, f"{found:,} of {rows:,} {what} are there: {why}", remedy)

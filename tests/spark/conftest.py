@@ -76,7 +76,7 @@ def in_a_thread(work):
 
 @contextmanager
 def interrupted(spark, monkeypatch, method):
-    """Ctrl-C comes once this method of Spark's writers is done, and cancels Spark's jobs once."""
+    """Ctrl-C comes once this method of Spark's writers is done, and cancels its jobs once."""
     kind = type(spark.range(1).write)
     write = getattr(kind, method)
 
@@ -87,10 +87,12 @@ def interrupted(spark, monkeypatch, method):
     cancelled = []
     with monkeypatch.context() as patch:
         patch.setattr(kind, method, then_interrupted)
-        patch.setattr(type(spark.sparkContext), "cancelAllJobs", lambda _: cancelled.append(True))
+        patch.setattr(
+            type(spark.sparkContext), "cancelJobsWithTag", lambda _, tag: cancelled.append(tag)
+        )
         with pytest.raises(KeyboardInterrupt):
             yield
-    assert cancelled == [True]
+    assert len(cancelled) == 1
 
 
 def on_workers(monkeypatch, *, lost=0, by=None):

@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import json
-import os
 import re
 import shutil
 from html import unescape
@@ -1131,17 +1130,6 @@ def test_simulate_prints_balance_and_answers_how_many(spark, tmp_path):
 )  # fmt: skip
 def test_a_wrong_command_line_is_said(spark, arguments, text):
     assert text in refused(*arguments)
-
-
-def test_outputs_on_other_file_systems_are_left_to_spark(spark, tmp_path):
-    # Spark's own commit protocol, which also refuses what exists.
-    out = Output(f"file:{tmp_path}/a.parquet")
-    out.write(spark.range(3))
-    assert spark.read.parquet(f"{tmp_path}/a.parquet").count() == 3
-    with pytest.raises(OutputExists):
-        out.write(spark.range(3))
-    assert Path(tmp_path / "a.parquet" / "_SUCCESS").exists()
-    assert os.listdir(tmp_path) == ["a.parquet"]
 
 
 def test_a_signal_within_a_call_to_java_is_what_ends_a_job(spark, monkeypatch):

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hashring.cli.common_options import Settings
+from hashring.cli.spark.given_options import refuse
 from hashring.cli.spark.inputs import read_input, ring_of
 from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (
@@ -56,6 +57,12 @@ def command(
     from hashring.spark.cell_files import check_cells  # noqa: PLC0415 - as above
     from hashring.spark.jobs import assign_job  # noqa: PLC0415 - optional, loaded when used
 
+    if not keep_point:
+        refuse(
+            ctx,
+            "cells",
+            why="it sets how many directories --keep-point writes: add that, or leave this out",
+        )
     if by_owner and keep_point:
         raise click.UsageError("give either --by-owner or --keep-point")
     if keep_point:
@@ -67,6 +74,11 @@ def command(
     output = output_of(options, "parquet" if by_owner or keep_point else None)
     if output is None:
         raise click.UsageError("give --output or --table: where the rows go")
+    if keep_point and (found := output.format_of_files()) != "parquet":
+        raise click.UsageError(
+            f"--keep-point writes Parquet, and the output is {found}: give another name or "
+            f"--output-format parquet, or leave out --keep-point"
+        )
     job = Job(ctx, options)
     ring = ring_of(ctx.ensure_object(Settings), options)
     spark = job.session()

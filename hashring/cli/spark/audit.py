@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hashring.cli.common_options import Settings, ring_options
+from hashring.cli.spark.given_options import refuse
 from hashring.cli.spark.inputs import read_events, read_input
 from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import answer_options, job_options, output_options, source_options
@@ -64,6 +65,8 @@ def command(
     from hashring.spark.input import format_of  # noqa: PLC0415 - optional
     from hashring.spark.jobs import audit_job, kept  # noqa: PLC0415 - optional
 
+    if base:
+        refuse(ctx, "hash_algorithm", why="the ring of --base has one: leave out one of the two")
     output = output_of(options)
     job = Job(ctx, options)
     base_ring = read_ring(base) if base else None

@@ -17,6 +17,7 @@ from hashring.atomic_writes import check_new, new_file
 from hashring.cli.common_options import Settings
 from hashring.cli.output import document
 from hashring.cli.signals import held_back
+from hashring.cli.spark.given_options import check_effective
 from hashring.cli.spark.inputs import check_input
 from hashring.cli.spark.options import name_and_value
 from hashring.cli.spark.terminal_answer import shown, table_lines
@@ -34,6 +35,13 @@ class Job:
     """The session and the report of one command."""
 
     def __init__(self, ctx: click.Context, options: dict[str, Any]) -> None:
+        """Check what can be checked without Spark.
+
+        Raises:
+            UsageError: an option would have no effect.
+            OutputExists, OutputRefused: the report cannot be made.
+        """
+        check_effective(ctx)
         self._settings = ctx.ensure_object(Settings)
         self._options = options
         self._report = options.get("report")  # a stream has none

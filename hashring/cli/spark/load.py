@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hashring.cli.common_options import Settings
+from hashring.cli.spark.given_options import refuse
 from hashring.cli.spark.inputs import read_input, ring_of
 from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (
@@ -57,6 +58,12 @@ def command(
     from hashring.spark.input import read_frame  # noqa: PLC0415 - optional
     from hashring.spark.jobs import load_job  # noqa: PLC0415 - optional
 
+    if histogram and hottest:
+        refuse(
+            ctx,
+            "hottest",
+            why="with --histogram the hottest keys are not counted: leave out one of the two",
+        )
     output = output_of(options)
     job = Job(ctx, options)
     ring = ring_of(ctx.ensure_object(Settings), options).ring

@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import Any, Final
 
 import click
-from click.core import ParameterSource
 
 from hashring.cli.common_options import json_option
+from hashring.cli.spark.given_options import given, refuse
 from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import job_options, output_options, seed_option
 
-_NOT_WITH_PEAK: Final = {
-    "n_replicas": "--n-replicas",
-    "placement": "--placement",
-    "limit": "--limit",
-    "weights": "--weight",
-    "output": "--output",
-    "table": "--table",
-    "output_format": "--output-format",
-    "mode": "--mode",
-    "options_": "--option",
-}
+_NOT_WITH_PEAK: Final = (
+    "n_replicas",
+    "placement",
+    "limit",
+    "weights",
+    "output",
+    "table",
+    "output_format",
+    "mode",
+    "options_",
+)
 
 
 @click.command("simulate")
@@ -97,24 +97,21 @@ def command(
     from hashring.spark.replicas_for import replicas_for  # noqa: PLC0415 - optional
     from hashring.spark.scenario import scenarios  # noqa: PLC0415
 
-    job = Job(ctx, options)
     if peak is not None:
         if len(nodes) != 1:
             raise click.UsageError("--peak asks about one number of --nodes")
-        given = [
-            option
-            for name, option in _NOT_WITH_PEAK.items()
-            if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
-        ]
-        if given:
+        if found := given(ctx, *_NOT_WITH_PEAK):
             raise click.UsageError(
                 "--peak asks about equal nodes with random points, and is answered with a number: "
-                f"leave out {', '.join(given)}"
+                f"leave out {found}"
             )
+        job = Job(ctx, options)
         answer = replicas_for(nodes[0], peak, confidence, seed=seed)  # said before Spark starts
         spark = job.session()
         job.finish(replicas_job(spark, answer, nodes[0], peak, confidence, rings=rings, seed=seed))
         return
+    refuse(ctx, "confidence", why="it is for the answer to --peak: add that, or leave this out")
+    job = Job(ctx, options)
     kinds = scenarios(nodes, n_replicas, placement, weights or (1.0,), limit or (None,))
     output = output_of(options)
     job.finish(simulate_job(job.session(), kinds, output, rings=rings, seed=seed))

@@ -10,6 +10,7 @@ import click
 from hashring.cli.common_options import NumberRange, Settings
 from hashring.cli.output import document
 from hashring.cli.signals import Terminated
+from hashring.cli.spark.given_options import refuse
 from hashring.cli.spark.inputs import format_options, ring_of
 from hashring.cli.spark.job import Job
 from hashring.cli.spark.options import (
@@ -83,6 +84,9 @@ def command(
     job = Job(ctx, options)
     settings = ctx.ensure_object(Settings)
     if options["ring_file"]:
+        refuse(
+            ctx, "refresh", why="the ring of --ring-file does not change: leave out one of the two"
+        )
         ring = fixed_ring(ring_of(settings, options).ring)
     elif settings.url is None:
         raise click.UsageError("give --url or --ring-file: Spark's workers need to find Redis")

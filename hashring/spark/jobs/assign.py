@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
@@ -70,6 +69,8 @@ def assign_job(
             raise ConfigError(
                 "cells", cells, "give a new path on this machine, and not by owner as well"
             )
+        if (found := output.format_of_files()) != "parquet":
+            raise ConfigError("format", found, "rows in cells are written as Parquet: give parquet")
     if by_owner:
         shared = _nodes_per_task(df.sparkSession, ring.node_count)
         owned = partition_by_owner(df, ring, key, nodes_per_task=shared)
@@ -80,8 +81,7 @@ def assign_job(
     if cells is None:
         output.write(counts.frame, parts)
     else:
-        wanted = replace(output, format="parquet")
-        wanted.write(
+        output.write(
             by_cell(counts.frame, cells), [CELL], lambda place: keep_ring(place, kept, cells)
         )
     told = counts.get()

@@ -1,0 +1,24 @@
+"""Writes rows to a path without a scheme, and prints where its file system is.
+
+A process of its own: Java reads Hadoop's settings of the environment when it starts.
+"""
+
+import sys
+
+from hashring.spark.input import local_path
+from hashring.spark.output import Output
+from hashring.spark.session import spark_session
+from tests.spark.engine_process import JAVA
+
+
+def main(path: str, warehouse: str) -> None:
+    conf = {"spark.sql.warehouse.dir": warehouse, "spark.driver.extraJavaOptions": JAVA}
+    spark = spark_session("local[1]", conf=conf)
+    for mode in ("error", "append"):
+        Output(path, mode=mode).write(spark.range(3))
+    assert spark.read.parquet(path).count() == 6
+    print(local_path(spark, path))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,61 @@
+"""Options that would have no effect are refused, each with its name, before Spark starts."""
+
+import pytest
+
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError
+from hashring.spark.input import Input
+from hashring.spark.jobs import assign_job
+from hashring.spark.output import Output
+from tests.spark.test_jobs import refused
+
+TABLE = ("load", "--input-table", "t")
+STREAM = ("stream", "--input", "x", "--output", "o", "--checkpoint", "c")
+FILES = ("load", "--input", "x.parquet")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((*TABLE, "--schema", "key string"), "--schema: a table has its own format and columns"),
+        ((*TABLE, "--format", "csv"), "--format: a table has its own"),
+        ((*TABLE, "--input-option", "sep=;"), "--input-option: a table has its own"),
+        ((*FILES, "--mode", "append"), "--mode: nothing is written: add --output or --table"),
+        ((*FILES, "--option", "a=b"), "--option: nothing is written"),
+        ((*FILES, "--output-format", "csv"), "--output-format: nothing is written"),
+        ((*FILES, "--histogram", "h", "--hottest", "3"), "--hottest: with --histogram"),
+        ((*FILES, "--all", "--top", "3"), "--top: --all prints every row"),
+        (("assign", "--input", "x.parquet", "--output", "o.csv", "--cells", "4"), "--cells: it"),
+        (("assign", "--input", "x", "--output", "o.csv", "--keep-point"), "the output is csv"),
+        (
+            ("assign", "--input", "x", "--output", "o", "--keep-point", "--output-format", "ORC"),
+            "--keep-point writes Parquet, and the output is orc: give another name",
+        ),
+        (("audit", "--input", "x", "--base", "b", "--hash-algorithm", "jamcrc"), "--hash-algorith"),
+        (("simulate", "--nodes", "3", "--confidence", "0.9"), "--confidence: it is for the answer"),
+        (
+            (*STREAM, "--ring-file", "r", "--refresh", "3"),
+            "--refresh: the ring of --ring-file does not change",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("no_session")
+def test_an_option_without_effect_is_refused_with_its_name(arguments, text):
+    assert text in refused(*arguments)
+
+
+@pytest.fixture
+def no_session(monkeypatch):
+    """No command gets as far as a session."""
+
+    def started(*_, **__):
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("hashring.spark.session.spark_session", started)
+
+
+@pytest.mark.parametrize("output", ["out.csv", "out.json"])
+def test_rows_in_cells_are_written_as_parquet_only(spark, tmp_path, output):
+    keys = Input(spark.sql("SELECT 'a' key"), "keys")
+    with pytest.raises(ConfigError, match="rows in cells are written as Parquet"):
+        assign_job(keys, Ring({"a": [0]}), Output(str(tmp_path / output)), cells=4)

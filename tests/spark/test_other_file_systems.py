@@ -1,0 +1,140 @@
+"""Outputs on other file systems than that of this machine: Hadoop's view of another one."""
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from hashring.errors import OutputExists, OutputRefused
+from hashring.spark.input import local_path
+from hashring.spark.output import Output
+from hashring.spark.spark_failures import SPARK_ERRORS
+from hashring.spark.worker_disks import is_on_workers
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def elsewhere(spark, tmp_path):
+    """The address of a file system whose directory ``/data`` is ``disk`` here."""
+    (tmp_path / "disk").mkdir()
+    # Java keeps a file system for each name.
+    name = uuid.uuid4().hex
+    setting = f"fs.viewfs.mounttable.{name}.link./data"
+    spark.conf.set(setting, f"file://{tmp_path}/disk")
+    yield f"viewfs://{name}"
+    spark.conf.unset(setting)
+
+
+@pytest.fixture
+def by_default(spark, elsewhere):
+    """Paths without a scheme are of that file system."""
+    spark.conf.set("fs.defaultFS", elsewhere)
+    yield
+    spark.conf.unset("fs.defaultFS")
+
+
+def failing(spark):
+    return spark.range(4).selectExpr("if(id = 3, raise_error('boom'), id) AS id")
+
+
+def test_outputs_elsewhere_are_committed_by_spark(spark, tmp_path, elsewhere):
+    Output(f"{elsewhere}/data/out.parquet").write(spark.range(3))
+    assert (tmp_path / "disk" / "out.parquet" / "_SUCCESS").exists()
+    assert spark.read.parquet(f"{elsewhere}/data/out.parquet").count() == 3
+
+
+def test_an_output_elsewhere_that_exists_is_refused_before_the_work(spark, elsewhere):
+    out = Output(f"{elsewhere}/data/out.parquet")
+    out.write(spark.range(3))
+    with pytest.raises(OutputExists):
+        out.check(spark)
+
+
+def test_an_output_that_another_made_elsewhere_meanwhile_is_refused(spark, monkeypatch, elsewhere):
+    out = Output(f"{elsewhere}/data/out.parquet")
+    out.write(spark.range(3))
+    monkeypatch.setattr(Output, "check", lambda *_: None)
+    with pytest.raises(OutputExists):
+        out.write(spark.range(4))
+    assert spark.read.parquet(f"{elsewhere}/data/out.parquet").count() == 3
+
+
+def test_a_file_elsewhere_is_no_place_for_an_output(spark, tmp_path, elsewhere):
+    (tmp_path / "disk" / "out.parquet").write_text("mine")
+    with pytest.raises(OutputExists):
+        Output(f"{elsewhere}/data/out.parquet").check(spark)
+
+
+@pytest.mark.parametrize("mode", ["error", "append"])
+def test_a_job_that_failed_elsewhere_does_not_block_the_next(spark, elsewhere, mode):
+    out = Output(f"{elsewhere}/data/out [1].parquet", mode=mode)
+    with pytest.raises(SPARK_ERRORS, match="boom"):
+        out.write(failing(spark))
+    out.write(spark.range(3))
+    assert spark.read.parquet(rf"{elsewhere}/data/out \[1\].parquet").count() == 3
+
+
+@pytest.mark.parametrize("hidden", ["_temporary/0", "_delta_log", ".part"])
+def test_an_output_elsewhere_that_is_not_committed_is_not_taken_for_empty(
+    spark, tmp_path, elsewhere, hidden
+):
+    (tmp_path / "disk" / "out" / hidden).mkdir(parents=True)
+    with pytest.raises(OutputExists):
+        Output(f"{elsewhere}/data/out", "parquet").write(spark.range(3))
+
+
+@pytest.mark.usefixtures("by_default")
+def test_a_path_without_a_scheme_is_of_the_default_file_system(spark, tmp_path):
+    assert local_path(spark, "/data/out") is None
+    assert local_path(spark, f"file:{tmp_path}/out") == tmp_path / "out"
+    Output("/data/out.parquet").write(spark.range(3))
+    assert (tmp_path / "disk" / "out.parquet" / "_SUCCESS").exists()
+    with pytest.raises(OutputRefused, match="Spark would delete it first"):
+        Output("/data/out.parquet", mode="overwrite").check(spark)
+
+
+def test_a_path_without_a_scheme_is_local_again_once_that_is_the_default(spark, by_default):
+    assert local_path(spark, "/data/out") is None
+    spark.conf.unset("fs.defaultFS")
+    assert local_path(spark, "/data/out") == Path("/data/out")
+
+
+def test_workers_have_no_disks_of_their_own_on_a_default_file_system_that_they_share(
+    spark, elsewhere
+):
+    spark.conf.set("spark.master", "spark://host:7077")
+    try:
+        assert is_on_workers(spark, "/data/out")
+        spark.conf.set("fs.defaultFS", elsewhere)
+        assert not is_on_workers(spark, "/data/out")
+        assert is_on_workers(spark, "file:/data/out")
+    finally:
+        spark.conf.unset("fs.defaultFS")
+        spark.conf.unset("spark.master")
+
+
+def test_the_default_file_system_is_the_one_of_core_site(tmp_path):
+    for name in ("disk", "conf"):
+        (tmp_path / name).mkdir()
+    settings = {
+        "fs.defaultFS": "viewfs://cluster",
+        f"fs.viewfs.mounttable.cluster.link.{tmp_path}": f"file://{tmp_path}/disk",
+    }
+    properties = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>"
+        for name, value in settings.items()
+    )
+    text = f"<configuration>{properties}</configuration>"
+    (tmp_path / "conf" / "core-site.xml").write_text(text)
+    command = [
+        sys.executable, "-m", "tests.spark.default_file_system_process",
+        f"{tmp_path}/out.parquet", f"file:{tmp_path}/warehouse",
+    ]  # fmt: skip
+    env = {**os.environ, "HADOOP_CONF_DIR": str(tmp_path / "conf")}
+    told = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True)
+    assert told.stdout.split() == ["None"]
+    assert (tmp_path / "disk" / "out.parquet" / "_SUCCESS").exists()
+    assert not (tmp_path / "out.parquet").exists()

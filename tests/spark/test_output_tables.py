@@ -1,0 +1,169 @@
+"""Tables: put back after a kill, and made as their catalog chooses."""
+
+import uuid
+
+import pytest
+
+from hashring.errors import ConfigError, OutputExists, OutputRefused
+from hashring.spark.output import Output
+
+
+class _Killed(BaseException):
+    """The process is gone: whatever it asks Spark from now on, nothing happens."""
+
+
+def ids(df):
+    return sorted(row.id for row in df.select("id").collect())
+
+
+def names(spark):
+    return {row.tableName for row in spark.sql("SHOW TABLES").collect()}
+
+
+@pytest.fixture
+def lost(spark, monkeypatch):
+    """A table that held 0 and 1, whose replacement was killed between the two renames."""
+    spark.sql("DROP TABLE IF EXISTS lost")
+    spark.range(2).write.saveAsTable("lost")
+    sql, renamed = type(spark).sql, []
+
+    def killed(session, text, *more):
+        if renamed:
+            raise _Killed
+        found = sql(session, text, *more)
+        if "RENAME TO" in text:
+            renamed.append(text)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(spark), "sql", killed)
+        with pytest.raises(_Killed):
+            Output(None, table="lost", mode="overwrite").write(spark.range(7, 9))
+    assert not spark.catalog.tableExists("lost")
+    yield "lost"
+    for name in names(spark):
+        if name.startswith("lost"):
+            spark.sql(f"DROP TABLE {name}")
+
+
+@pytest.mark.parametrize("name", ["lost", "default.`lost`", "spark_catalog.default.lost"])
+@pytest.mark.parametrize(("mode", "held"), [("append", [0, 1, 5]), ("overwrite", [5])])
+@pytest.mark.usefixtures("lost")
+def test_a_table_whose_replacement_was_killed_is_put_back(spark, mode, held, name):
+    Output(None, table=name, mode=mode).write(spark.range(5, 6))
+    assert ids(spark.table("lost")) == held
+    assert not any(other.endswith("_before") for other in names(spark))
+
+
+def test_a_table_of_a_like_name_is_not_taken_for_one_that_was_replaced(spark):
+    for name in ("made", "made_20240101", "made_x_before", "other_0123abcd_before"):
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+    try:
+        for name in ("made_20240101", "made_x_before", "other_0123abcd_before"):
+            spark.range(2).write.saveAsTable(name)
+        Output(None, table="made", mode="append").write(spark.range(5, 6))
+        assert ids(spark.table("made")) == [5]
+        assert {"made_20240101", "made_x_before", "other_0123abcd_before"} <= names(spark)
+    finally:
+        for name in ("made", "made_20240101", "made_x_before", "other_0123abcd_before"):
+            spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def test_a_table_that_was_put_back_while_it_was_replaced_keeps_its_rows(spark, monkeypatch):
+    spark.sql("DROP TABLE IF EXISTS whole")
+    spark.range(2).write.saveAsTable("whole")
+    sql = type(spark).sql
+
+    def put_back_first(session, text, *more):
+        found = sql(session, text, *more)
+        if "RENAME TO" in text:
+            monkeypatch.undo()
+            Output(None, table="whole", mode="append").write(spark.range(5, 6))
+        return found
+
+    monkeypatch.setattr(type(spark), "sql", put_back_first)
+    with pytest.raises(OutputRefused, match="another process replaces it"):
+        Output(None, table="whole", mode="overwrite").write(spark.range(7, 9))
+    assert ids(spark.table("whole")) == [0, 1, 5]
+    assert not any(name.startswith("whole_") for name in names(spark))
+    spark.sql("DROP TABLE whole")
+
+
+def test_a_table_that_others_made_between_the_two_renames_costs_no_row(spark, monkeypatch):
+    spark.sql("DROP TABLE IF EXISTS whole")
+    spark.range(2).write.saveAsTable("whole")
+    sql = type(spark).sql
+
+    def made_first(session, text, *more):
+        found = sql(session, text, *more)
+        if "RENAME TO" in text:
+            monkeypatch.undo()
+            spark.range(5, 6).write.saveAsTable("whole")
+        return found
+
+    monkeypatch.setattr(type(spark), "sql", made_first)
+    with pytest.raises(OutputRefused, match=r"made it meanwhile; what it replaced is in \S*before"):
+        Output(None, table="whole", mode="overwrite").write(spark.range(7, 9))
+    assert ids(spark.table("whole")) == [5]
+    (before,) = (name for name in names(spark) if name.endswith("_before"))
+    assert ids(spark.table(before)) == [0, 1]
+    for name in ("whole", before):
+        spark.sql(f"DROP TABLE {name}")
+
+
+@pytest.fixture
+def lake(spark):
+    """The name of a catalog whose tables are in a database, and may be in no schema of it."""
+    name = f"lake_{uuid.uuid4().hex[:8]}"
+    settings = {
+        f"spark.sql.catalog.{name}": "org.apache.spark.sql.execution.datasources.v2.jdbc."
+        "JDBCTableCatalog",
+        f"spark.sql.catalog.{name}.url": f"jdbc:derby:memory:{name};create=true",
+        f"spark.sql.catalog.{name}.driver": "org.apache.derby.jdbc.EmbeddedDriver",
+    }
+    for setting, value in settings.items():
+        spark.conf.set(setting, value)
+    yield name
+    spark.sql("USE spark_catalog.default")
+    for setting in settings:
+        spark.conf.unset(setting)
+
+
+@pytest.mark.parametrize("place", ["{lake}.T", "{lake}.APP.T", "`{lake}`.APP.`T`", "T"])
+def test_a_new_table_of_a_catalog_has_the_format_that_the_catalog_chooses(spark, lake, place):
+    table = place.format(lake=lake)
+    if table == "T":
+        spark.sql(f"USE {lake}")
+    output = Output(None, table=table)
+    output.check(spark)
+    assert output.kept_as(spark) is None
+    output.write(spark.range(3))
+    assert ids(spark.table(table)) == [0, 1, 2]
+    Output(None, table=table, mode="append").write(spark.range(3, 5))
+    assert ids(spark.table(table)) == [0, 1, 2, 3, 4]
+    Output(None, table=table, mode="overwrite").write(spark.range(7, 9))
+    assert ids(spark.table(table)) == [7, 8]
+    with pytest.raises(OutputExists):
+        output.write(spark.range(3))
+
+
+def test_a_table_of_a_catalog_that_another_made_meanwhile_is_refused(spark, lake, monkeypatch):
+    spark.range(3).writeTo(f"{lake}.T").create()
+    monkeypatch.setattr(Output, "check", lambda *_: None)
+    monkeypatch.setattr(type(spark.catalog), "tableExists", lambda *_: False)
+    with pytest.raises(OutputExists):
+        Output(None, table=f"{lake}.T").write(spark.range(3))
+
+
+def test_a_schema_that_a_catalog_does_not_have_is_refused(spark, lake):
+    for table in (f"{lake}.nowhere.T", "nowhere.T"):
+        with pytest.raises(ConfigError, match="there is no schema"):
+            Output(None, table=table).check(spark)
+
+
+def test_a_new_table_may_be_named_with_sparks_own_catalog(spark):
+    spark.sql("DROP TABLE IF EXISTS made")
+    for mode in ("error", "append", "overwrite"):
+        Output(None, table="spark_catalog.default.made", mode=mode).write(spark.range(2))
+    assert ids(spark.table("made")) == [0, 1]
+    spark.sql("DROP TABLE made")
