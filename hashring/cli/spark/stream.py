@@ -30,8 +30,9 @@ from hashring.cli.spark.terminal_answer import shown
     "--output-format",
     default="parquet",
     show_default=True,
-    help="Any that the session can write: files, a directory a batch; or a format with "
-    "transactions, such as delta, to which each batch is appended.",
+    help="Any that the session can write. Files get a directory a batch; to another format, each "
+    "batch is appended. After a kill, delta is to leave out a batch that it has; others get it "
+    "again.",
 )
 @click.option(
     "--interval",
@@ -61,8 +62,10 @@ def command(
     """Tag rows with their owner, while the ring changes.
 
     Rows are tagged as they come. Stopped or killed and started again with the same checkpoint, it
-    neither loses nor doubles a row. It reads files of any age, unless --input-option maxFileAge=7d
-    or the like passes over those that are much older than the newest one read.
+    loses no row, and doubles none in files. To another format than files and delta, it appends the
+    last batch again if that was not noted as ended. It reads files of any age, unless
+    --input-option maxFileAge=7d or the like passes over those that are much older than the newest
+    one read.
 
     \b
     Examples:
@@ -126,15 +129,18 @@ def command(
         read = sum(batch.numInputRows for batch in batches)
         facts = {"batches of late": len(batches), "rows read in them": read}
     else:
+        unknown = 0 < counts.batches == counts.uncounted
         facts = {
             "batches": counts.batches,
-            "rows written": counts.rows,
-            "bad records left out": counts.bad_records,
+            "rows written": None if unknown else counts.rows,
+            "bad records left out": None if unknown else counts.bad_records,
+            "batches not counted": counts.uncounted,
             "ring changes": counts.ring_changes,
             "ring fingerprint": counts.ring,
         }
     if settings.json:
         document(facts)
         return
+    width = max(map(len, facts))
     for name, value in facts.items():
-        click.echo(f"{name.rjust(20)}  {shown(value)}")
+        click.echo(f"{name.rjust(width)}  {shown(value)}")
