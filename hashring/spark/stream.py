@@ -21,6 +21,7 @@ and both may run the same one. So one at a time writes a batch, and the other fa
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.atomic_writes import check_new
+from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, OutputExists
 from hashring.spark.checkpoint_mark import StreamMark
@@ -61,6 +63,9 @@ if TYPE_CHECKING:
 
 RingNow = Callable[["SparkSession"], Ring]
 """The ring as it is now."""
+RingChanged = Callable[[int, Ring], None]
+"""Gets the number of a batch and its ring, if the batch before had another one."""
+logger = logging.getLogger("hashring.spark")
 
 _LOCK: Final = "_stream"
 """Of its own: batches are compacted while others are written."""
@@ -169,6 +174,8 @@ class _Batches:
     format: str
     counts: StreamCounts
     has_bad: bool
+    changed: RingChanged | None
+    last: str | None = None
 
     def write(self, batch: DataFrame, number: int) -> None:
         """Write a batch, unless it is there."""
@@ -184,7 +191,7 @@ class _Batches:
                 self._write_here(batch, number, self.target)
 
     def _append(self, batch: DataFrame, number: int) -> None:
-        tagged, told, ring = self._tagged(batch)
+        tagged, told, ring = self._tagged(batch, number)
         identity = self.mark.checkpoint_id(batch.sparkSession)
         once = tagged.option("txnAppId", identity).option("txnVersion", number)
         once.mode("append").save(self.output)
@@ -197,7 +204,7 @@ class _Batches:
         if number <= newest_batch(target):
             return
         aside = target / f".batch={number}"
-        tagged, told, ring = self._tagged(batch)
+        tagged, told, ring = self._tagged(batch, number)
         tagged.mode("overwrite").save(f"file://{aside}")
         self._check_whole(batch.sparkSession, f"file://{aside}", told)
         aside.rename(target / f"batch={number}")
@@ -215,7 +222,7 @@ class _Batches:
                 told.frame.write.format("noop").mode("overwrite").save()
                 self._check_whole(spark, place, told)
             return
-        tagged, told, ring = self._tagged(batch)
+        tagged, told, ring = self._tagged(batch, number)
         tagged.mode("overwrite").save(place)
         self._check_whole(spark, place, told)
         self._count(told.get(), ring)
@@ -224,15 +231,30 @@ class _Batches:
         bad = is_bad() if self.has_bad else F.lit(False)
         return Counts(batch, rows=F.count(F.lit(1)), bad=F.count_if(bad))
 
-    def _tagged(self, batch: DataFrame) -> tuple[DataFrameWriter, Counts, Ring]:
+    def _tagged(self, batch: DataFrame, number: int) -> tuple[DataFrameWriter, Counts, Ring]:
         """What writes the rows with their owners, and counts them."""
         session = batch.sparkSession
-        ring = self.ring(session)
+        ring = self._ring_for(session, number)
         told = self._counted(batch)
         good = told.frame.where(~is_bad()).drop(CORRUPT) if self.has_bad else told.frame
         owned = with_owner(good, ring, self.key).withColumn("ring", F.lit(ring.fingerprint))
         writer = owned.write.format(self.format).options(**lossless(session, self.format))
         return (writer.option("header", True) if self.format == "csv" else writer), told, ring
+
+    def _ring_for(self, session: SparkSession, number: int) -> Ring:
+        ring = self.ring(session)
+        # At once: the batch may take long, and the summary comes at the end of the stream.
+        if self.last not in (None, ring.fingerprint):
+            logger.info(
+                "batch %d has another ring: %s, fingerprint %s",
+                number,
+                counted(ring.node_count, "node"),
+                ring.fingerprint,
+            )
+            if self.changed:
+                self.changed(number, ring)
+        self.last = ring.fingerprint
+        return ring
 
     def _check_whole(self, spark: SparkSession, place: str, told: Counts) -> None:
         if is_on_workers(spark, self.output):
@@ -265,6 +287,7 @@ def tag_stream(
     interval: str | None = None,
     format: str = "parquet",
     counts: StreamCounts | None = None,
+    changed: RingChanged | None = None,
 ) -> StreamingQuery:
     """Start to write the rows of a stream, with their owners.
 
@@ -281,6 +304,8 @@ def tag_stream(
             ``txnVersion``. Delta leaves out a batch by them that it has. Other formats ignore
             them, and get a batch again that Spark has not noted as ended.
         counts: is kept up to date, if given.
+        changed: is called as soon as a batch begins with another ring than the batch before. Over
+            Spark Connect it is called in a process of the server.
 
     Returns:
         The query. A batch fails, and the query with it, when the ring has no nodes or cannot be
@@ -310,6 +335,7 @@ def tag_stream(
     if by_batch:
         mark.check(spark)
 
-    batches = _Batches(ring, output, target, mark, key, format, known, _has_bad_records(rows))
+    has_bad = _has_bad_records(rows)
+    batches = _Batches(ring, output, target, mark, key, format, known, has_bad, changed)
     writer = rows.writeStream.foreachBatch(batches.write).option("checkpointLocation", checkpoint)
     return _triggered(writer, interval).start()

@@ -1,8 +1,12 @@
 """Of each sink, a stream counts what it read, names its batches, and keeps a user's columns."""
 
 import json
+import os
 import shutil
+import time
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812
@@ -14,13 +18,23 @@ from hashring.spark.stream import StreamCounts, fixed_ring, tag_stream
 from tests.conftest import PATIENCE
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
-from tests.spark.test_stream import files, recorder, stream
+from tests.spark.test_stream import recorder, stream
 
 JDBC = {
     "url": "jdbc:derby:memory:streams;create=true",
     "driver": "org.apache.derby.jdbc.EmbeddedDriver",
 }
 """A database within the Java of the tests."""
+
+
+def keep_keys(folder, number, rows=20):
+    """One more file of keys in the stream's input, whole at once and newer than those before."""
+    (folder / "in").mkdir(exist_ok=True)
+    staged = folder / "staged"
+    pq.write_table(pa.table({"key": [f"{number}-{row}" for row in range(rows)]}), staged)
+    at = time.time() + number
+    os.utime(staged, (at, at))
+    staged.rename(folder / "in" / f"{number:04d}.parquet")
 
 
 def in_database(spark, table):
@@ -85,12 +99,12 @@ def test_counts_of_a_part_that_spark_dropped_are_read(spark):
 
 def test_a_batch_that_its_sink_leaves_out_is_unknown_in_rows(spark, tmp_path, monkeypatch):
     skips(monkeypatch, "batches")
-    files(spark, tmp_path, 0, rows=5)
+    keep_keys(tmp_path, 0, rows=5)
     counts = StreamCounts()
     tagged(spark, tmp_path, format="jdbc", counts=counts)
     assert (counts.batches, counts.uncounted, counts.rows) == (1, 0, 5)
     again(tmp_path)
-    files(spark, tmp_path, 1)
+    keep_keys(tmp_path, 1)
     counts = StreamCounts()
     tagged(spark, tmp_path, format="jdbc", counts=counts)
     assert (counts.batches, counts.uncounted, counts.rows) == (2, 2, 0)
@@ -102,7 +116,7 @@ def test_the_command_tells_unknown_rows_as_unknown(spark, tmp_path, monkeypatch)
     write_ring(random_ring(2, 2), tmp_path / "ring.json")
     found = []
     for number in range(2):
-        files(spark, tmp_path, number, rows=5)
+        keep_keys(tmp_path, number, rows=5)
         told = run(
             "stream", "--input", tmp_path / "in", "--format", "parquet", "--output-format", "jdbc",
             "--output", tmp_path / "out", "--checkpoint", tmp_path / "cp",
@@ -129,7 +143,7 @@ def told_to(folder):
 def test_a_batch_is_named_by_the_id_of_its_checkpoint_and_its_number(spark, tmp_path):
     spark.dataSource.register(recorder())
     for number in range(2):
-        files(spark, tmp_path, number)
+        keep_keys(tmp_path, number)
     tagged(spark, tmp_path, format="recorder")
     identity = json.loads((tmp_path / "cp" / "metadata").read_text())["id"]
     assert [(told["txnAppId"], told["txnVersion"]) for told in told_to(tmp_path)] == [
@@ -139,7 +153,7 @@ def test_a_batch_is_named_by_the_id_of_its_checkpoint_and_its_number(spark, tmp_
 
 def test_a_checkpoint_made_anew_at_the_same_path_has_other_names_for_its_batches(spark, tmp_path):
     spark.dataSource.register(recorder())
-    files(spark, tmp_path, 0)
+    keep_keys(tmp_path, 0)
     tagged(spark, tmp_path, format="recorder")
     shutil.rmtree(tmp_path / "cp")
     tagged(spark, tmp_path, format="recorder")
@@ -150,7 +164,7 @@ def test_a_checkpoint_made_anew_at_the_same_path_has_other_names_for_its_batches
 def test_a_batch_that_was_not_noted_as_ended_goes_by_the_same_name_again(spark, tmp_path):
     # A format that ignores the name has its rows twice.
     spark.dataSource.register(recorder())
-    files(spark, tmp_path, 0)
+    keep_keys(tmp_path, 0)
     tagged(spark, tmp_path, format="recorder")
     again(tmp_path)
     tagged(spark, tmp_path, format="recorder")
