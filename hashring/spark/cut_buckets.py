@@ -76,7 +76,7 @@ def shared_out(  # noqa: PLR0917 - the columns of buckets, and of ranges
 
     def whole(values: Longs) -> Longs:
         # Rounded at the edges, the parts add up.
-        rounded = np.rint(up_to * values[bucket]) - np.rint(before * values[bucket])
+        rounded: Floats = np.rint(up_to * values[bucket]) - np.rint(before * values[bucket])
         return rounded.astype(np.int64)
 
     weights = (up_to - before) * weight[bucket]
