@@ -4,10 +4,11 @@
 it looks for are calls that never return. For the first line of hashring that the call runs in this
 thread (in any of its greenlets), then the second, and so on: make a node, call, and there do what
 a signal handler would, which is to call ``stop()`` or to raise. After ``stop()``, ask at every line
-that follows whether the node owns anything. Prints how many times it did so.
+that follows whether the node owns anything, and at the end whether a lock is left. Prints how many
+times it did so.
 
 RUNNER  thread, greenlet, greenlet-patched, thread-patched
-CALL    start, stop, poll, heartbeat, select
+CALL    start, stop, poll, heartbeat, select, hold
 ACTION  stop, raise, or raise-own, an exception of the application's own (heartbeat: no stop)
 whole   every line; else a sample, since some calls have thousands (poll: goes on for ever)
 """
@@ -31,12 +32,13 @@ from tests.interruptions import (
 import os  # isort: skip - nothing may be imported before the patching
 import sys  # isort: skip
 import threading  # isort: skip
+from contextlib import suppress  # isort: skip
 from types import FrameType  # isort: skip
 from typing import Any  # isort: skip
 
 from redis import Redis  # isort: skip
 
-from hashring import NodeStateError, RingNode  # isort: skip
+from hashring import NodeStateError, NotHeld, RingNode  # isort: skip
 from hashring.node.life import Life  # isort: skip
 
 # Where nothing is done, only computed: an interruption there is one of the line that asked.
@@ -50,6 +52,8 @@ RING = f"interrupted-{os.getpid()}"
 # in a thread, else in every fifth.
 MOST = 5000 if REST else 450
 EVERY = MOST if REST else 200 if RUNNER == "thread" else 0
+LOCKING = ("select", "hold")
+"""The calls that take locks."""
 
 
 class NodeInterrupter(Interrupter):
@@ -69,7 +73,7 @@ class NodeInterrupter(Interrupter):
         if CALL == "poll" and self.where in EARLY:
             # Nothing had begun that it could have stopped, so the call goes on.
             threading.Timer(0.2, self.node.stop).start()
-        if self.where in EARLY or CALL == "select":
+        if self.where in EARLY or CALL in LOCKING:
             # With locks, asking is an act.
             sys.settrace(None)
 
@@ -83,15 +87,18 @@ def call(node: RingNode) -> None:
         node.gevent_start() if RUNNER.startswith("greenlet") else node.start()
     elif CALL == "select":
         node.select([f"key-{number}" for number in range(50)])
+    elif CALL == "hold":
+        with suppress(NotHeld), node.hold("key"):
+            pass
     else:
         getattr(node, CALL)()
 
 
 def attempt(line: int, redis: Redis) -> bool:
     """Interrupt one call; whether it had that many lines."""
-    lock = CALL == "select"
+    lock = CALL in LOCKING
     node = RingNode(redis, RING, on_change=lambda *_: None, ttl=2, heartbeat_interval=1, lock=lock)
-    if CALL in ("stop", "select"):
+    if CALL == "stop" or lock:
         node.gevent_start() if RUNNER.startswith("greenlet") else node.start()
     interrupter = NodeInterrupter(line, node)
     outcome = "returned"
@@ -112,7 +119,7 @@ def attempt(line: int, redis: Redis) -> bool:
         if node.state.value == "live" and CALL == "start" and ACTION == "stop":
             assert interrupter.where in EARLY, what
             node.stop()
-        elif CALL in ("heartbeat", "select", "stop") and ACTION != "stop":
+        elif CALL in ("heartbeat", "stop", *LOCKING) and ACTION != "stop":
             # The node lives on, and can be stopped.
             node.stop()
         assert not node.contains("key"), what
@@ -120,6 +127,8 @@ def attempt(line: int, redis: Redis) -> bool:
     # Where it must not wait in a handler, it does now.
     node.stop()
     eventually(lambda: not running(), f"{what}: still running are {running()}")
+    locks = list(redis.scan_iter(f"{{{RING}}}:lock:*"))
+    assert not locks, f"{what}, and left {locks}"
     # And it is as good as new.
     node.start()
     assert node.contains("key") or lock, what
@@ -148,4 +157,4 @@ EARLY = {
 
 
 if __name__ == "__main__":
-    interrupt_each(attempt, PATIENCE, every=EVERY, step=5, most=MOST)
+    interrupt_each(attempt, PATIENCE, every=EVERY, stride=3, step=5, most=MOST)

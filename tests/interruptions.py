@@ -16,6 +16,7 @@ if RUNNER.endswith("-patched"):
 
 import faulthandler  # noqa: E402 - nothing may be imported before the patching
 import linecache  # noqa: E402
+import os  # noqa: E402
 import threading  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable  # noqa: E402
@@ -29,6 +30,7 @@ import hashring  # noqa: E402
 
 PACKAGE = str(Path(hashring.__file__).parent)
 PATIENCE = 30
+WHOLE = bool(REST) or os.environ.get("LONG_TESTS") == "1"
 
 if RUNNER == "greenlet":
     import gevent
@@ -109,23 +111,33 @@ def eventually(holds: Callable[[], object], what: str) -> None:
 
 
 def interrupt_each(
-    attempt: Callable[[int, Redis], bool], patience: float, *, every: int, step: int, most: float
+    attempt: Callable[[int, Redis], bool],
+    patience: float,
+    *,
+    every: int,
+    stride: int,
+    step: int,
+    most: float,
 ) -> None:
     """Interrupt line after line, until a call has fewer; print how many.
 
     Args:
         attempt: interrupts one call; whether it had that many lines.
         patience: seconds that it may take.
-        every: so many lines are interrupted one by one, and of those that follow one in ``step``.
+        every: of so many lines one in ``stride`` is interrupted, and each if all tests run. Each
+            action begins with another line.
+        step: of those that follow, one in so many is.
         most: ends it, with calls that go on for ever.
     """
     redis = Redis.from_url(URL)
-    times, line = 0, 1
+    if WHOLE:
+        stride = 1
+    times, line = 0, 1 + ("stop", "raise", "raise-own").index(ACTION) % stride
     while line < most:
         faulthandler.dump_traceback_later(patience, exit=True)
         if not attempt(line, redis):
             break
         times += 1
-        line += 1 if line < every else step
+        line += stride if line < every else step
     faulthandler.cancel_dump_traceback_later()
     print(times)

@@ -219,11 +219,17 @@ class AsyncRingNode(Node):
         """
         asking = self._locks()
         self._refuse_elsewhere()
-        lease = await self._held(asking.hold(key, timeout, _LeaseEvent))
+        hold, late = asking.hold(key, timeout, _LeaseEvent), None
         try:
-            yield lease
+            yield await self._held(hold)
         finally:
-            if self._unpin(asking, lease):
+            try:
+                late = self._unpin(asking, hold)
+            finally:
+                if late is None:
+                    # A signal handler has raised: once more.
+                    self._unpin(asking, hold)
+            if late:
                 await self._release_late(asking)
 
     async def fetch_owner(self, key: str | bytes) -> str:

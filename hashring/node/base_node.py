@@ -11,7 +11,7 @@ from hashring.core.value_checks import is_coroutine_function
 from hashring.errors import ConfigError, NodeForked, NodeStateError
 from hashring.node.forks import own_name, remember
 from hashring.node.key_answers import KeyAnswers, Shown, monotonic, without_ranges
-from hashring.node.lock_flows import Asking
+from hashring.node.lock_flows import Asking, Hold
 from hashring.node.own_ranges_machine import machine_of
 from hashring.node.settings import (
     DEFAULT_HEARTBEAT_INTERVAL,
@@ -24,7 +24,6 @@ from hashring.node.settings import (
 )
 from hashring.node.states import RENEWING, STARTABLE, NodeState
 from hashring.node.status import NodeStatus, status_of
-from hashring.protocol.locks.lease import KeyLease
 from hashring.running.async_machine_loop import AsyncLoop
 from hashring.running.machine_loop import Loop
 from hashring.running.not_copied import NotCopied
@@ -164,12 +163,12 @@ class Node(NotCopied, KeyAnswers):
             raise ConfigError("lock", False, "holding a key needs a node with lock=True")
         return asking
 
-    def _unpin(self, asking: Asking, lease: KeyLease[Any]) -> bool:
-        """Leave a lease; whether its lock is left to the caller to let go of."""
+    def _unpin(self, asking: Asking, hold: Hold) -> bool:
+        """End a hold; whether its lock is left to the caller to let go of."""
         # In a forked child the lock is the parent's.
-        if asking is not self._asking or self._parent is not None:
+        if asking is not self._asking or self._parent is not None or hold.lease is None:
             return False
-        if not asking.book.unpin(lease, monotonic()):
+        if not asking.book.unpin(hold, monotonic()):
             return False
         asking.stir()
         return asking.book.left or self._loop is None

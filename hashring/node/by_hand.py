@@ -144,6 +144,8 @@ class ByHand:
         if machine.replicas:
             # The node has ended, and what is on its way of it comes to nothing.
             self.run_now(node, machine.leave_step("stop"))
+            run_out(machine.next, partial(self.run_now, node), monotonic)
+            node._publish(node._lease)
 
     def leave(self, node: Node, failed: Callable[[StoreError], None], *, stay: bool) -> None:
         """Leave the ring, as ``stop()`` does: after heartbeats by hand, or not at all.

@@ -17,7 +17,7 @@ from hashring.node.shared_lock_book import SharedLockBook
 from hashring.node.states import NodeState
 from hashring.protocol.flow import Flow
 from hashring.protocol.locks.calls_under_way import AskedKey
-from hashring.protocol.locks.lease import KeyLease
+from hashring.protocol.locks.lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.running.loop_log import LoopLog
 from hashring.store.locks.commands import LOCKS_A_CALL, MAX_LOCKED_KEY_BYTES, check_locked_key
@@ -212,8 +212,8 @@ class TryAgain:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Hold:
+@dataclass(eq=False)
+class Hold(LeaseHolder):
     """A hold of one key that begins, try by try; waiting in between is up to who runs it.
 
     ::
@@ -243,13 +243,13 @@ class Hold:
             NotHeld, HoldTimeout, NodeForked: there is no use in another try.
         """
         asking, book = self.asking, self.asking.book
-        lease = book.pin_again(self.key, asking.clock())
+        lease = book.pin_again(self.key, asking.clock(), self)
         if lease is None:
             verdict, asked = asking.ask(self.key)
             ours = verdict is Verdict.YES
             if verdict is Verdict.TAKE:
                 ours = yield from asking.take_one(asked)
-            lease = book.pin(self.key, asking.clock, self.event) if ours else None
+            lease = book.pin(self.key, asking.clock, self.event, self) if ours else None
         if lease is not None:
             return lease
         left = self._left()

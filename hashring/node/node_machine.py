@@ -1119,6 +1119,9 @@ class NodeMachine:
         self.last_error = self.error
         self._end(NodeEvent.NAME_YIELDED)
         self._new_session()
+        if self.book is not None:
+            # What users still hold, or take just now, they let go of themselves.
+            self.book.end()
 
     # --- leaving ------------------------------------------------------------------------------
 
@@ -1169,7 +1172,7 @@ class NodeMachine:
             drop=(*self._given_up, *self._left_behind),
             reason=reason,
         )
-        return Run(command, self._left, self._note)
+        return Run(command, self._left if reason == "stop" else self._removed, self._note)
 
     def _park_step(self) -> Run:
         config = self.config
@@ -1187,10 +1190,15 @@ class NodeMachine:
         """A ring's tag, and the node's ranges at that tag; both empty if Redis stated none."""
         return "", ""
 
+    def _removed(self, reply: LeaveStatus, sent: float, now: float) -> None:
+        # Its session goes on: a heartbeat puts it back.
+        self.deadline = float("-inf")
+
     def _left(self, reply: LeaveStatus, sent: float, now: float) -> None:
         self.deadline = float("-inf")
         self._may_be_on_ring = False
-        if self.state is NodeState.LEAVING:
+        unsettled = self.book is not None and self.book.session_ended(now)
+        if self.state is NodeState.LEAVING and not unsettled:
             self._end(NodeEvent.LEFT)
 
     def _release_failed(self, asked: float, error: StoreError, now: float) -> None:

@@ -137,10 +137,11 @@ class RingNode(Node):
         It also closes the connections of a node that never ran, and was only asked.
 
         Returns when the node has left, or when Redis did not answer in time: then the ring
-        forgets it after its ttl. Calling it again does nothing. Safe in a signal handler, where
-        it does not wait when what it interrupted is the node's own work (a question about a
-        locked key, a call to Redis, the loop), gevent's hub, or a log handler that the loop may
-        need: then the node leaves once the handler has returned.
+        forgets it after its ttl. Redis has no lock of a node that has left, but those of open
+        :meth:`hold` blocks: the end of a block releases its lock. Calling it again does nothing.
+        Safe in a signal handler, where it does not wait when what it interrupted is the node's own
+        work (a question about a locked key, a call to Redis, the loop), gevent's hub, or a log
+        handler that the loop may need: then the node leaves once the handler has returned.
         In a forked child, which inherits its parent's handlers and blocks, it does nothing.
 
         Raises:
@@ -228,11 +229,17 @@ class RingNode(Node):
         runner = self._calls.runner
         asking = self._locks()
         event = runner.backend.event if runner else event_of_threads
-        lease = self._calls.held(asking.hold(key, timeout, event))
+        hold, late = asking.hold(key, timeout, event), None
         try:
-            yield lease
+            yield self._calls.held(hold)
         finally:
-            if self._unpin(asking, lease):
+            try:
+                late = self._unpin(asking, hold)
+            finally:
+                if late is None:
+                    # A signal handler has raised: once more.
+                    self._unpin(asking, hold)
+            if late:
                 self._calls.release_late(asking, runner)
 
     def _ask_book(self, data: bytes) -> bool:

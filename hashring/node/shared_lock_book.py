@@ -8,7 +8,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from hashring.monkey_patching import native_lock
-from hashring.protocol.locks.lease import KeyLease
+from hashring.protocol.locks.lease import LeaseHolder
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.machine_steps import Run
@@ -28,8 +28,11 @@ def _alone(
             if self._torn:
                 self._mend()
             try:
-                while self._left_inside and not inside:
-                    LockBook.unpin(self, *self._left_inside.popleft())
+                while self._leaving and not inside:
+                    # Taken out once it is done: a handler may raise in between, and then the next
+                    # call does it again.
+                    LockBook.unpin(self, *self._leaving[0])
+                    self._leaving.popleft()
                 return method(self, *args, **kwargs)
             except BaseException:
                 self._torn = True
@@ -51,8 +54,8 @@ class SharedLockBook(LockBook):
         self._guard = native_lock()
         # Whether a call did not come to its end: a signal handler may raise anywhere, too.
         self._torn = False
-        # Leases that were left inside of a call, with the time.
-        self._left_inside: deque[tuple[KeyLease[Any], float]] = deque()
+        # Those that are to leave their leases, and when.
+        self._leaving: deque[tuple[LeaseHolder, float]] = deque()
         super().__init__(names, config, retry)
 
     ask = _alone(LockBook.ask)
@@ -72,6 +75,8 @@ class SharedLockBook(LockBook):
     listening = _alone(LockBook.listening)
     news = _alone(LockBook.news)
     due = _alone(LockBook.due)
+    end = _alone(LockBook.end)
+    session_ended = _alone(LockBook.session_ended)
     forget_releases = _alone(LockBook.forget_releases)
 
     @property
@@ -88,19 +93,24 @@ class SharedLockBook(LockBook):
         """The node leaves: let go of everything that nobody works on, a call at a time."""
         return self._told_alone(self._leave(now))
 
-    def unpin(self, lease: KeyLease[Any], now: float) -> bool:
-        """Leave a lease; whether the key is to be let go now.
+    def unpin(self, holder: LeaseHolder, now: float) -> bool:
+        """Leave a lease; whether a key is to be let go now.
 
         The caller may be inside of another call already: the collector has closed a generator with
-        a hold in it. Then the next call begins with this.
+        a hold in it. Then the next call begins with this. So it does where a signal handler raises
+        in it.
         """
+        self._leaving.append((holder, now))
         if self.entered:
-            self._left_inside.append((lease, now))
             self.due_calls.stirred = True
             return False
-        return self._unpin(lease, now)
+        return self._unpin_all()
 
-    _unpin = _alone(LockBook.unpin)
+    @_alone
+    def _unpin_all(self) -> bool:
+        # Each call begins with that.
+        return self._releases.due
+
     _step = _alone(LockBook.step)
     _leave = _alone(LockBook.leave)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from hashring import PartitionGroup, RingNode
 from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Done, Run, ending, finished, line_with, put, spawn, until
 from tests.conftest import ROOT
+from tests.short_programs import HASHRING, Ended, Program, played
 from tests.tls import tls_in_front_of
 
 COMMANDS = (
@@ -43,6 +45,9 @@ OTHER_COMMANDS = (
     ("group", "history", "g"),
     ("group", "partitions", "g", "4", "-y"),
 )
+
+
+EXAMPLE_IMPORTS = ("redis", "hashring.node.ring_node", "hashring.testing", "multiprocessing")
 
 
 def said(done: Done) -> str:
@@ -300,30 +305,29 @@ def test_an_empty_key(run: Run) -> None:
 
 @pytest.mark.one_server
 def test_an_argument_that_is_not_utf_8(redis_server: RedisServer) -> None:
-    command = [sys.executable, "-c", "from hashring.cli import main; main()"]
     url = f"--url={redis_server.url}"
     with (
         Redis.from_url(redis_server.url) as client,
         PartitionGroup(client, "g", partitions=1, member="m"),
     ):
         pass
-    for arguments in (
-        [b"owner", b"\xff"],
-        [b"nodes", b"--ring", b"\xff"],
-        [b"drain", b"\xff"],
-        [b"drain", b"\xff", b"--plan"],
-        [b"undrain", b"\xff"],
-        [b"weight", b"\xff", b"2"],
-        [b"plan", b"--join", b"\xff"],
-        [b"group", b"plan", b"g", b"--join", b"\xff"],
-    ):
-        done = subprocess.run(
-            [*command, url, *arguments], check=False, capture_output=True, text=True
-        )
-        assert done.returncode == 2
-        assert "cannot be encoded as UTF-8" in done.stderr
-        assert "Traceback" not in done.stderr
-        assert "as bytes" not in done.stderr
+    wrong = os.fsdecode(b"\xff")
+    calls = (
+        ["owner", wrong],
+        ["nodes", "--ring", wrong],
+        ["drain", wrong],
+        ["drain", wrong, "--plan"],
+        ["undrain", wrong],
+        ["weight", wrong, "2"],
+        ["plan", "--join", wrong],
+        ["group", "plan", "g", "--join", wrong],
+    )
+    programs = [Program(HASHRING, [url, *arguments]) for arguments in calls]
+    for done in played(programs, ["hashring.cli", "hashring.cli.nodes", "redis"]):
+        assert done.status == 2
+        assert "cannot be encoded as UTF-8" in done.err
+        assert "Traceback" not in done.err
+        assert "as bytes" not in done.err
 
 
 @pytest.mark.parametrize(
@@ -424,11 +428,13 @@ def test_ctrl_c_while_redis_is_silent_ends_at_once() -> None:
 # --- example.py -----------------------------------------------------------------------------------
 
 
-def example(*arguments: str, **more: object) -> tuple[int, str]:
-    status, out, err = finished(spawn("example.py", *arguments, **more))
-    assert out == ""
-    assert "Traceback" not in err
-    return status, err
+def examples(*calls: Sequence[str]) -> list[Ended]:
+    """What comes of calls of example.py that print no result."""
+    ended = played([Program(ROOT / "example.py", call) for call in calls], EXAMPLE_IMPORTS)
+    for done in ended:
+        assert done.out == ""
+        assert "Traceback" not in done.err
+    return ended
 
 
 @pytest.mark.one_server
@@ -437,7 +443,7 @@ def test_example_tells_what_is_wrong_in_one_line(client: Redis, redis_server: Re
     client.acl_setuser("nobody", enabled=True, nopass=True, commands=["+ping"])
     limited = f"unix://nobody:x@{redis_server.socket}"
     wrong_password = f"unix://nobody2:x@{redis_server.socket}"
-    for arguments, why in (
+    calls = (
         (("--url", "redis://127.0.0.1:1"), "Connection refused"),
         (("--port", "1"), "Connection refused"),
         (("--host", "host.invalid"), "host.invalid"),
@@ -448,35 +454,36 @@ def test_example_tells_what_is_wrong_in_one_line(client: Redis, redis_server: Re
         (("--url", wrong_password), "check the user and the password in the URL"),
         (("--url", redis_server.url, "--keys", "/nowhere"), "No such file or directory"),
         (("--url", redis_server.url, "--keys", "/"), "Is a directory"),
-    ):
-        for variant in ((), ("--nodes", "2")):
-            status, err = example(*arguments, *variant)
-            assert status == 1
-            (line,) = err.splitlines()
+    )
+    for variant in ((), ("--nodes", "2")):
+        ended = examples(*((*arguments, *variant) for arguments, _ in calls))
+        for done, (_, why) in zip(ended, calls, strict=True):
+            assert done.status == 1
+            (line,) = done.err.splitlines()
             assert line.startswith("example.py: ")
             assert why in line
 
 
 @pytest.mark.one_server
 def test_example_refuses_what_cannot_be_meant() -> None:
-    for arguments, why in (
+    calls = (
         (("--nodes", "0"), "'0' is not a number from 1 up"),
         (("--nodes", "-1"), "'-1' is not a number from 1 up"),
         (("--port", "http"), "'http' is not a number from 1 up"),
         (("--url", "redis://h", "--port", "1"), "give --url, or --host and --port, not both"),
         (("--speed", "9"), "unrecognized arguments: --speed 9"),
-    ):
-        status, err = example(*arguments)
-        assert status == 2
-        assert why in err
+    )
+    for done, (_, why) in zip(examples(*(call for call, _ in calls)), calls, strict=True):
+        assert done.status == 2
+        assert why in done.err
 
 
 @pytest.mark.one_server
 def test_example_names_the_file_that_is_no_text_and_passes_over_empty_lines(tmp_path: Path) -> None:
     file = tmp_path / "keys.txt"
     file.write_bytes(b"a\n\xff\nb\n")
-    status, err = example("--keys", str(file))
-    assert (status, len(err.splitlines())) == (1, 1)
+    status, out, err = finished(spawn("example.py", "--keys", str(file)))
+    assert (status, out, len(err.splitlines())) == (1, "", 1)
     assert f"example.py: {file} is not UTF-8: " in err
     file.write_bytes(b"a\n\nb\n")
     with ending(spawn("example.py", "--keys", str(file))) as process:

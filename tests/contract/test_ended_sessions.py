@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hashring.store.locks.commands import AcquireAnswer, HeldByOther, acquire, look
 from hashring.store.ring import node_orders
 from hashring.store.ring.commands import BeatStatus, LeaveStatus, Scoring, park
 from tests.contract.places import TTL, Place, RealPlace, replicas
@@ -122,6 +123,49 @@ def test_a_late_heartbeat_of_a_drained_node_that_left_is_no_drained_node(place: 
     seen = place.look()
     assert (set(seen.drained), set(seen.nodes)) == (set(), {"m"})
     assert set(seen.drains) == {"n"}
+
+
+def lock(place: Place, session: str, history: str, *keys: bytes) -> list[AcquireAnswer]:
+    command = acquire(
+        place.keys,
+        node="n",
+        session=session,
+        ttl=TTL,
+        locked=keys,
+        most=len(keys),
+        awaited=len(keys),
+        history=history,
+    )
+    return place.store.run(command)
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["to come back", "for good"])
+def test_a_call_that_comes_after_its_node_stopped_takes_no_lock(place: Place, stays: bool) -> None:
+    history = place.join("n", A, 10, locking=True, **NAMED).history
+    (token,) = lock(place, A, history, b"own")
+    if stays:
+        stop_to_stay(place, A, 10)
+    else:
+        place.leave("n", A, 10)
+    (others,) = lock(place, B, history, b"other's")
+    assert isinstance(others, int)
+    assert lock(place, A, history, b"own", b"free") == [None, None]
+    # Nor does it wait for what another has.
+    (found,) = lock(place, A, history, b"other's")
+    assert isinstance(found, HeldByOther)
+    assert not found.awaited
+    seen = place.store.run(look(place.keys, locked=[b"own", b"free", b"other's"]))
+    assert {key: (lock.session, lock.token) for key, lock in seen.items()} == {
+        b"own": (A, token),
+        b"other's": (B, others),
+    }
+
+
+def test_a_node_that_an_operator_removed_goes_on_taking_locks(place: Place) -> None:
+    history = place.join("n", A, 10, locking=True).history
+    place.leave("n", A, 10, reason="removed")
+    (token,) = lock(place, A, history, b"k")
+    assert isinstance(token, int)
 
 
 def test_ended_sessions_are_forgotten(real: RealPlace) -> None:

@@ -301,6 +301,8 @@ def test_a_paused_process_owns_nothing_when_it_wakes_until_redis_renews_it(
     agree(survivor, paused)
 
 
+# The test before this one shows that it comes back, after a wake-up without Redis.
+@pytest.mark.long
 def test_a_paused_process_comes_back_by_itself_and_is_seen(
     make: Make, another: Host, redis_server: RedisServer
 ) -> None:

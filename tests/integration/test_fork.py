@@ -137,32 +137,33 @@ def test_a_child_of_a_running_node_is_refused_until_it_starts_as_a_node_of_its_o
     )
 
 
-@pytest.mark.parametrize("name", ["", "name='worker-1'"])
 def test_stop_in_a_child_leaves_the_parents_node_alone(
-    runner: str, redis_server: RedisServer, name: str
+    runner: str, redis_server: RedisServer
 ) -> None:
     """A child has its parent's signal handlers, and leaves its parent's ``with`` blocks."""
     run(
         runner,
         redis_server,
-        f"""
-        parent = node({name})
-        begin(parent)
-        members = redis.zrange("ring", 0, -1)
-        def child():
+        """
+        for settings in ({}, {"name": "worker-1"}):
+            redis.flushall()
+            parent = node(**settings)
+            begin(parent)
+            members = redis.zrange("ring", 0, -1)
+            def child():
+                parent.stop()
+                parent.stop()
+                try:
+                    parent.contains("key")
+                except NodeForked:
+                    pass
+                else:
+                    raise AssertionError("it answered")
+            wait(in_child(child))
+            assert redis.zrange("ring", 0, -1) == members
+            assert redis.xlen("{ring}:events") == 1
+            assert parent.contains("key") and parent.state.value == "live"
             parent.stop()
-            parent.stop()
-            try:
-                parent.contains("key")
-            except NodeForked:
-                pass
-            else:
-                raise AssertionError("it answered")
-        wait(in_child(child))
-        assert redis.zrange("ring", 0, -1) == members
-        assert redis.xlen("{{ring}}:events") == 1
-        assert parent.contains("key") and parent.state.value == "live"
-        parent.stop()
         """,
     )
 
@@ -283,24 +284,27 @@ def test_a_child_of_a_named_node_says_that_the_name_is_the_parents(
     )
 
 
-@pytest.mark.parametrize("before", ["", "begin(made); made.stop()"])
 def test_a_node_that_does_not_run_belongs_to_whoever_starts_it(
-    runner: str, redis_server: RedisServer, before: str
+    runner: str, redis_server: RedisServer
 ) -> None:
     run(
         runner,
         redis_server,
-        f"""
-        made = node()
-        {before}
-        pid = in_child(lambda: (begin(made), eventually(lambda: made.ring.node_count == 2),
-                                eventually(lambda: redis.exists("seen")), made.stop()))
-        begin(made)
-        eventually(lambda: made.get_node_count() == 2)
-        redis.set("seen", 1)
-        wait(pid)
-        eventually(lambda: made.contains("key"))
-        made.stop()
+        """
+        for ran_before in (False, True):
+            redis.flushall()
+            made = node()
+            if ran_before:
+                begin(made)
+                made.stop()
+            pid = in_child(lambda: (begin(made), eventually(lambda: made.ring.node_count == 2),
+                                    eventually(lambda: redis.exists("seen")), made.stop()))
+            begin(made)
+            eventually(lambda: made.get_node_count() == 2)
+            redis.set("seen", 1)
+            wait(pid)
+            eventually(lambda: made.contains("key"))
+            made.stop()
         """,
     )
 
@@ -337,34 +341,37 @@ def test_multiprocessing_children_are_nodes_of_their_own(redis_server: RedisServ
     )
 
 
-@pytest.mark.parametrize("before", ["", "begin(made); made.stop()"])
 def test_a_made_up_name_of_a_member_that_does_not_run_is_of_one_process_alone(
-    runner: str, redis_server: RedisServer, before: str
+    runner: str, redis_server: RedisServer
 ) -> None:
     run(
         runner,
         redis_server,
-        f"""
+        """
         from hashring import PartitionGroup, lease_challenge
-        made = PartitionGroup(redis, "group", 6, rebalance_delay=0)
-        challenge = lease_challenge(redis, "challenge", 6)
-        {before}
-        names = [made.member, challenge.member]
-        def member():
-            assert not {{made.member, challenge.member}} & {{*names}}
+        for ran_before in (False, True):
+            redis.flushall()
+            made = PartitionGroup(redis, "group", 6, rebalance_delay=0)
+            challenge = lease_challenge(redis, "challenge", 6)
+            if ran_before:
+                begin(made)
+                made.stop()
+            names = [made.member, challenge.member]
+            def member():
+                assert not {made.member, challenge.member} & {*names}
+                getattr(made, START)(wait=False)
+                eventually(lambda: len(made.held) == 2)
+                redis.incr("shared")
+                eventually(lambda: redis.get("shared") == b"3")
+                made.stop()
+            children = [in_child(member) for _ in range(2)]
             getattr(made, START)(wait=False)
+            assert [made.member, challenge.member] == names
             eventually(lambda: len(made.held) == 2)
             redis.incr("shared")
-            eventually(lambda: redis.get("shared") == b"3")
+            for child in children:
+                wait(child)
+            eventually(lambda: len(made.held) == 6)
             made.stop()
-        children = [in_child(member) for _ in range(2)]
-        getattr(made, START)(wait=False)
-        assert [made.member, challenge.member] == names
-        eventually(lambda: len(made.held) == 2)
-        redis.incr("shared")
-        for child in children:
-            wait(child)
-        eventually(lambda: len(made.held) == 6)
-        made.stop()
         """,
     )

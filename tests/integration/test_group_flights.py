@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import LONG, ROOT
 
 
 def test_every_flight_is_counted_once_though_members_are_killed_and_stopped() -> None:
@@ -17,7 +17,7 @@ def test_every_flight_is_counted_once_though_members_are_killed_and_stopped() ->
 @pytest.mark.one_server
 @pytest.mark.parametrize("assignor", ["learner", "ring"])
 def test_every_flight_is_counted_once_whatever_the_assignor(assignor: str) -> None:
-    count_flights(assignor, 50_000)
+    count_flights(assignor, 50_000 if LONG else 20_000)
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ from redis import Redis
 
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import group_keys
-from tests.conftest import PATIENCE, ROOT
+from tests.conftest import LONG, PATIENCE, ROOT
 
 # How a program ends is a matter of its threads, greenlets and tasks, whatever server it asks.
 pytestmark = pytest.mark.one_server
@@ -203,8 +203,9 @@ while left := [t.name for t in threading.enumerate() if t.name.startswith("hashr
     time.sleep(0.01)
 print(times > 50)
 """
-RAISES = """
-step = 1
+# Every third line; see tests/interruptions.py.
+RAISES = f"""
+step = {1 if LONG else 3}
 
 def act():
     global acted

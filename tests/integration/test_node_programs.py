@@ -172,11 +172,16 @@ HUBS = {
 }
 
 
-def outlived(hub: str, act: str, server: RedisServer) -> tuple[str, str]:
-    """What a program prints whose node has lost its hub, and what it says that is wrong."""
+NEXT_NODE = """
+node = RingNode(client, "ends", lock=True)
+"""
+
+
+def outlived(hub: str, server: RedisServer, *acts: str) -> tuple[str, str]:
+    """What a program prints whose nodes, one for each act, have lost their hubs; and its errors."""
     head, run, end = HUBS[hub]
-    program = head + HEAD + OUTLIVES_ITS_HUB.format(run=run, end=end, act=act)
-    with begun(program, server) as process:
+    parts = [OUTLIVES_ITS_HUB.format(run=run, end=end, act=act) for act in acts]
+    with begun(head + HEAD + NEXT_NODE.join(parts), server) as process:
         try:
             out, error = process.communicate(timeout=PATIENCE)
         finally:
@@ -192,25 +197,26 @@ def test_stop_leaves_in_place_of_greenlets_whose_hub_is_gone(
     redis_server: RedisServer, client: Redis, hub: str
 ) -> None:
     """Nobody is left who could be told to."""
-    assert outlived(hub, "node.stop()\nnode.stop()", redis_server) == ("stopped 0 []\n", "")
+    assert outlived(hub, redis_server, "node.stop()\nnode.stop()") == ("stopped 0 []\n", "")
     assert client.pubsub_channels("*ends*") == []
 
 
-@pytest.mark.parametrize("start", ["start", "gevent_start", "heartbeat"])
 @pytest.mark.parametrize("hub", HUBS)
 def test_a_node_whose_hub_is_gone_may_be_started_again(
-    redis_server: RedisServer, client: Redis, hub: str, start: str
+    redis_server: RedisServer, client: Redis, hub: str
 ) -> None:
-    begin = "node.stop()\nnode.heartbeat()" if start == "heartbeat" else f"node.{start}()"
-    act = f"{begin}\nassert node.contains('key')\nnode.stop()"
-    assert outlived(hub, act, redis_server) == ("stopped 0 []\n", "")
+    acts = [
+        f"{begin}\nassert node.contains('key')\nnode.stop()"
+        for begin in ("node.start()", "node.gevent_start()", "node.stop()\nnode.heartbeat()")
+    ]
+    assert outlived(hub, redis_server, *acts) == ("stopped 0 []\n" * 3, "")
 
 
 @pytest.mark.parametrize("hub", HUBS)
 def test_a_node_whose_hub_is_gone_leaves_when_its_program_ends(
     redis_server: RedisServer, client: Redis, hub: str
 ) -> None:
-    out, said = outlived(hub, "", redis_server)
+    out, said = outlived(hub, redis_server, "")
     assert (out.split()[:2], said) == (["live", "16"], "")
     assert client.zcard("ends") == 0
     assert client.keys("*:lock:*") == []
@@ -226,7 +232,7 @@ except Exception as error:
     print(error)
 node.stop()
 """
-    out, said = outlived(hub, act, redis_server)
+    out, said = outlived(hub, redis_server, act)
     assert "runs no more: the thread of its greenlets has ended, or their hub was destroyed" in out
     assert (out.splitlines()[-1], said) == ("stopped 0 []", "")
 
@@ -245,7 +251,7 @@ node.stop()
 print()
 """
     expected = ("inherited\nstopped 0 []\n", "")
-    assert outlived(hub, act, redis_server) == expected
+    assert outlived(hub, redis_server, act) == expected
 
 
 ENDS_MEANWHILE = """

@@ -27,8 +27,11 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("runner", "call", "action"),
     [
-        *(("thread", call, "stop") for call in ("start", "stop", "poll", "select")),
-        *(("thread", call, "raise") for call in ("start", "stop", "poll", "select", "heartbeat")),
+        *(("thread", call, "stop") for call in ("start", "stop", "poll", "select", "hold")),
+        *(
+            ("thread", call, "raise")
+            for call in ("start", "stop", "poll", "select", "hold", "heartbeat")
+        ),
         *(("thread", call, "raise-own") for call in ("start", "heartbeat")),
         *(
             pytest.param("thread", call, "raise-own", marks=pytest.mark.long)

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
@@ -53,6 +55,17 @@ def ring() -> Ring:
 
 def rows(df: DataFrame) -> list[tuple]:
     return [tuple(row) for row in df.collect()]
+
+
+def keep(place, **columns):
+    """A Parquet file of these columns; Spark would take a job to write it."""
+    pq.write_table(pa.table(columns), place)
+    return place
+
+
+def stored(place) -> list[dict]:
+    """The rows of Parquet files, with the columns of their directories, read without a job."""
+    return pq.read_table(place).to_pylist()
 
 
 def in_a_thread(work):

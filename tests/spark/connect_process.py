@@ -1,5 +1,9 @@
-"""Calls every public function through the Spark Connect server that the environment names."""
+"""Calls every public function through the Spark Connect server that the environment names.
 
+Then it runs the commands through the same server, which their own option names.
+"""
+
+import os
 import sys
 from collections import Counter
 from contextlib import suppress
@@ -42,6 +46,7 @@ from hashring.spark import (
 )
 from hashring.spark.input import read_frame
 from hashring.spark.session import is_connect, spark_session
+from tests.spark import engine_process
 from tests.spark.test_owner import random_ring
 
 
@@ -83,8 +88,9 @@ def frames(keys, ring):
     after = planned_ring(ring, join=["new"])
     names = [row.key for row in keys.collect()]
     owners, moved = counted_owners(names, ring), counted_moves(names, ring, after)
-    assert by_pair(plan(keys, ring, join=["new"]).moves) == moved
-    assert "<iframe" in plan(keys, ring, join=["new"])._repr_html_()
+    planned = plan(keys, ring, join=["new"])
+    assert by_pair(planned.moves) == moved
+    assert "<iframe" in planned._repr_html_()
     counted = point_histogram(keys)
     assert by_node(load_of_histogram(counted, ring, keys)) == owners
     assert by_pair(moves_of_histogram(counted, ring, after, keys)) == moved
@@ -99,17 +105,19 @@ def frames(keys, ring):
 
 
 def logs(spark, folder):
+    """With slices, and as if the history were long: the command audits without both."""
     history = history_of(spark.read.parquet(f"{folder}/events.parquet"))
     work = spark.read.parquet(f"{folder}/log.parquet")
-    found = audit(work, history, slices=work_slices(work, history, rows=1))
-    findings, keys = found.findings.collect(), found.keys.collect()
-    assert [(row.problem, row.unowned) for row in findings] == [("overrun", 5.0)]
-    for frame in (found.changes, found.nodes, found.summary, found.rejected):
-        frame.collect()
-    owner_at_time.MOST_IN_TABLES = 0  # as if the history were long
-    again = audit(work, history)
-    assert again.findings.collect() == findings
-    assert again.keys.collect() == keys
+    most, owner_at_time.MOST_IN_TABLES = owner_at_time.MOST_IN_TABLES, 0
+    slices = work_slices(work, history, rows=1)
+    assert slices is not None
+    found = audit(work, history, slices=slices)
+    owner_at_time.MOST_IN_TABLES = most
+    (key,) = found.keys.collect()
+    assert (key.key, key.rows, key.overrun, key.longest_gap) == ("k", 2, 1, 3.0)
+    assert (key.periods, key.worked, key.unworked) == (1, 1, 0)
+    assert found.rejected.collect() == []
+    return found.findings.collect()
 
 
 def simulated(spark):
@@ -146,9 +154,14 @@ def main(folder: str) -> None:
         columns_and_sql(keys, each)
         tables(keys, each)
     frames(keys, ring)
-    logs(spark, folder)
+    findings = logs(spark, folder)
     simulated(spark)
     files(spark, folder)
+    remote = os.environ.pop("SPARK_REMOTE")
+    spark.stop()
+    engine_process.main("--remote", remote, folder)
+    again = spark_session(remote=remote).read.parquet(f"{folder}/findings.parquet")
+    assert again.collect() == findings
 
 
 if __name__ == "__main__":

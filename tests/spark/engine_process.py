@@ -9,7 +9,8 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from hashring.cli.spark import spark_group
-from hashring.spark import owner_at_time
+from hashring.spark import audit, history_of, owner_at_time
+from hashring.spark.session import spark_session
 from tests.spark.java_classes import options
 
 JAVA = options()
@@ -30,6 +31,8 @@ def main(option: str, where: str, folder: str) -> None:
             "spark.driver.host=127.0.0.1",
             "spark.executor.memory=512m",
             f"spark.sql.warehouse.dir={at / 'warehouse'}",
+            # A task waits for no worker that has its rows: the other is free.
+            "spark.locality.wait=0s",
             # A busy machine is no lost worker.
             "spark.network.timeout=800s",
             "spark.worker.timeout=800",
@@ -50,7 +53,12 @@ def main(option: str, where: str, folder: str) -> None:
     print(run("audit", *log, "--output", at / "findings.parquet", *engine))
     if option == "--master":  # connect_process does the same over Spark Connect
         owner_at_time.MOST_IN_TABLES = 0  # as if the history were long
-        print(run("audit", *log, "--output", at / "findings-long.parquet", *engine))
+        spark = spark_session()
+        work, events = (
+            spark.read.parquet(str(at / f"{name}.parquet")) for name in ("log", "events")
+        )
+        findings = audit(work, history_of(events)).findings
+        findings.write.parquet(str(at / "findings-long.parquet"))
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
 import sys
 
 from hashring.spark.session import spark_session
-from hashring.spark.stream import followed_ring, tag_stream
+from hashring.spark.stream import fixed_ring, tag_stream
 from tests.spark.java_classes import options
+from tests.spark.test_owner import random_ring
 
 
-def main(folder: str, url: str, ring: str) -> None:
+def main(folder: str) -> None:
     spark = spark_session(
         "local[1]",
         conf={"spark.driver.extraJavaOptions": options()},
@@ -17,9 +18,12 @@ def main(folder: str, url: str, ring: str) -> None:
         .option("maxFilesPerTrigger", 1)
         .parquet(f"{folder}/in")
     )
-    now = followed_ring(url, ring, refresh=60)
     tag_stream(
-        rows, now, f"{folder}/out", f"{folder}/checkpoint", interval="0 seconds"
+        rows,
+        fixed_ring(random_ring(4, 8)),
+        f"{folder}/out",
+        f"{folder}/checkpoint",
+        interval="0 seconds",
     ).awaitTermination()
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.compaction import _groups, compact
 from hashring.spark.stream import fixed_ring, tag_stream
-from tests.spark.conftest import interrupted
+from tests.spark.conftest import interrupted, stored
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 from tests.spark.test_stream import batches, files, stream
@@ -35,7 +35,7 @@ def made(spark, tmp_path_factory):
         if number == 2:
             tagged(spark, folder, folder)
             shutil.copytree(folder / "cp", folder / "older")
-        files(spark, folder, number)
+        files(folder, number)
     tagged(spark, folder, folder)
     return folder
 
@@ -48,8 +48,8 @@ def folder(made, tmp_path):
     return tmp_path
 
 
-def keys(spark, folder):
-    return sorted(int(row.key) for row in spark.read.parquet(str(folder / "out")).collect())
+def keys(folder):
+    return sorted(int(row["key"]) for row in stored(folder / "out"))
 
 
 def test_all_but_the_newest_batch_are_merged_into_the_last_of_them(spark, folder):
@@ -67,15 +67,15 @@ def test_rows_of_files_with_other_names_are_merged_too(spark, folder):
     part.rename(part.with_name(part.name.replace("part", "daily")))
     told = compact(spark, str(folder / "out"))
     assert told.rows == 60
-    assert keys(spark, folder) == list(range(80))
+    assert keys(folder) == list(range(80))
 
 
 def test_brackets_in_a_path_are_no_pattern(spark, folder):
-    before = keys(spark, folder)
+    before = keys(folder)
     strange = (folder / "out").rename(folder / "o[u]t")
     assert compact(spark, str(strange)).rows == 60
     strange.rename(folder / "out")
-    assert keys(spark, folder) == before
+    assert keys(folder) == before
 
 
 def test_a_stream_goes_on_after_its_batches_were_merged(spark, made, folder):
@@ -84,7 +84,7 @@ def test_a_stream_goes_on_after_its_batches_were_merged(spark, made, folder):
     for name in ("3", ".3.crc"):
         (folder / "cp" / "commits" / name).unlink(missing_ok=True)
     tagged(spark, made, folder)
-    assert keys(spark, folder) == list(range(80))
+    assert keys(folder) == list(range(80))
     assert batches(folder) == ["batch=2", "batch=3"]
 
 
@@ -93,7 +93,7 @@ def test_merged_batches_are_not_written_again_from_an_older_checkpoint(spark, ma
     shutil.rmtree(folder / "cp")
     (folder / "older").rename(folder / "cp")
     tagged(spark, made, folder)
-    assert keys(spark, folder) == list(range(80))
+    assert keys(folder) == list(range(80))
     assert batches(folder) == ["batch=2", "batch=3"]
 
 
@@ -113,9 +113,9 @@ def test_killed_at_any_step_and_started_again_it_ends_right(spark, folder, monke
         patch.setattr(Path, "rename", killed)
         with pytest.raises(KeyboardInterrupt):
             compact(spark, str(folder / "out"))
-    assert len(keys(spark, folder)) <= 80
+    assert len(keys(folder)) <= 80
     compact(spark, str(folder / "out"))
-    assert keys(spark, folder) == list(range(80))
+    assert keys(folder) == list(range(80))
     assert batches(folder) == ["batch=2", "batch=3"]
     assert not list((folder / "out").glob(".*=*"))
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_compacted_is_refused(spark, folder, tmp_path):
 def test_the_command_compacts(spark, folder):
     told = run("compact", folder / "out", "--json")
     assert (told["directories before"], told["directories now"], told["rows merged"]) == (4, 2, 60)
-    assert keys(spark, folder) == list(range(80))
+    assert keys(folder) == list(range(80))
 
 
 @given(st.lists(st.integers(0, 30), max_size=20), st.integers(1, 30))

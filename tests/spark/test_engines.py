@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pyspark
@@ -15,6 +16,7 @@ import pytest
 from hashring.core.ring_json import RingFile
 from hashring.ring_files import write_ring
 from tests.conftest import ROOT, eventually
+from tests.spark.conftest import keep, stored
 from tests.spark.engine_process import JAVA
 from tests.spark.test_owner import random_ring
 
@@ -51,55 +53,62 @@ def told(log, pattern):
 
 
 @pytest.fixture
-def work(spark, tmp_path):
+def work(tmp_path):
     """What the jobs read."""
     ring = random_ring(4, 8)
     write_ring(RingFile(ring), tmp_path / "ring.json")
-    spark.range(200).selectExpr("concat('k', id) as key").write.parquet(
-        str(tmp_path / "keys.parquet")
-    )
-    spark.sql(
-        "select 1L epoch, timestamp_seconds(10) at, 'join' kind, array('a') nodes, array(5L) points"
-        " union all select 2L, timestamp_seconds(20), 'leave', array('a'), null"
-    ).write.parquet(str(tmp_path / "events.parquet"))
-    spark.sql(
-        "select 'k' key, 'a' node, 11D start, 12D end union all select 'k', 'a', 15D, 25D"
-    ).write.parquet(str(tmp_path / "log.parquet"))
+    (tmp_path / "keys.parquet").mkdir()
+    for first in (0, 100):  # a file for each worker
+        keys = [f"k{i}" for i in range(first, first + 100)]
+        keep(tmp_path / "keys.parquet" / f"{first}.parquet", key=keys)
+    keep(
+        tmp_path / "events.parquet", epoch=[1, 2], kind=["join", "leave"], nodes=[["a"], ["a"]],
+        points=[[5], None], at=[datetime.fromtimestamp(at, timezone.utc) for at in (10, 20)],
+    )  # fmt: skip
+    keep(
+        tmp_path / "log.parquet", key=["k", "k"], node=["a", "a"], start=[11.0, 15.0],
+        end=[12.0, 25.0],
+    )  # fmt: skip
     return tmp_path, ring
 
 
-def check(spark, work, option, where, **environment):
+def check(work, *command, **environment):
+    """Run the jobs in a process, and look at what they wrote."""
     folder, ring = work
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.engine_process", option, where, str(folder)],
-        cwd=ROOT, capture_output=True, text=True, timeout=ENGINE_PATIENCE, check=False,
-        env={**os.environ, **environment},
+        [sys.executable, "-m", *map(str, command)], cwd=ROOT, capture_output=True, text=True,
+        timeout=ENGINE_PATIENCE, check=False, env={**os.environ, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    owned = spark.read.parquet(str(folder / "owned.parquet")).collect()
-    assert {r.key: r.owner for r in owned} == {f"k{i}": ring.owner(f"k{i}") for i in range(200)}
-    own = spark.read.parquet(str(folder / "by.parquet" / "owner=n1")).collect()
-    assert {r.key for r in own} == {r.key for r in owned if r.owner == "n1"}
+    owned = {row["key"]: row["owner"] for row in stored(folder / "owned.parquet")}
+    assert owned == {f"k{i}": ring.owner(f"k{i}") for i in range(200)}
+    own = {row["key"] for row in stored(folder / "by.parquet" / "owner=n1")}
+    assert own == {key for key, owner in owned.items() if owner == "n1"}
     assert (folder / "load.html").exists()
-    for name in ("findings", "findings-long") if option == "--master" else ("findings",):
-        (finding,) = spark.read.parquet(str(folder / f"{name}.parquet")).collect()
-        assert (finding.problem, finding.unowned) == ("overrun", 5.0)
+    assert overrun(folder / "findings.parquet")
 
 
-def test_workers_with_memory_of_their_own(spark, work):
+def overrun(place):
+    """Whether the findings of an audit are the one that there is."""
+    return [(row["problem"], row["unowned"]) for row in stored(place)] == [("overrun", 5.0)]
+
+
+def test_workers_with_memory_of_their_own(work):
     # A standalone master in the driver's Java, and two workers that start an executor each.
     folder, _ = work
     home = folder / "home"  # beside which they keep their logs
     home.mkdir()
     for part in HOME.iterdir():
         (home / part.name).symlink_to(part)
-    check(spark, work, "--master", "local-cluster[2,1,1024]", SPARK_HOME=str(home))
-    assert spark.read.parquet(str(folder / "warehouse" / "owned")).count() == 200
+    master = ("--master", "local-cluster[2,1,1024]")
+    check(work, "tests.spark.engine_process", *master, folder, SPARK_HOME=str(home))
+    assert overrun(folder / "findings-long.parquet")
+    assert len(stored(folder / "warehouse" / "owned")) == 200
     # Both did some of it.
     assert all(list((home / "work").glob(f"app-*/{number}")) for number in range(2))
 
 
-def test_spark_connect(spark, work):
+def test_spark_connect(work):
     folder, _ = work
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -120,11 +129,8 @@ def test_spark_connect(spark, work):
     environment = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     with background(log, *command, **environment):
         told(log, "Spark Connect server started")
-        check(spark, work, "--remote", f"sc://127.0.0.1:{port}")
         # Of the environment, the server is found without a Java, and columns and SQL work there.
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.spark.connect_process", str(folder)], cwd=ROOT,
-            capture_output=True, text=True, timeout=ENGINE_PATIENCE, check=False,
-            env={**os.environ, "SPARK_REMOTE": f"sc://127.0.0.1:{port}", "JAVA_HOME": "/nowhere"},
+        check(
+            work, "tests.spark.connect_process", folder,
+            SPARK_REMOTE=f"sc://127.0.0.1:{port}", JAVA_HOME="/nowhere",
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]

@@ -615,7 +615,8 @@ def test_a_node_may_have_several_partitions_and_no_key_one_of_its_own(spark):
         partition_by_owner(df, ring, files_per_owner=0)
 
 
-@pytest.mark.parametrize("files", [1, 2])
+# One file stays; another test gives a node several, in tasks of its own.
+@pytest.mark.parametrize("files", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_nodes_that_share_a_task_have_files_of_their_own(spark, tmp_path, files):
     ring = random_ring(7, 4)
     df = spark.range(900).selectExpr("if(id < 9, null, cast(id as string)) as key")

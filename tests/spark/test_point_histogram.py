@@ -36,13 +36,28 @@ def keys(spark):
 
 def told(df, *columns):
     """Rows by name, with sums of weights that do not depend on the order of the rows."""
-    found = df.select(*columns, F.round("weight", 6))
-    return sorted(rows(found), key=str)
+    return named(df.collect(), *columns)
+
+
+def named(found, *columns):
+    """The same of rows that were collected."""
+    return sorted(((*(row[n] for n in columns), round(row.weight, 6)) for row in found), key=str)
+
+
+@pytest.fixture(scope="module")
+def of_rows(spark, keys):
+    """What the rows themselves answer, collected once: without a weight, and weighed by w."""
+    return {
+        weight: (load(keys, RING, weight=weight).collect(),
+                 moves(keys, RING, NEXT, weight=weight).collect())
+        for weight in (None, "w")
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("buckets", "with_point"),
     [
+        # Few, more and very many buckets stay, with and without a column of points.
         (1, False),
         (2**6, True),
         (2**16, False),
@@ -51,56 +66,77 @@ def told(df, *columns):
         pytest.param(2**16, True, marks=pytest.mark.long),
     ],
 )
-def test_the_load_is_that_of_the_rows(spark, keys, buckets, with_point):
+def test_the_load_is_that_of_the_rows(keys, of_rows, buckets, with_point):
     histogram = point_histogram(keys, weight="w", buckets=buckets)
     again = with_owner(keys, RING) if with_point else keys
-    found = load_of_histogram(histogram, RING, again, weight="w")
+    found = load_of_histogram(histogram, RING, again, weight="w").collect()
     columns = ("node", "keys", "bad_weights", "fair_share", "ring_share")
-    assert told(found, *columns) == told(load(keys, RING, weight="w"), *columns)
-    assert found.where("estimated > 0").isEmpty()
-    assert found.agg(F.round(F.sum("share"), 9)).first()[0] == 1
+    assert named(found, *columns) == named(of_rows["w"][0], *columns)
+    assert not any(row.estimated for row in found)
+    assert sum(row.share for row in found if row.share is not None) == pytest.approx(1, abs=1e-9)
 
 
 @pytest.mark.parametrize(
     "sizes",
     [(2**6, 2**6), pytest.param((2**6, 2**12), marks=pytest.mark.long), (2**12, 1)],
 )
-def test_histograms_put_together_count_each_row_once(spark, keys, sizes):
+def test_histograms_put_together_count_each_row_once(keys, of_rows, sizes):
     halves = F.crc32("key") % 2 == 0, (F.crc32("key") % 2 == 1) | F.col("key").isNull()
     first, second = (
         point_histogram(keys.where(half), weight="w", buckets=buckets)
         for half, buckets in zip(halves, sizes, strict=True)
     )
     histogram = first.unionAll(second)
+    loads, moved = of_rows["w"]
     found = load_of_histogram(histogram, RING, keys, weight="w")
-    assert told(found, "node", "keys", "bad_weights") == told(
-        load(keys, RING, weight="w"), "node", "keys", "bad_weights"
-    )
-    moved = moves_of_histogram(histogram, RING, NEXT, keys, weight="w")
-    assert told(moved, "before", "after", "keys") == told(
-        moves(keys, RING, NEXT, weight="w"), "before", "after", "keys"
-    )
+    assert told(found, "node", "keys", "bad_weights") == named(loads, "node", "keys", "bad_weights")
+    found = moves_of_histogram(histogram, RING, NEXT, keys, weight="w")
+    assert told(found, "before", "after", "keys") == named(moved, "before", "after", "keys")
 
 
-@pytest.mark.parametrize("with_point", [True, False])
-def test_a_histogram_of_other_rows_is_told(spark, keys, caplog, with_point):
+OTHERS = {
+    "load": load_of_histogram,
+    "moves": lambda histogram, ring, given: moves_of_histogram(histogram, ring, NEXT, given),
+    "plan": lambda histogram, ring, given: plan_of_histogram(
+        histogram, ring, rows=given, join=["n"]
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "with_point"),
+    [
+        # Each answer stays, and rows with their points and without.
+        ("load", True),
+        ("moves", False),
+        ("plan", True),
+        pytest.param("load", False, marks=pytest.mark.long),
+        pytest.param("moves", True, marks=pytest.mark.long),
+        pytest.param("plan", False, marks=pytest.mark.long),
+    ],
+)
+def test_a_histogram_of_other_rows_is_told(keys, caplog, answer, with_point):
     again = with_owner(keys, RING) if with_point else keys
     histogram = point_histogram(keys, buckets=2**6)
-    for answer in (
-        lambda given: load_of_histogram(histogram, RING, given),
-        lambda given: moves_of_histogram(histogram, RING, NEXT, given),
-        lambda given: plan_of_histogram(histogram, RING, rows=given, join=["n"]),
-    ):
-        answer(again)
-        assert caplog.messages == []
-        answer(again.where("key <> 'k17' OR key IS NULL").union(again))
-        (message,) = caplog.messages
-        assert re.fullmatch(
-            r"the histogram has [\d,]+ rows in the buckets that were counted again, and the input "
-            r"[\d,]+ rows: the histogram is of an earlier time, or of another input",
-            message,
-        )
-        caplog.clear()
+    OTHERS[answer](histogram, RING, again)
+    assert caplog.messages == []
+    OTHERS[answer](histogram, RING, again.where("key <> 'k17' OR key IS NULL").union(again))
+    (message,) = caplog.messages
+    assert re.fullmatch(
+        r"the histogram has [\d,]+ rows in the buckets that were counted again, and the input "
+        r"[\d,]+ rows: the histogram is of an earlier time, or of another input",
+        message,
+    )
+
+
+JAM = random_ring(7, 5, algorithm="jamcrc")
+
+
+@pytest.fixture(scope="module")
+def of_jam(keys):
+    """What the rows answer on a ring of another hash algorithm."""
+    moved = moves(keys, JAM, JAM.with_node("new", [3]))
+    return load(keys, JAM).collect(), moved.collect()
 
 
 @pytest.mark.parametrize(
@@ -110,28 +146,26 @@ def test_a_histogram_of_other_rows_is_told(spark, keys, caplog, with_point):
         "of an older version",
     ],
 )  # fmt: skip
-def test_a_column_point_of_another_origin_is_not_taken_for_that_of_the_key(spark, keys, other):
-    jam = random_ring(7, 5, algorithm="jamcrc")
+def test_a_column_point_of_another_origin_is_not_taken_for_that_of_the_key(keys, of_jam, other):
     histogram = point_histogram(keys, buckets=16, hash_algorithm="jamcrc")
-    known = with_owner(keys, jam)
+    known = with_owner(keys, JAM)
     again = {
         "by another hash algorithm": lambda: with_owner(keys, RING),
         "of another key": lambda: with_owner(
-            keys.withColumn("other", F.reverse("key")), jam, "other"
+            keys.withColumn("other", F.reverse("key")), JAM, "other"
         ),
         "text, as in a CSV": lambda: known.withColumn("point", F.col("point").cast("string")),
         "no point of a ring": lambda: keys.withColumn("point", F.lit(5.5)),
         "of an older version": lambda: known.withColumn("point", F.col("point") + 0),
     }[other]()
-    found = load_of_histogram(histogram, jam, again)
-    assert told(found, "node", "keys") == told(load(keys, jam), "node", "keys")
-    moved = moves_of_histogram(histogram, jam, jam.with_node("new", [3]), again)
-    assert told(moved, "before", "after", "keys") == told(
-        moves(keys, jam, jam.with_node("new", [3])), "before", "after", "keys"
-    )
+    loads, moved = of_jam
+    found = load_of_histogram(histogram, JAM, again)
+    assert told(found, "node", "keys") == named(loads, "node", "keys")
+    found = moves_of_histogram(histogram, JAM, JAM.with_node("new", [3]), again)
+    assert told(found, "before", "after", "keys") == named(moved, "before", "after", "keys")
 
 
-def test_the_points_in_files_of_assign_are_taken_as_they_are(spark, keys, tmp_path):
+def test_the_points_in_files_of_assign_are_taken_as_they_are(spark, keys, of_rows, tmp_path):
     keys.write.parquet(str(tmp_path / "keys.parquet"))
     write_ring(RING, tmp_path / "ring.json")
     run("assign", "--input", tmp_path / "keys.parquet", "--ring-file", tmp_path / "ring.json",
@@ -141,16 +175,18 @@ def test_the_points_in_files_of_assign_are_taken_as_they_are(spark, keys, tmp_pa
     moved_keys = owned.withColumn("key", F.concat("key", F.lit("!")))
     histogram = point_histogram(keys, buckets=1)
     found = load_of_histogram(histogram, RING, moved_keys)
-    assert told(found, "node", "keys") == told(load(keys, RING), "node", "keys")
+    assert told(found, "node", "keys") == named(of_rows[None][0], "node", "keys")
 
 
 @pytest.mark.parametrize("buckets", [1, 2**16])
-def test_the_moves_are_those_of_the_rows(spark, keys, buckets):
+def test_the_moves_are_those_of_the_rows(keys, of_rows, buckets):
     histogram = point_histogram(keys, buckets=buckets)
-    found = moves_of_histogram(histogram, RING, NEXT, keys)
-    columns = ("before", "after", "keys", "weight")
-    assert rows(found.select(*columns)) == rows(moves(keys, RING, NEXT).select(*columns))
-    assert found.where("estimated > 0").isEmpty()
+    found = moves_of_histogram(histogram, RING, NEXT, keys).collect()
+    columns = ("before", "after", "keys")
+    assert [(*(row[n] for n in columns), row.weight) for row in found] == [
+        (*(row[n] for n in columns), row.weight) for row in of_rows[None][1]
+    ]
+    assert not any(row.estimated for row in found)
 
 
 def test_a_plan_is_that_of_the_rows(spark, keys):
@@ -183,12 +219,12 @@ def test_without_the_rows_a_bucket_is_shared_out_by_its_points(spark):
     ]
 
 
-def test_only_the_buckets_where_the_owner_changes_are_looked_at(spark, keys):
+def test_only_the_buckets_where_the_owner_changes_are_looked_at(keys, of_rows):
     changing = [point >> 16 for point, _ in RING.replicas()]
     few = with_owner(keys, RING).where(F.shiftright("point", 16).isin(changing))
     assert few.count() < 50
     found = load_of_histogram(point_histogram(keys), RING, few)
-    assert told(found, "node", "keys") == told(load(keys, RING), "node", "keys")
+    assert told(found, "node", "keys") == named(of_rows[None][0], "node", "keys")
 
 
 def test_the_commands_make_a_histogram_and_answer_by_it(spark, keys, tmp_path):
@@ -240,12 +276,19 @@ ANSWERS = {
 }
 
 
+@pytest.fixture(scope="module")
+def kept(spark, keys, tmp_path_factory):
+    """Histograms in files: without weights, and with those of w."""
+    folder = tmp_path_factory.mktemp("kept")
+    for name, weight in (("plain", None), ("weighed", "w")):
+        point_histogram(keys, weight=weight).write.parquet(str(folder / name))
+    return [spark.read.parquet(str(folder / name)) for name in ("plain", "weighed")]
+
+
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-def test_a_histogram_of_another_weight_or_key_is_refused(spark, keys, tmp_path, answer):
+def test_a_histogram_of_another_weight_or_key_is_refused(keys, kept, answer):
     keys = keys.withColumn("other", F.reverse("key"))
-    point_histogram(keys).write.parquet(str(tmp_path / "h.parquet"))
-    point_histogram(keys, weight="w").write.parquet(str(tmp_path / "w.parquet"))
-    plain, weighed = (spark.read.parquet(str(tmp_path / f"{name}.parquet")) for name in "hw")
+    plain, weighed = kept
     text = "weight='w': the histogram has no weights: ask by the same, or make another"
     with pytest.raises(ConfigError, match=text):
         answer(plain, RING, rows=keys, weight="w")

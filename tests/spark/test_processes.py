@@ -19,6 +19,7 @@ import pytest
 from hashring.core.ring_json import RingFile
 from hashring.ring_files import write_ring
 from tests.conftest import PATIENCE, ROOT, eventually
+from tests.spark.conftest import stored
 from tests.spark.engine_process import JAVA
 from tests.spark.test_owner import random_ring
 
@@ -30,7 +31,7 @@ def work(tmp_path_factory):
     """A ring, a few keys, and keys enough to be told to end in the middle."""
     folder = tmp_path_factory.mktemp("work")
     write_ring(RingFile(random_ring(4, 8)), folder / "ring.json")
-    for name, count in (("few", 1000), ("many", 3_000_000)):
+    for name, count in (("few", 1000), ("many", 1_000_000)):
         numbers = pc.cast(pa.array(range(count)), pa.string())
         keys = pc.binary_join_element_wise("k", numbers, "")
         pq.write_table(pa.table({"key": keys}), folder / f"{name}.parquet")
@@ -145,8 +146,11 @@ def test_a_stream_that_is_ended_ends(work, tmp_path, when, told, status):
 
 
 def test_ctrl_c_while_java_starts_leaves_no_java(work, tmp_path):
+    job = command(
+        work, "few", tmp_path / "owned.csv", "--conf", f"spark.driver.extraJavaOptions={JAVA}"
+    )
     process = subprocess.Popen(
-        [sys.executable, MAIN, *command(work, "few", tmp_path / "owned.csv")],
+        [sys.executable, MAIN, *job],
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}, cwd=ROOT,
         start_new_session=True, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -173,29 +177,91 @@ def test_ctrl_c_while_java_starts_leaves_no_java(work, tmp_path):
     eventually(lambda: list(tmp_path.iterdir()) == [], "nothing is left", 5 * PATIENCE)
 
 
-def test_the_master_of_spark_submit_holds_without_its_shell(tmp_path):
-    # As in the cluster modes of Yarn and Kubernetes, where no shell script starts the Python.
-    application = tmp_path / "app.py"
-    application.write_text(
-        "import os; os.environ.pop('SPARK_ENV_LOADED', None)\n"
-        "from hashring.spark.session import spark_session\n"
-        "print('master', spark_session().conf.get('spark.master'))\n"
-    )
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+SESSION = ROOT / "tests" / "spark" / "session_process.py"
+SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+
+
+def session(folder, who, *words, by=(sys.executable,), conf=None):
+    """The process of a session, and what became of the session's page and its log.
+
+    Args:
+        folder: where it runs, and keeps its temporary files.
+        who: sets the session up; see ``session_process``.
+        words: the command to run in it.
+        by: what starts the process.
+        conf: a directory that holds Spark's files of settings.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
+    if conf is not None:
+        # With a directory that is there, Java cannot use the archive of classes.
+        environment["SPARK_CONF_DIR"] = str(conf)
     done = subprocess.run(
-        [submit, "--master", "local[3]", "--conf", "spark.ui.enabled=false",
-         "--driver-java-options", JAVA, application],
-        cwd=tmp_path, capture_output=True, text=True, timeout=5 * PATIENCE, check=False,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
+        [*by, SESSION, who, *words], cwd=folder, capture_output=True, text=True,
+        timeout=5 * PATIENCE, check=False,
+        env={**environment, "SPARK_LOCAL_IP": "127.0.0.1", "TMPDIR": str(folder),
+             "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
     )  # fmt: skip
-    assert "master local[3]" in done.stdout, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert lines, done.stderr[-3000:]
+    return done, json.loads(lines[-1])
 
 
-@pytest.mark.parametrize("mode", ["classic", "connect"])
-def test_a_job_prints_its_answer_and_nothing_of_spark(work, tmp_path, mode):
+@pytest.fixture(scope="module")
+def submitted(work, tmp_path_factory):
+    """A session that spark-submit set up, in which a command ran, and the command's output."""
+    by = [SUBMIT, "--master", "local[3]", "--conf", "spark.ui.port=0"]
+    folder = tmp_path_factory.mktemp("submitted")
+    job = command(work, "few", folder / "owned.parquet")
+    done = session(folder, "submit", *job, by=[*by, "--driver-java-options", JAVA])
+    return *done, folder / "owned.parquet"
+
+
+@pytest.fixture(scope="module")
+def logged(work, tmp_path_factory):
+    """A session in which a command ran that keeps Spark's log, and that log."""
+    folder = tmp_path_factory.mktemp("logged")
+    job = command(
+        work, "few", folder / "owned.csv", "--master", "local[1]",
+        "--conf", "spark.api.mode=classic", "--conf", f"spark.driver.extraJavaOptions={JAVA}",
+        "--spark-log", folder / "log",
+    )  # fmt: skip
+    return *session(folder, "ours", *job), (folder / "log").read_text()
+
+
+def to_table(work, *more):
+    """The words of a command that writes to a table."""
+    job = command(
+        work, "few", "unused", "--master", "local[1]", *more,
+        "--conf", f"spark.driver.extraJavaOptions={JAVA}",
+    )  # fmt: skip
+    at = job.index("--output")
+    job[at : at + 2] = ["--table", "owned_keys"]
+    return job
+
+
+@pytest.fixture(scope="module")
+def refused(work, tmp_path_factory):
+    """A session in which a command was refused, and the directory that it ran in."""
+    folder = tmp_path_factory.mktemp("refused")
+    return *session(folder, "ours", *to_table(work)), folder
+
+
+def test_the_master_of_spark_submit_holds_without_its_shell(submitted):
+    _, told, _ = submitted
+    assert told["master"] == "local[3]"
+
+
+def test_a_job_prints_its_answer_and_nothing_of_spark(logged):
+    done, _, log = logged
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "rows written  1,000\n" in done.stdout
+    assert "log4j" in log
+
+
+def test_a_job_on_a_server_of_its_own_prints_its_answer_and_nothing_of_spark(work, tmp_path):
     job = command(
         work, "few", tmp_path / "owned.csv", "--master", "local[1]",
-        "--conf", f"spark.api.mode={mode}", "--conf", f"spark.driver.extraJavaOptions={JAVA}",
+        "--conf", "spark.api.mode=connect", "--conf", f"spark.driver.extraJavaOptions={JAVA}",
     )  # fmt: skip
     done = subprocess.run(
         [sys.executable, MAIN, *job, "--spark-log", tmp_path / "log"], cwd=ROOT,
@@ -208,26 +274,22 @@ def test_a_job_prints_its_answer_and_nothing_of_spark(work, tmp_path, mode):
     assert "log4j" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        pytest.param((), id="in memory"),
-        pytest.param(
-            ("--conf", "spark.sql.catalogImplementation=hive"), id="kept", marks=pytest.mark.long
-        ),
-    ],
-)
-def test_a_table_is_written_only_where_a_later_session_finds_it(work, tmp_path, more):
+def test_a_table_that_ends_with_its_session_is_refused(refused):
+    done, _, folder = refused
+    assert done.returncode == 2
+    assert "table='owned_keys': its catalog is in memory, and ends with" in done.stderr
+    assert "--conf spark.sql.catalogImplementation=hive" in done.stderr
+    # Java ends after Python.
+    eventually(lambda: list(folder.iterdir()) == [], "nothing is left", 5 * PATIENCE)
+
+
+@pytest.mark.long  # By default a table that no later session finds is refused.
+def test_a_table_is_written_only_where_a_later_session_finds_it(work, tmp_path):
     def assign():
-        job = command(
-            work, "few", tmp_path / "unused.csv", "--master", "local[1]", *more,
-            "--conf", f"spark.driver.extraJavaOptions={JAVA}",
-        )  # fmt: skip
-        at = job.index("--output")
-        job[at : at + 2] = ["--table", "owned_keys"]
         return subprocess.run(
-            [sys.executable, MAIN, *job], cwd=tmp_path, capture_output=True, text=True,
-            timeout=5 * PATIENCE, check=False,
+            [sys.executable, MAIN,
+             *to_table(work, "--conf", "spark.sql.catalogImplementation=hive")],
+            cwd=tmp_path, capture_output=True, text=True, timeout=5 * PATIENCE, check=False,
             env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)},
         )  # fmt: skip
 
@@ -236,61 +298,36 @@ def test_a_table_is_written_only_where_a_later_session_finds_it(work, tmp_path, 
     first = assign()
     # Java ends after Python; so does the client of the metastore.
     eventually(lambda: list(scratch.iterdir()) == [], "nothing is left", 5 * PATIENCE)
-    if not more:
-        assert first.returncode == 2
-        assert "table='owned_keys': its catalog is in memory, and ends with" in first.stderr
-        assert "--conf spark.sql.catalogImplementation=hive" in first.stderr
-        assert list(tmp_path.iterdir()) == [scratch]
-        return
     assert first.returncode == 0, first.stderr
     second = assign()
     assert second.returncode == 2
     assert "output owned_keys exists" in second.stderr
 
 
-def session(folder, *command, who="ours", log=""):
-    """What becomes of the page and the log level of a session, and all that was printed.
-
-    ``folder`` may hold Spark's files of settings.
-    """
-    environment = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
-    if list(folder.iterdir()):
-        # With a directory that is there, Java cannot use the archive of classes.
-        environment["SPARK_CONF_DIR"] = str(folder)
-    done = subprocess.run(
-        [*command, ROOT / "tests" / "spark" / "session_process.py", who, *filter(None, [log])],
-        cwd=ROOT, capture_output=True, text=True, timeout=5 * PATIENCE, check=False,
-        env={**environment, "SPARK_LOCAL_IP": "127.0.0.1",
-             "TMPDIR": str(folder), "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1]), done.stderr
-
-
 @pytest.mark.parametrize(
     ("who", "level"),
     [
         ("notebook", "WARN"),
+        # Of the two that set the session up before Python starts, spark-submit stays.
         pytest.param("spark-defaults.conf", "INFO", marks=pytest.mark.long),
         ("submit", "INFO"),
     ],
 )
-def test_the_page_and_the_log_of_a_session_that_others_set_up_stay(tmp_path, who, level):
-    command = [sys.executable]
-    if who == "spark-defaults.conf":
+def test_the_page_and_the_log_of_a_session_that_others_set_up_stay(request, tmp_path, who, level):
+    if who == "submit":
+        done, told, _ = request.getfixturevalue("submitted")
+    elif who == "notebook":
+        done, told = session(tmp_path, who)
+    else:
         (tmp_path / who).write_text(
             "spark.master local[1]\nspark.ui.port 0\n"
             f"spark.driver.extraJavaOptions {JAVA}\nspark.log.level INFO\n"
         )
-    if who == "submit":
-        submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-        command = [submit, "--master", "local[1]", "--conf", "spark.ui.port=0"]
-        command += ["--driver-java-options", JAVA]
-    told, errors = session(tmp_path, *command, who=who)
-    assert told == {"page": 200, "plans": "FORMATTED", "level": level}
+        done, told = session(tmp_path, who, conf=tmp_path)
+    assert (told["page"], told["plans"], told["level"]) == (200, "FORMATTED", level)
     # The terminal of a Java that others started has the log.
-    assert ("INFO DAGScheduler" in errors) == (who == "submit")
-    assert ("in a task" in errors) == (who != "spark-defaults.conf")
+    assert ("INFO DAGScheduler" in done.stderr) == (who == "submit")
+    assert ("in a task" in done.stderr) == (who != "spark-defaults.conf")
 
 
 LOG4J = """
@@ -302,31 +339,28 @@ appender.file.fileName = {}
 """
 
 
-@pytest.mark.parametrize("level", ["ERROR", "FATAL"])
-def test_a_file_for_the_log_of_spark_holds(tmp_path, level):
-    if level == "ERROR":
-        (tmp_path / "log4j2.properties").write_text(LOG4J.format(tmp_path / "own.log"))
-    told, errors = session(tmp_path, sys.executable)
-    assert (told["level"], errors) == (level, "")
-    if level == "ERROR":
-        assert "in a task" in (tmp_path / "own.log").read_text()
+def test_a_file_for_the_log_of_spark_holds(tmp_path):
+    (tmp_path / "log4j2.properties").write_text(LOG4J.format(tmp_path / "own.log"))
+    done, told = session(tmp_path, "ours", conf=tmp_path)
+    assert (told["level"], done.stderr) == ("ERROR", "")
+    assert "in a task" in (tmp_path / "own.log").read_text()
 
 
-def test_the_log_of_spark_is_kept_in_the_file_that_was_asked_for(tmp_path):
-    _, errors = session(tmp_path, sys.executable, log=str(tmp_path / "log"))
-    assert errors == ""
-    assert "in a task" in (tmp_path / "log").read_text()
+def test_without_a_file_the_log_of_spark_ends_with_the_start(refused):
+    done, told, _ = refused
+    assert told["level"] == "FATAL"
+    # The refusal alone: nothing of the task that failed after it.
+    assert re.fullmatch("hashring: table='owned_keys': .*\n", done.stderr)
 
 
-def test_spark_submit_runs_a_job(spark, work, tmp_path):
-    out = tmp_path / "owned.parquet"
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    options = ["--master", "local[2]", "--conf", "spark.ui.enabled=false"]
-    done = subprocess.run(
-        [submit, *options, "--driver-java-options", JAVA, MAIN, *command(work, "few", out)],
-        cwd=tmp_path, capture_output=True, text=True, timeout=5 * PATIENCE, check=False,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+def test_the_log_of_spark_is_kept_in_the_file_that_was_asked_for(logged):
+    done, _, log = logged
+    assert done.stderr == ""
+    assert "in a task" in log
+
+
+def test_spark_submit_runs_a_job(submitted):
+    done, _, out = submitted
     assert done.returncode == 0, done.stderr[-3000:]
     assert re.search(r"rows written  1,000\n", done.stdout)
-    assert spark.read.parquet(str(out)).count() == 1000
+    assert len(stored(out)) == 1000

@@ -30,14 +30,14 @@ def test_rings_are_drawn_by_all_cores_of_the_cluster(spark, monkeypatch):
 
 
 def test_random_rings_have_the_peaks_that_were_measured_before(spark):
-    found = summarise(simulate(spark, scenarios([10, 100], [16, 128]), 200)).collect()
+    found = summarise(simulate(spark, scenarios([10, 100], [16, 128]), 100)).collect()
     peaks = {(r.nodes, r.replicas): r.peak_mean for r in found}
     expected = {(10, 16): 1.42, (100, 16): 1.76, (10, 128): 1.14, (100, 128): 1.24}
     assert peaks == pytest.approx(expected, rel=0.03)
 
 
 def test_one_join_or_leave_moves_the_least_on_average(spark):
-    (found,) = summarise(simulate(spark, [Scenario(50)], 400)).collect()
+    (found,) = summarise(simulate(spark, [Scenario(50)], 200)).collect()
     assert found.join_ratio_mean == pytest.approx(1, abs=0.05)
     assert found.leave_ratio_mean == pytest.approx(1, abs=0.05)
     assert 1.3 < found.join_ratio_p95 < 1.6

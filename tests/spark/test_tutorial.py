@@ -19,6 +19,16 @@ from tests.docs.test_blocks import console_lines, words_of
 TUTORIALS = ROOT / "examples" / "tutorials"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def fleet(tmp_path_factory):
+    """The fleet of the tutorial, which works for some seconds: meanwhile other tests run."""
+    log = tmp_path_factory.mktemp("fleet") / "work.csv"
+    with RedisServer() as server:
+        command = [sys.executable, TUTORIALS / "fleet.py", server.url, log]
+        with subprocess.Popen(command) as process:
+            yield server.url, log, process
+
+
 def test_the_tutorial_counts_the_faults_that_it_prints():
     printed = (TUTORIALS / "audit.txt").read_text()
     pattern = r"rows judged|before getting the key|key of another node"
@@ -30,24 +40,6 @@ def test_the_tutorial_counts_the_faults_that_it_prints():
 
 def names(text: str) -> list[str]:
     return [re.sub(r"  [\d.,-]+$", "", line).strip() for line in text.splitlines()]
-
-
-@pytest.mark.usefixtures("spark")
-def test_the_audit_finds_the_bug_that_the_tutorial_planted(tmp_path):
-    log = tmp_path / "work.csv"
-    with RedisServer() as server:
-        subprocess.run([sys.executable, TUTORIALS / "fleet.py", server.url, log], check=True)
-        schema = "key string, node string, start double, end double"
-        command = ["audit", "--input", str(log), "--schema", schema]
-        done = CliRunner().invoke(
-            spark_group,
-            [*command, "--url", server.url, "--ring", "audited"],
-            catch_exceptions=False,
-        )
-    assert done.exit_code == 0, done.output
-    assert set(names((TUTORIALS / "audit.txt").read_text())) <= set(names(done.stdout))
-    faults = re.findall(r"(?:before getting the key|key of another node)  (\d+)", done.stdout)
-    assert sum(map(int, faults)) > 0
 
 
 @pytest.mark.usefixtures("spark")
@@ -101,3 +93,19 @@ def test_the_tutorial_on_flights_prints_what_its_page_shows(tmp_path, monkeypatc
     assert f"{facts['files read']} of {facts['cells']} directories were read and written" in page
     least = facts["least that must move to get these loads"]
     assert facts["part of the weight that moves"] == least
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_audit_finds_the_bug_that_the_tutorial_planted(fleet):
+    url, log, process = fleet
+    assert process.wait() == 0
+    schema = "key string, node string, start double, end double"
+    done = CliRunner().invoke(
+        spark_group,
+        ["audit", "--input", str(log), "--schema", schema, "--url", url, "--ring", "audited"],
+        catch_exceptions=False,
+    )
+    assert done.exit_code == 0, done.output
+    assert set(names((TUTORIALS / "audit.txt").read_text())) <= set(names(done.stdout))
+    faults = re.findall(r"(?:before getting the key|key of another node)  (\d+)", done.stdout)
+    assert sum(map(int, faults)) > 0

@@ -26,6 +26,7 @@ from hashring.cli.serve import _OneLine
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.proxy import Proxy
+from tests.short_programs import HASHRING, Program, played
 from tests.web.conftest import TOKEN, Running, nodes_on, put, serving
 
 
@@ -312,38 +313,33 @@ def test_a_line_of_the_log_is_one_whatever_the_path_of_a_request_is() -> None:
     )
 
 
-def refusal(*arguments: str, **environment: str) -> tuple[int, str]:
-    """Exit status and words of a command that does not begin to serve."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HASHRING_")}
-    done = subprocess.run(
-        [sys.executable, "-c", "from hashring.cli import main; main()", "serve", *arguments],
-        env={**kept, "HASHRING_REDIS_URL": "redis://127.0.0.1:1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    return done.returncode, done.stderr
-
-
 @pytest.mark.one_server
-def test_what_it_cannot_begin_with_is_said(running: Running, tmp_path: Path) -> None:
+def test_what_it_cannot_begin_with_is_said(
+    running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [each for each in os.environ if each.startswith("HASHRING_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HASHRING_REDIS_URL", "redis://127.0.0.1:1")
     empty, binary = tmp_path / "empty", tmp_path / "binary"
     empty.write_text("# eu=redis://eu\n\n")
     binary.write_bytes(b"\xff")
-    for arguments, environment, text in (
-        (("--allow-actions",), {"HASHRING_TOKEN": "short"}, "HASHRING_TOKEN"),
-        (("--port", str(running.port)), {}, "cannot listen there"),
-        (("--url", "http://x"), {}, "url='http://x'"),
-        (("--act-user", "ada"), {}, "give --trusted-proxy as well"),
-        (("--host", "a" * 70), {}, "cannot listen there"),
-        (("--servers", str(empty)), {}, "names no server"),
-        (("--servers", str(binary)), {}, "cannot be read"),
-    ):
-        status, said = refusal(*arguments, **environment)
-        assert (status, text in said) == (2, True), said
-        assert "Traceback" not in said
-        assert "short" not in said
+    calls: list[tuple[list[str], dict[str, str], str]] = [
+        (["--allow-actions"], {"HASHRING_TOKEN": "short"}, "HASHRING_TOKEN"),
+        (["--port", str(running.port)], {}, "cannot listen there"),
+        (["--url", "http://x"], {}, "url='http://x'"),
+        (["--act-user", "ada"], {}, "give --trusted-proxy as well"),
+        (["--host", "a" * 70], {}, "cannot listen there"),
+        (["--servers", str(empty)], {}, "names no server"),
+        (["--servers", str(binary)], {}, "cannot be read"),
+    ]
+    programs = [
+        Program(HASHRING, ["serve", *arguments], environment) for arguments, environment, _ in calls
+    ]
+    ended = played(programs, ["hashring.cli.serve", "hashring.web.wsgi_app", "redis"])
+    for done, (_, _, text) in zip(ended, calls, strict=True):
+        assert (done.status, text in done.err) == (2, True), done.err
+        assert "Traceback" not in done.err
+        assert "short" not in done.err
 
 
 @pytest.mark.one_server

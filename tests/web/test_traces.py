@@ -17,7 +17,8 @@ from tests.web.conftest import serving
 
 pytestmark = pytest.mark.one_server
 
-INSTRUMENT = Path(sys.executable).parent / "opentelemetry-instrument"
+OPENTELEMETRY = Path(sys.prefix) / "opentelemetry"
+"""Where scripts/setup puts its packages, apart from those of every other test."""
 
 
 @contextmanager
@@ -55,7 +56,8 @@ def test_requests_and_commands_are_spans_by_the_standard_variables(
             redis_server.url,
             "--ring",
             "ring",
-            under=[str(INSTRUMENT)],
+            under=[str(OPENTELEMETRY / "bin" / "opentelemetry-instrument")],
+            PYTHONPATH=str(OPENTELEMETRY),
             OTEL_SERVICE_NAME="watch-the-rings",
             OTEL_EXPORTER_OTLP_ENDPOINT=address,
             OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",

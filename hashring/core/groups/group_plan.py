@@ -1,30 +1,30 @@
 """What a group is about to do, and what it would do. Nothing is touched.
 
-:func:`foresee` asks the assignor what the next decision would, for the members there are or for
-others.
+:func:`foresee` plays the steps that the group would take (:mod:`.rehearsal`), with the members
+there are or with others, and tells what is different at the end.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from hashring.core.assignors import assignor_named
 from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.assignors.quotas import counts, fair_shares
-from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState
-from hashring.core.assignors.target import Assignor, checked_target
-from hashring.core.groups import reported_loads
-from hashring.core.groups.heirs import Place, heirs
-from hashring.core.groups.next_state import draining_owners, member_state, rule, takers
+from hashring.core.assignors.situation import GroupMember, MemberState
+from hashring.core.assignors.target import Assignor
+from hashring.core.groups import next_state, reported_loads
+from hashring.core.groups.next_state import FOR_LOAD, member_state, rule
+from hashring.core.groups.rehearsal import Rehearsal, rehearse
 from hashring.core.groups.state import (
     EXCLUSIVE,
     Facts,
-    GroupPhase,
     GroupState,
     MemberFacts,
     MemberOrder,
@@ -63,7 +63,7 @@ class PartitionMove:
         partition: its number.
         before, after: who has it, and who should; ``None`` for nobody.
         reason: why.
-        handoff: whether a live owner has to let go of it first.
+        handoff: whether a live owner has to let go of it first, also one that stands in meanwhile.
         warm_up: whether the receiver has to warm up first.
         why: the reason with its numbers, for people.
     """
@@ -84,12 +84,15 @@ class GroupForesight:
     Attributes:
         moves: by partition.
         rounds: how many rounds of handoffs, or of warm-ups if those are more, until the end.
-        delay: seconds before the first handoff: what is left of the holddown, or all of it.
+        delay: seconds before the first handoff: what is left of the holddown, or all of it. Without
+            a handoff, before the last partition has its owner.
         longest: seconds the handoffs take at most, when every owner needs all its time and none
             has to warm up; ``paced`` included.
         before, after: how many partitions each member has and will have: those that leave first,
             then in order of joining.
         paced: seconds that moves for load wait, because of the limit of such moves in a minute.
+        at_rest: whether the group comes to rest. It does, unless the assignor is one of your own
+            that goes on moving partitions. Then the moves are those that were found.
     """
 
     moves: tuple[PartitionMove, ...]
@@ -99,6 +102,7 @@ class GroupForesight:
     before: Mapping[str, int]
     after: Mapping[str, int]
     paced: float = 0.0
+    at_rest: bool = True
 
     @property
     def unowned(self) -> str:
@@ -109,9 +113,13 @@ class GroupForesight:
         return f"no member is left, so nobody owns {lost}"
 
     def lines(self) -> tuple[str, ...]:
-        """The same in words, one line a move, then one on how long it takes."""
+        """The same in words, one line a move, then one on how long it takes.
+
+        One more if the group does not come to rest.
+        """
+        restless = "the assignor does not come to rest: it goes on moving partitions"
         if not self.moves:
-            return (self.unowned or "nothing moves",)
+            return (restless if not self.at_rest else self.unowned or "nothing moves",)
         found = [
             f"partition {move.partition}: {move.before or 'nobody'} -> {move.after or 'nobody'} "
             f"({move.why})"
@@ -127,7 +135,7 @@ class GroupForesight:
             found[-1] += (
                 f"; the limit of moves for load in a minute adds {duration(self.paced)} at most"
             )
-        return tuple(found)
+        return tuple(found) if self.at_rest else (*found, restless)
 
 
 def assignor_of(terms: Terms, access: str | None = None) -> Assignor:
@@ -169,7 +177,6 @@ def foresee(
         AssignorError: the assignor gave a wrong answer.
     """
     present = state.present(facts)
-    orders = state.orders_at(facts.now)
     join = _listed(
         "join", join, (str, GroupMember), "give a list of names, or of members with weights"
     )
@@ -178,140 +185,46 @@ def foresee(
         if name not in present:
             raise UnknownMemberError(name, present)
     count = check_partitions(state.terms.partitions if partitions is None else partitions)
-    terms = state.terms if access is None else replace(state.terms, access=access)
-    owners = list(state.owners)
-    held: list[str | None] = [state.holder(p) for p in range(len(owners))]
-    for partition, handoff in state.handoffs.items():
-        owners[partition] = held[partition] = handoff.to
-    members, replacing = _hypothetical(state, present, leaving, join, owners, orders=orders)
-    taking = takers(members)
-    held = [None if owner in leaving or owner not in present else owner for owner in held]
-    # What a member had that may not have it again is as if nobody had had it.
-    barred = {member.name for member in members} - taking
-    situation = GroupSituation(
-        members,
-        count,
-        tuple(
-            None if holder is None and owner in barred else owner
-            for holder, owner in zip(held, owners[:count], strict=False)
-        ),
-        {p: n for p, n in state.warming.items() if p < count},
-        {p: n for p, n in state.standbys.items() if p < count},
-        {n: m.lags for n, m in present.items() if n not in leaving and m.lags},
-        replacing,
-        reported_loads.reported(present.values(), owners.__getitem__, min(count, len(owners))),
-        len(reported_loads.recent(state.load_moves, facts.now)),
-        state.phase is GroupPhase.REBALANCING,
+    terms = replace(state.terms, partitions=count)
+    if access is not None:
+        terms = replace(terms, access=access)
+    staying = {name: member for name, member in present.items() if name not in leaving}
+    supposed = _supposed(state, facts, staying, join)
+    begun = next_state.migrate(state, terms).state
+    if begun.committed is None:
+        begun = begun.stamped(facts.now)
+    loads = {}
+    if reported_loads.looks(rule(terms, assignor)):
+        known = min(count, len(state.owners))
+        loads = reported_loads.reported(present.values(), state.owners.__getitem__, known)
+    told = {partition for member in supposed.members for partition in member.loads}
+    lost = {partition: load for partition, load in loads.items() if partition not in told}
+    played = rehearse(begun, supposed, assignor, lost)
+    changes = _Changes(
+        state,
+        begun,
+        played,
+        present=present,
+        orders=state.orders_at(facts.now),
+        leaving=leaving,
     )
-    target = checked_target(rule(terms, assignor), situation)
-    reasons = _Reasons(situation, state, present, leaving, for_load=target.for_load, orders=orders)
-    # When all are about to leave, nobody is granted anything, and everybody keeps what it has.
-    now = [held[p] if p < len(held) else None for p in range(count)]
-    then = [
-        to if to in taking or to is None else was
-        for was, to in zip(now, target.owners, strict=True)
-    ]
-    moves = [
-        reasons.move(p, was, to, target.interim[p] != to and p not in target.for_load)
-        for p, (was, to) in enumerate(zip(now, then, strict=True))
-        if to != was
-    ]
-    draining = {
-        p: owners[p]
-        for p in range(count, len(owners))
-        if p < state.terms.partitions or p in state.draining
-    }
-    beyond = draining_owners(draining, target, members, replace(terms, partitions=count))
-    moves.extend(
-        _removed(p, owner, held[p], beyond[p] if beyond[p] in taking else None)
-        for p, owner in draining.items()
-    )
-    rounds = _rounds(moves, members, state.terms.handoffs)
-    waiting = sum(move.warm_up for move in moves)
-    warmups = math.ceil(waiting / max(1, len(target.warmups)))
-    switched = terms.access != state.terms.access or count != state.terms.partitions
-    delay = 0.0
-    active = {member.name for member in members if member.state is MemberState.ACTIVE}
-    stopping = {name for name, member in present.items() if member.stopping}
-    # Members that have nothing take over at once what nobody holds.
-    spare = {*replacing.values(), *(active - {*held})}
-    full = len(active) >= max(1, state.settled)
-    if not switched and not _begin_at_once(moves, active | stopping, spare, full=full):
-        delay = _delay(state, facts.now)
+    moves = changes.moves(loads)
+    rounds = changes.rounds(moves)
+    warmups = math.ceil(sum(move.warm_up for move in moves) / max(1, played.warmups))
     paced = reported_loads.paced(
         rule(terms, assignor),
-        sum(move.handoff and move.partition in target.for_load for move in moves),
-        situation.recent_moves,
+        sum(event.why == FOR_LOAD for event in played.asked),
+        len(reported_loads.recent(state.load_moves, facts.now)),
     )
-    had = counts([state.holder(p) for p in range(len(state.owners))])
-    before, after = counts(held), counts(then)
-    going = {name: had.get(name, 0) for name in sorted(leaving)}
-    staying = [m.name for m in sorted(members, key=lambda m: m.joined)]
     return GroupForesight(
-        tuple(moves),
+        moves,
         max(rounds, warmups),
-        delay,
-        rounds * state.terms.max_handoff_time + paced,
-        going | {name: before.get(name, 0) for name in staying},
-        dict.fromkeys(going, 0) | {name: after.get(name, 0) for name in staying},
+        changes.began(moves, facts.now) - facts.now,
+        rounds * terms.max_handoff_time + paced,
+        *changes.counts(),
         paced,
+        played.at_rest,
     )
-
-
-def _removed(
-    partition: int, owner: str | None, holder: str | None, to: str | None
-) -> PartitionMove:
-    """The end of a partition that drains.
-
-    Args:
-        owner: who had it last.
-        holder: who holds it, if anybody does.
-        to: who is to drain it.
-    """
-    handoff = holder is not None and to is not None and to != holder
-    why = (
-        f"removed: drains at {to}, then it is gone"
-        if handoff
-        else "removed: drains, then it is gone"
-    )
-    return PartitionMove(partition, owner, None, MoveReason.REMOVED, handoff, False, why)
-
-
-def _rounds(moves: Iterable[PartitionMove], members: Iterable[GroupMember], at_once: int) -> int:
-    """How many rounds of handoffs there are at most; a stalled member makes one at a time."""
-    handing = Counter(move.before for move in moves if move.handoff)
-    stalled = {member.name for member in members if member.state is MemberState.STALLED}
-    one_by_one = max((count for name, count in handing.items() if name in stalled), default=0)
-    return one_by_one + math.ceil((handing.total() - one_by_one) / at_once)
-
-
-def _begin_at_once(
-    moves: Sequence[PartitionMove], patient: set[str], spare: set[str], *, full: bool
-) -> bool:
-    """Whether the moves do not wait for the rebalance delay; see :mod:`.next_state`.
-
-    Args:
-        patient: the members that need not hand over what they have at once.
-        spare: those that take over at once what nobody holds.
-        full: whether there are as many members as before.
-    """
-    handing = [move for move in moves if move.handoff]
-    if any(move.before not in patient for move in handing):
-        return True
-    if any(not move.warm_up for move in handing):
-        return False
-    if full and any(move.before is None for move in moves):
-        return True
-    return not handing and all(move.after in (None, *spare) for move in moves)
-
-
-def _delay(state: GroupState, now: float) -> float:
-    """Seconds that what waits for the rebalance delay has to wait."""
-    if state.phase is GroupPhase.REBALANCING:
-        return 0.0
-    if state.holddown is None:
-        return state.terms.rebalance_delay
-    return max(0.0, state.holddown.until - now)
 
 
 def _listed(what: str, given: Iterable[Any], kinds: tuple[type, ...], remedy: str) -> list[Any]:
@@ -324,110 +237,213 @@ def _listed(what: str, given: Iterable[Any], kinds: tuple[type, ...], remedy: st
     return found
 
 
-def _hypothetical(
+def _held(state: GroupState) -> list[str | None]:
+    """Who holds each partition."""
+    held = [*state.owners]
+    for partition in state.free:
+        held[partition] = None
+    return held
+
+
+def _supposed(
     state: GroupState,
-    present: Mapping[str, MemberFacts],
-    leaving: set[str],
+    facts: Facts,
+    staying: Mapping[str, MemberFacts],
     join: Iterable[str | GroupMember],
-    owners: Sequence[str | None],
-    *,
-    orders: Mapping[str, MemberOrder],
-) -> tuple[tuple[GroupMember, ...], dict[str, str]]:
-    """The members there would be, and for those that would be gone who takes their place."""
-    joiners = {}
+) -> Facts:
+    """The facts as they would be. Leases do not end, and Redis has lost nothing.
+
+    A member that stops is gone: it gives up what it has without being asked.
+    """
+    members = {}
+    for name, member in staying.items():
+        if not member.stopping:
+            seen = min(member.seen, state.generation)
+            claims = {} if state.recovering is None else member.claims
+            # There may be thousands, and `replace` takes several times as long.
+            supposed = {**vars(member), "expires": math.inf, "seen": seen, "claims": claims}
+            members[name] = MemberFacts(**supposed)
+    joined = max((member.joined for member in facts.members), default=0)
     for joiner in join:
         name = check_node_name(joiner if isinstance(joiner, str) else joiner.name)
-        if (name in present and name not in leaving) or name in joiners:
+        if name in members or name in staying:
             raise ConfigError("join", name, "is a member already")
-        joiners[name] = 1.0 if isinstance(joiner, str) else joiner.weight
-    weights = {name: seat.weight for name, seat in state.roster.items()}
-    weights |= {name: member.weight for name, member in present.items()}
-    weights |= joiners
-    weights |= {n: o.weight for n, o in orders.items() if o.weight is not None and n in joiners}
-    seats = {name: seat.place for name, seat in state.roster.items()}
-    joined = {name: member.joined for name, member in present.items()}
-    known = sorted(
-        {*seats, *present}, key=lambda n: (seats.get(n, math.inf), joined.get(n, math.inf), n)
-    )
-    order = {name: number for number, name in enumerate(dict.fromkeys([*known, *joiners]))}
-    staying = {
-        name: member_state(member, orders.get(name))
-        for name, member in present.items()
-        if name not in leaving
-    }
-    # An order outlasts restarts of its member, and stands about one that is to join.
-    staying |= {
-        name: MemberState.DRAINED if name in orders and orders[name].drained else MemberState.ACTIVE
-        for name in joiners
-    }
-
-    # Also a member that is back, and is to get what it had.
-    busy = {*owners, *state.warming.values()}
-    replacing = heirs(
-        (Place(order[n], n, weights[n]) for n in known if n not in staying and n in owners),
-        (
-            Place(order[name], name, weights[name])
-            for name, kind in staying.items()
-            if kind is MemberState.ACTIVE and name not in busy
-        ),
-    )
-    order |= {heir: order[name] for name, heir in replacing.items()}
-    members = [
-        GroupMember(name, order[name], weights[name], kind) for name, kind in staying.items()
-    ]
-    return tuple(sorted(members, key=lambda member: member.joined)), replacing
+        joined += 1
+        weight = 1.0 if isinstance(joiner, str) else joiner.weight
+        members[name] = MemberFacts(name, f"planned/{joined}", joined, math.inf, weight)
+    return Facts(facts.now, tuple(members.values()), state.server)
 
 
-class _Reasons:
-    """Why a partition moves, with the numbers."""
+class _Changes:
+    """What is different after a rehearsal, and why.
+
+    Args:
+        state: as it is.
+        begun: the state with which the rehearsal began.
+        played: the rehearsal.
+        present, orders: the members that are there, and the orders that stand.
+        leaving: the members that leave at once.
+    """
 
     def __init__(
         self,
-        situation: GroupSituation,
         state: GroupState,
-        present: Mapping[str, MemberFacts],
-        leaving: set[str],
+        begun: GroupState,
+        played: Rehearsal,
         *,
-        for_load: frozenset[int],
+        present: Mapping[str, MemberFacts],
         orders: Mapping[str, MemberOrder],
+        leaving: set[str],
     ) -> None:
-        self._orders = orders
-        self._for_load = for_load
-        self._loads = situation.loads
         self._state = state
         self._present = present
-        self._gone = leaving
-        self._fair = fair_shares(situation.members, situation.partitions)
-        self._having = counts(situation.previous)
+        self._leaving = leaving
+        self._begun = begun
+        self._played = played
+        self._orders = orders
+        self._asked = {event.partition: event for event in played.asked}
+        # What is on its way counts as arrived.
+        self._owners = [*state.owners]
+        for partition, handoff in state.handoffs.items():
+            self._owners[partition] = handoff.to
+        there = {name for name in present if self._is_there(name)}
+        self._held = [owner if owner in there else None for owner in self._owners]
+        for partition in state.free:
+            self._held[partition] = None
+        size = begun.terms.partitions
+        self._before = [*self._held[:size], *[None] * (size - len(self._held))]
+        self._after = _held(played.state)[:size]
+        self._seats = {name: seat for name, seat in played.state.roster.items() if seat.session}
+        self._had = counts(self._before)
 
-    def move(
-        self, partition: int, before: str | None, after: str | None, warm_up: bool
+    @cached_property
+    def _fair(self) -> dict[str, float]:
+        """The fair share of each member."""
+        members = [GroupMember(name, s.place, s.weight) for name, s in self._seats.items()]
+        return fair_shares(members, len(self._before))
+
+    def _is_there(self, name: str) -> bool:
+        """Whether a member has what the state says, and does not leave."""
+        seat = self._state.roster.get(name)
+        known = seat is None or seat.session == self._present[name].session
+        return known and name not in self._leaving
+
+    def moves(self, loads: Mapping[int, float]) -> tuple[PartitionMove, ...]:
+        """The partitions that change hands, and those that end.
+
+        Args:
+            loads: how busy partitions are, as far as anybody reports it.
+        """
+        moves = [
+            self._move(partition, was, to, loads)
+            for partition, (was, to) in enumerate(zip(self._before, self._after, strict=True))
+            if to is not None and to != was
+        ]
+        moves.extend(self._removed(partition) for partition in sorted(self._begun.draining))
+        return tuple(moves)
+
+    def rounds(self, moves: Iterable[PartitionMove]) -> int:
+        """How many rounds of handoffs there are at most; a stalled member makes one at a time."""
+        handing = Counter(event.member for event in self._played.asked)
+        one_by_one = max(
+            (n for name, n in handing.items() if self._kind(name) is MemberState.STALLED),
+            default=0,
+        )
+        at_once = self._state.terms.handoffs
+        asked = one_by_one + math.ceil((handing.total() - one_by_one) / at_once)
+        # A member that stops gives up all it has at the same time.
+        return max(asked, int(any(self._stops(move.before) for move in moves)))
+
+    def began(self, moves: Iterable[PartitionMove], now: float) -> float:
+        """When the first handoff begins; without one, when the last partition is granted.
+
+        Args:
+            now: the time for a plan in which nothing of it happens.
+        """
+        if self._played.asked_at is not None:
+            return self._played.asked_at
+        granted = self._played.granted_at
+        return max((granted[m.partition] for m in moves if m.partition in granted), default=now)
+
+    def counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """How many partitions each member has before and after."""
+        state = self._state
+        had = counts(_held(state))
+        going = sorted(self._leaving)
+        places = {name: seat.place for name, seat in {**state.roster, **self._seats}.items()}
+        staying = sorted(
+            {*self._present, *self._seats} - self._leaving,
+            key=lambda name: (places.get(name, math.inf), name),
+        )
+        before = {name: had[name] for name in going if name in had} | counts(self._held)
+        after = counts(self._after)
+        return (
+            {name: before.get(name, 0) for name in (*going, *staying)},
+            {name: after.get(name, 0) for name in (*going, *staying)},
+        )
+
+    def _kind(self, name: str | None) -> MemberState | None:
+        """How a member is now; ``None`` for one that is not there."""
+        member = self._present.get(name or "")
+        return None if member is None else member_state(member, self._orders.get(member.name))
+
+    def _stops(self, name: str | None) -> bool:
+        member = self._present.get(name or "")
+        return member is not None and member.stopping
+
+    def _move(
+        self, partition: int, before: str | None, after: str, loads: Mapping[int, float]
     ) -> PartitionMove:
-        reason, why = self._why(partition, before, str(after))
+        reason, why = self._why(partition, before, after, loads)
+        asked = self._asked.get(partition)
+        if asked is not None and before is None:
+            why += f"; {asked.member} stands in"
+        warm_up = (partition, after) in self._played.warmed
         if warm_up:
             why += f"; once {after} is warm"
-        return PartitionMove(partition, before, after, reason, before is not None, warm_up, why)
+        handoff = asked is not None or self._stops(before)
+        return PartitionMove(partition, before, after, reason, handoff, warm_up, why)
 
-    def _why(self, partition: int, before: str | None, after: str) -> tuple[MoveReason, str]:
+    def _removed(self, partition: int) -> PartitionMove:
+        """The end of a partition that drains."""
+        asked = self._asked.get(partition)
+        why = "removed: drains, then it is gone"
+        if asked is not None:
+            why = f"removed: drains at {asked.to}, then it is gone"
+        return PartitionMove(
+            partition,
+            self._owners[partition],
+            None,
+            MoveReason.REMOVED,
+            asked is not None,
+            False,
+            why,
+        )
+
+    def _why(
+        self, partition: int, before: str | None, after: str, loads: Mapping[int, float]
+    ) -> tuple[MoveReason, str]:
         last = self._state.owners[partition] if partition < len(self._state.owners) else None
         if before is None:
             if last is None:
                 return MoveReason.NEW, "never had an owner"
-            return MoveReason.GONE, f"{last} is gone" if last not in self._present else (
-                f"{last} leaves" if last in self._gone else f"{last} let go of it"
-            )
-        kind = member_state(self._present[before], self._orders.get(before))
+            if last in self._leaving:
+                return MoveReason.GONE, f"{last} leaves"
+            there = last in self._present and self._is_there(last)
+            return MoveReason.GONE, f"{last} let go of it" if there else f"{last} is gone"
+        kind = self._kind(before)
         if kind is MemberState.LEAVING:
             return MoveReason.LEAVING, f"{before} is leaving"
         if kind is MemberState.DRAINED:
             return MoveReason.DRAINED, f"{before} is drained"
         if kind is MemberState.STALLED:
             return MoveReason.STALLED, f"{before} makes no progress"
-        if partition in self._for_load:
-            load = self._loads.get(partition)
+        asked = self._asked.get(partition)
+        if asked is not None and asked.why == FOR_LOAD:
+            load = loads.get(partition)
             known = "nobody reports" if load is None else f"is {load:.4g}"
             return MoveReason.LOAD, f"evens out loads; its own {known}"
-        has, gets = self._having.get(before, 0), self._having.get(after, 0)
+        has, gets = self._had.get(before, 0), self._had.get(after, 0)
         fair_before, fair_after = self._fair[before], self._fair[after]
         text = (
             f"{before} has {has}, its fair share is {fair_before:.4g}; "

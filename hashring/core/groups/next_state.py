@@ -67,6 +67,9 @@ __doc__ = with_tables(__doc__, PHASES=PHASES)
 HELD_ALREADY: Final = "held it already"
 """Why a member is granted what it claims after Redis lost what was decided."""
 
+FOR_LOAD: Final = "for its load"
+"""Why an owner is asked for a partition that moves for its load alone."""
+
 
 @dataclass(frozen=True)
 class StepOutcome:
@@ -108,7 +111,12 @@ class Rebalance:
 
 
 def step(
-    state: GroupState, facts: Facts, assignor: Assignor, plan: Rebalance | None = None
+    state: GroupState,
+    facts: Facts,
+    assignor: Assignor,
+    plan: Rebalance | None = None,
+    *,
+    at_once: bool = False,
 ) -> StepOutcome:
     """The next decision.
 
@@ -117,11 +125,13 @@ def step(
         facts: read at the same instant as the state, or later.
         plan: of an earlier step. While parts of it are carried out, it spares asking an assignor
             again whose answers are ``lasting``.
+        at_once: whether handoffs take no time: owners are asked for all that is to move, whatever
+            the budget, and have let go of it by the next step. For :mod:`.rehearsal` only.
 
     Raises:
         AssignorError: the assignor gave a wrong answer; nothing is decided.
     """
-    return _Step(state, facts, assignor, plan).run()
+    return _Step(state, facts, assignor, plan, at_once=at_once).run()
 
 
 def resize(state: GroupState, partitions: int) -> StepOutcome:
@@ -273,13 +283,20 @@ class _Step:
     """One step, on working copies. Methods are called once each, in the order of :meth:`run`."""
 
     def __init__(
-        self, state: GroupState, facts: Facts, assignor: Assignor, plan: Rebalance | None
+        self,
+        state: GroupState,
+        facts: Facts,
+        assignor: Assignor,
+        plan: Rebalance | None,
+        *,
+        at_once: bool,
     ) -> None:
         self.before = state
         self.now = facts.now
         self.terms = state.terms
         self.assignor = rule(self.terms, assignor)
         self.plan = plan
+        self.at_once = at_once
         self.facts = facts
         self.orders = state.orders_at(facts.now)
         self.present = state.present(facts)
@@ -488,6 +505,9 @@ class _Step:
     # --- 2: words -----------------------------------------------------------------------------
 
     def _hear(self) -> None:
+        if self.at_once:
+            for partition in [*self.handoffs]:
+                self._let_go(partition)
         for member in self.present.values():
             for partition, token in member.released.items():
                 if self._holds(member, partition, token):
@@ -678,12 +698,13 @@ class _Step:
         return sorted(partition for partition in apart if self._is_to_move(partition, wanted))
 
     def _is_to_move(self, partition: int, wanted: Wanted) -> bool:
+        to = wanted[partition]
         return (
-            partition not in self.free
+            to in self.takers
+            and partition not in self.free
             and partition not in self.handoffs
             and (partition < self.terms.partitions or partition in self.draining)
-            and wanted[partition] not in (None, self.owners[partition])
-            and wanted[partition] in self.takers
+            and to != self.owners[partition]
         )
 
     def _having(self) -> Counter[str | None]:
@@ -809,6 +830,13 @@ class _Step:
         self._tell(EventKind.GRANTED, name, partition, why=why)
 
     def _revoke(self, wanted: Wanted) -> None:
+        if self.at_once:
+            for partition in self._moves(wanted):
+                # A stalled member is given the time that it has for the one before.
+                if self.roster[str(self.owners[partition])].sheds_after <= self.now:
+                    why = FOR_LOAD if partition in self.for_load else ""
+                    self._ask(partition, str(wanted[partition]), why)
+            return
         if len(self.handoffs) >= self.terms.handoffs and self.present.keys() == self.members.keys():
             return
         having = self._having()
@@ -847,7 +875,7 @@ class _Step:
             why = "" if state is MemberState.ACTIVE else f"is {state.value}"
             if partition in self.for_load:
                 self.load_moves = (*reported_loads.recent(self.load_moves, self.now), self.now)
-                why = "for its load"
+                why = FOR_LOAD
             self._ask(partition, to, why)
             if state is MemberState.STALLED:
                 sheds_after = self.now + self.terms.max_handoff_time

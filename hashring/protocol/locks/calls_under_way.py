@@ -7,6 +7,10 @@ Doubt. Redis did not answer a call, or its caller was interrupted. The loop asks
 one call about all such keys, and none of them is taken or held before the answer. When it was Redis
 that did not answer, no other lock is taken either: a loop over many keys waits once for a silent
 Redis, and not at each key.
+
+The end. Once Redis has executed a ``stop()``, it takes no lock of that session any more, however
+late a call arrives. Then the node asks about all keys that a call may have taken of which nobody
+knows, and lets go of what it finds. So it need not wait for its callers.
 """
 
 from __future__ import annotations
@@ -93,6 +97,11 @@ class CallsUnderWay:
         self.doubts: list[Doubt] = []
         self.unanswered = False
         self.refusal: tuple[StoreError, float] | None = None
+        # Keys of calls that were given up, and that had not taken them when Redis was asked. Such a
+        # call may be on its way still. Until when its lock may stand, in monotonic seconds.
+        self._given_up: dict[bytes, float] = {}
+        # Keys of which nobody knows whether the session had locks when it ended.
+        self._unsettled: list[bytes] = []
 
     @property
     def count(self) -> int:
@@ -181,7 +190,10 @@ class CallsUnderWay:
                 key.until = now
         if self._limit.most is not None:
             # Their places are others' by now: what there is no room for is left to expire.
-            free = free[: max(0, self._limit.most - self.count)]
+            room = max(0, self._limit.most - self.count)
+            for key in free[room:]:
+                self._give_up(key, now)
+            free = free[:room]
         if doubtful := (*released, *free):
             self._keys.enter(_E.ANSWERED_LATE, *doubtful)
             self._doubt(Doubt(doubtful, len(doubtful), take.began), now)
@@ -222,11 +234,13 @@ class CallsUnderWay:
         for key in doubt.keys:
             lock = found.get(key.key)
             if lock is None or lock.session != self._place.session:
+                self._give_up(key, now)
                 self._keys.enter(_E.NOT_TAKEN, key)
             elif lock.token == key.token:
                 self._keys.enter(_E.STILL_OURS, key)
                 self._due_calls.release_soon(now)
             elif most is not None and self.count >= most:
+                self._give_up(key, now)
                 self._keys.enter(_E.NOT_TAKEN, key)
             elif lock.age > now - doubt.began:
                 self.take_anew(key, lock.token, now)
@@ -235,8 +249,46 @@ class CallsUnderWay:
                 key.hold(lock.token, sent + lock.expires_in - 0.001, now)
                 self.granted(now, key)
 
+    def _give_up(self, key: Key, now: float) -> None:
+        """Nobody looks after a key any more that a call may take, or has taken."""
+        # The call may be on its way for long, and then its lock lasts a ttl.
+        self._given_up[key.key] = now + 2 * self._config.ttl
+
+    # --- the end of the session ---------------------------------------------------------------
+
+    def session_ended(self, now: float) -> bool:
+        """Redis takes no lock of this session any more; whether there may be some nobody knows of.
+
+        A caller may have its answer before it, later, or never.
+        """
+        unknown = {key.key for take in self.takes for key in take.keys}
+        unknown.update(key for key, until in self._given_up.items() if now < until)
+        self._unsettled = list(unknown)
+        return bool(unknown or self.doubts)
+
+    def settle_step(self) -> Run | None:
+        """After the end of the session, find its locks that nobody knows of, and let go of them."""
+        locked, session = self._unsettled[:LOCKS_A_CALL], self._place.session
+        if not locked:
+            return None
+
+        def done(found: dict[bytes, Lock], sent: float, now: float) -> None:
+            for lock in found.values():
+                known = self._keys.find(lock.key)
+                at_work = known is not None and known.state is _S.FINISHING
+                if lock.session == session and not at_work:
+                    self._releases.let_go_of_unknown(session, lock.key, lock.token, now)
+            self._unsettled = [key for key in self._unsettled if key not in looked_at]
+
+        looked_at = frozenset(locked)
+        return self._due_calls.run(look(self._names, locked=locked), done, lambda _: None)
+
+    # --- in between ---------------------------------------------------------------------------
+
     def heartbeat(self, now: float) -> None:
         """The node's heartbeat was answered: give up what nobody waits for any more."""
+        if self._given_up:
+            self._given_up = {key: t for key, t in self._given_up.items() if now < t}
         for take in self.takes[:]:
             # The caller never came back: a greenlet, a signal handler that raised.
             if take.began < now - self._config.ttl:
@@ -250,6 +302,7 @@ class CallsUnderWay:
     def forget_doubts(self) -> None:
         """The node leaves, and Redis does not answer: what is in doubt expires."""
         self.doubts.clear()
+        self._unsettled.clear()
         self.unanswered = False
 
     def mend(self) -> None:

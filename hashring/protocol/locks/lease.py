@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from hashring.errors import LeaseLost
 from hashring.protocol.locks.key_states import NEVER, Key
@@ -65,7 +65,15 @@ class KeyLease(Generic[E]):
         self.revoked = revoked
         self.revoked_at: float | None = None
         self.last = NEVER
-        self.pins = 0
+        # By their identities: one that leaves twice has left once.
+        self.holders: set[LeaseHolder] = set()
+        # The session that took the lock, once the book has forgotten the key; else empty.
+        self.former = ""
+
+    @property
+    def pins(self) -> int:
+        """How many blocks the lease has that go on."""
+        return len(self.holders)
 
     @property
     def deadline(self) -> float:
@@ -95,10 +103,23 @@ class KeyLease(Generic[E]):
             return
         raise LeaseLost(self.key.decode("utf-8", "replace"), self.token, why)
 
-    def end(self) -> Key | None:
-        """Leave the key; ``None`` when it was another's before."""
+    @property
+    def held(self) -> Key | None:
+        """The key, as long as the lease lasts."""
         held = self._held
-        if held.lease is not self:
-            return None
-        self._ended, held.lease = held.deadline, None
-        return held
+        return held if held.lease is self else None
+
+    def end(self) -> None:
+        """Leave the key, unless it was another's before."""
+        if (held := self.held) is not None:
+            self._ended, held.lease = held.deadline, None
+
+
+class LeaseHolder:
+    """Holds a key by a lease, perhaps beside others.
+
+    Attributes:
+        lease: the lease; ``None`` before the key is held.
+    """
+
+    lease: KeyLease[Any] | None = None

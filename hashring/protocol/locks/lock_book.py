@@ -43,7 +43,7 @@ from hashring.protocol.locks.book_facts import BookFacts
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
 from hashring.protocol.locks.handover import Handover
 from hashring.protocol.locks.key_states import HOLDING, NEVER, KeyEvent, KeyState
-from hashring.protocol.locks.lease import KeyLease
+from hashring.protocol.locks.lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.releases import Releases
@@ -85,7 +85,7 @@ class LockBook:
         self._pins = Pins(facts, self._releases)
         self._handover = Handover(facts, self._pins)
         self._calls = CallsUnderWay(facts, self._releases)
-        self._taking = Taking(facts, self._calls)
+        self._taking = Taking(facts, self._calls, self._releases)
         self._verdicts = Verdicts(facts, self._calls, self._releases)
         self._forget("", "")
 
@@ -149,18 +149,18 @@ class LockBook:
         return self._verdicts.holder(key)
 
     def pin(
-        self, key: bytes, clock: Callable[[], float], event: Callable[[], Any]
+        self, key: bytes, clock: Callable[[], float], event: Callable[[], Any], holder: LeaseHolder
     ) -> KeyLease[Any] | None:
         """A lease on a key that is held; the same one again inside itself."""
-        return self._pins.pin(key, clock, event)
+        return self._pins.pin(key, clock, event, holder)
 
-    def pin_again(self, key: bytes, now: float) -> KeyLease[Any] | None:
+    def pin_again(self, key: bytes, now: float, holder: LeaseHolder) -> KeyLease[Any] | None:
         """The lease that a key is held by already; ``None`` when there is none."""
-        return self._pins.pin_again(key, now)
+        return self._pins.pin_again(key, now, holder)
 
-    def unpin(self, lease: KeyLease[Any], now: float) -> bool:
-        """Leave a lease; whether the key is to be let go now."""
-        return self._pins.unpin(lease, now)
+    def unpin(self, holder: LeaseHolder, now: float) -> bool:
+        """Leave a lease; whether its key is to be let go now."""
+        return self._pins.unpin(holder, now)
 
     # --- what a status shows ------------------------------------------------------------------
 
@@ -219,10 +219,13 @@ class LockBook:
     def begin(self, node: str, session: str) -> None:
         """The node has this name and session from now on; what another session held is lost."""
         lost = (*self.held.values(), *self._keys.of(_S.FINISHING))
-        self._pins.end(*lost)
+        self._pins.begin()
         self._keys.enter(_E.LOST, *lost)
         self._keys.enter(_E.FORGOTTEN, *self._keys.others.values())
         self._forget(node, session)
+        if self._releases.due:
+            # Locks of sessions before this one.
+            self.due_calls.release_soon(-NEVER)
 
     def drain(self) -> None:
         """Keep no key for an owner that is full: what is held is to be handed over.
@@ -375,7 +378,23 @@ class LockBook:
                 self._releases.let_go(held, now)
         self.limit.forget()
         self._renewal.forget()
-        return self._calls.resolve_step() or self._releases.step(self._settle)
+        calls = self._calls
+        return calls.resolve_step() or calls.settle_step() or self._releases.step(self._settle)
+
+    def end(self) -> None:
+        """The node has lost its name for good: it takes nothing any more."""
+        self._place.left = True
+
+    def session_ended(self, now: float) -> bool:
+        """The node has left, and Redis takes no lock of its session any more.
+
+        The next calls of :meth:`leave` let go of all that nobody works on, whatever became of the
+        calls that took it.
+
+        Returns:
+            Whether there may be anything to let go of.
+        """
+        return self._calls.session_ended(now) or self._releases.due
 
     def forget_releases(self) -> bool:
         """Redis does not answer, and the node leaves: what is not released expires.
@@ -388,4 +407,4 @@ class LockBook:
         found = self._keys.of(_S.DOUBTED, _S.RELEASING)
         self._keys.enter(_E.FORGOTTEN, *found)
         self._calls.forget_doubts()
-        return bool(found)
+        return self._releases.forget_unknown() or bool(found)

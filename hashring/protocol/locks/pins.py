@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hashring.protocol.locks.book_facts import BookFacts
-from hashring.protocol.locks.key_states import Key, KeyEvent, KeyState
-from hashring.protocol.locks.lease import KeyLease
+from hashring.protocol.locks.key_states import HOLDING, Key, KeyEvent, KeyState
+from hashring.protocol.locks.lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.releases import Releases
 
 _S, _E = KeyState, KeyEvent
@@ -35,7 +35,7 @@ class Pins:
         self._releases = releases
 
     def pin(
-        self, key: bytes, clock: Callable[[], float], event: Callable[[], Any]
+        self, key: bytes, clock: Callable[[], float], event: Callable[[], Any], holder: LeaseHolder
     ) -> KeyLease[Any] | None:
         """A lease on a key that is held; the same one again inside itself."""
         held = self._all.held.get(key)
@@ -50,33 +50,64 @@ class Pins:
                 return None
             held.lease = KeyLease(held, clock, event(), event())
             self.keys.add(held)
-        held.lease.pins += 1
-        return held.lease
+        return self._hold_by(held.lease, holder)
 
-    def pin_again(self, key: bytes, now: float) -> KeyLease[Any] | None:
+    def pin_again(self, key: bytes, now: float, holder: LeaseHolder) -> KeyLease[Any] | None:
         """The lease that a key is held by already; ``None`` when there is none."""
         held = self._all.held.get(key)
         if held is None or held.lease is None or now >= held.deadline:
             return None
-        held.lease.pins += 1
-        return held.lease
+        return self._hold_by(held.lease, holder)
 
-    def unpin(self, lease: KeyLease[Any], now: float) -> bool:
-        """Leave a lease; whether the key is to be let go now."""
-        lease.pins -= 1
-        if lease.pins or (held := lease.end()) is None:
+    def _hold_by(self, lease: KeyLease[Any], holder: LeaseHolder) -> KeyLease[Any]:
+        # First: whatever a signal handler raises, the holder can leave what counts it.
+        holder.lease = lease
+        lease.holders.add(holder)
+        return lease
+
+    def unpin(self, holder: LeaseHolder, now: float) -> bool:
+        """Leave a lease; whether its key is to be let go now.
+
+        It may be called again where a signal handler raised in it: each step is one that may be
+        done twice, and the lease ends at last.
+        """
+        lease = holder.lease
+        if lease is None:
             return False
-        self.keys.discard(held)
-        held.asked = now
-        if held.state is _S.FINISHING:
+        lease.holders.discard(holder)
+        if lease.holders:
+            return False
+        held, let_go = lease.held, True
+        if lease.former:
+            # The lock stood until the work was done, and the book has forgotten its key.
+            self._releases.let_go_of_unknown(lease.former, lease.key, lease.token, now)
+            lease.former = ""
+        elif held is None:
+            return False
+        elif held.state is _S.FINISHING:
             # The node has left meanwhile, and the lock stood until the work was done.
             self._all.enter(_E.WORK_DONE, held)
             self._due_calls.release_soon(now)
-        elif lease.revoked_at is None:
-            return False
-        else:
-            self._releases.let_go(held, now)
-        return True
+        elif held.state in HOLDING:
+            held.asked, let_go = now, lease.revoked_at is not None
+            if let_go:
+                self._releases.let_go(held, now)
+        if held is not None:
+            self.keys.discard(held)
+            lease.end()
+        return let_go
+
+    def begin(self) -> None:
+        """The node gets another session: leases are lost; locks stay until the work is done."""
+        for held in list(self.keys):
+            self._end_as_former(held)
+
+    def _end_as_former(self, held: Key) -> None:
+        """The lease is lost, and the end of the work lets go of its lock, if that still stands."""
+        lease = held.lease
+        self.end(held)
+        if lease is not None:
+            lease.former = self._place.session
 
     def revoke(self, held: Key, now: float) -> None:
         """Ask a key's lease to finish, if it has one: the key belongs to another node."""
@@ -109,10 +140,11 @@ class Pins:
     def end_what_expired(self, now: float) -> None:
         """The leases are lost whose time is over by this clock; Redis may count a moment longer."""
         for held in [held for held in self.keys if now >= held.deadline]:
-            self.end(held)
             if held.state is _S.FINISHING:
+                self._end_as_former(held)
                 self._all.enter(_E.LOST, held)
             else:
+                self.end(held)
                 self._releases.let_go(held, now)
 
     def leave(self, held: Key, now: float) -> None:
@@ -129,6 +161,10 @@ class Pins:
     def mend(self) -> None:
         """Make whole again what was raised into: look over all leases."""
         known = (*self._all.held.values(), *self._all.others.values())
+        for key in known:
+            lease = key.lease
+            if lease is not None and not lease.holders and lease.revoked_at is None:
+                lease.end()  # Nobody has it yet, or any more.
         self.keys = {key for key in known if key.lease is not None}
         for key in self.keys:
             lease = key.lease

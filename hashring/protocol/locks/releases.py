@@ -25,6 +25,23 @@ class Releases:
         self._keys = facts.keys
         self._place = facts.place
         self._due_calls = facts.due_calls
+        # Locks of no key that the book counts: session, key and token of each.
+        self._unknown: dict[tuple[str, bytes, int], None] = {}
+
+    def let_go_of_unknown(self, session: str, key: bytes, token: int, now: float) -> None:
+        """Let go of a lock that no key of the book is held by, if it stands.
+
+        Args:
+            session: the one that took it, which may have been the node's before this one.
+        """
+        self._unknown[session, key, token] = None
+        self._due_calls.release_soon(now)
+
+    def forget_unknown(self) -> bool:
+        """Leave to expire what no key of the book is held by; whether there was any."""
+        found = bool(self._unknown)
+        self._unknown.clear()
+        return found
 
     def let_go(self, held: Key, now: float) -> None:
         """Let go of a key that is held."""
@@ -56,7 +73,7 @@ class Releases:
     @property
     def due(self) -> bool:
         """Whether Redis is to learn that keys were let go."""
-        return self._keys.count(_S.RELEASING) > 0
+        return self._keys.count(_S.RELEASING) > 0 or bool(self._unknown)
 
     def step(self, then: Callable[[float], None]) -> Run | None:
         """Release what was let go, if anything was.
@@ -67,7 +84,7 @@ class Releases:
         keys, due_calls = self._keys, self._due_calls
         chosen = [(key, key.token) for key in keys.of(_S.RELEASING)[:LOCKS_A_CALL]]
         if not chosen:
-            return None
+            return self._step_of_unknown(then)
 
         def done(_: int, sent: float, now: float) -> None:
             for key, token in chosen:
@@ -77,12 +94,29 @@ class Releases:
             due_calls.release_at = now if self.due else NEVER
             then(now)
 
-        def failed(retry_at: float) -> None:
-            due_calls.release_at = retry_at
-
         locked = [(key.key, token) for key, token in chosen]
         command = release(self._names, session=self._place.session, locked=locked)
-        return due_calls.run(command, done, failed)
+        return due_calls.run(command, done, self._failed)
+
+    def _step_of_unknown(self, then: Callable[[float], None]) -> Run | None:
+        """Release locks of no key that the book counts, those of one session."""
+        session = next((session for session, _, _ in self._unknown), "")
+        chosen = [each for each in self._unknown if each[0] == session][:LOCKS_A_CALL]
+        if not chosen:
+            return None
+
+        def done(_: int, sent: float, now: float) -> None:
+            for each in chosen:
+                self._unknown.pop(each, None)
+            self._due_calls.release_at = now if self.due else NEVER
+            then(now)
+
+        locked = [(key, token) for _, key, token in chosen]
+        command = release(self._names, session=session, locked=locked)
+        return self._due_calls.run(command, done, self._failed)
+
+    def _failed(self, retry_at: float) -> None:
+        self._due_calls.release_at = retry_at
 
     def mend(self) -> None:
         """Make whole again what was raised into."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hashring.protocol.locks.book_facts import BookFacts
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
+from hashring.protocol.locks.releases import Releases
 from hashring.store.locks.commands import AcquireAnswer, HeldBefore, HeldByOther, HeldOff, acquire
 
 _S, _E = KeyState, KeyEvent
@@ -21,10 +22,10 @@ class Taking:
 
     Args:
         facts: what all pieces of the book know.
-        calls: the book's.
+        calls, releases: the book's.
     """
 
-    def __init__(self, facts: BookFacts, calls: CallsUnderWay) -> None:
+    def __init__(self, facts: BookFacts, calls: CallsUnderWay, releases: Releases) -> None:
         self._names = facts.names
         self._config = facts.config
         self._keys = facts.keys
@@ -33,6 +34,7 @@ class Taking:
         self._hold_off = facts.hold_off
         self._due_calls = facts.due_calls
         self._calls = calls
+        self._releases = releases
 
     def take(self, asked: Sequence[AskedKey], now: float) -> Take | None:
         """What to run to take keys; nothing when none is left to take.
@@ -87,12 +89,15 @@ class Taking:
     ) -> None:
         """The answer to a :meth:`take`."""
         self._calls.refusal = None
-        if take.session != self._place.session:
-            return  # The name was lost meanwhile; these locks expire.
         answered = zip(take.keys, answers, strict=True)
+        if take.session != self._place.session:
+            # The node has begun anew meanwhile: nobody may work on these keys.
+            for key, token in _taken(answered):
+                self._releases.let_go_of_unknown(take.session, key.key, token, now)
+            return
         if take not in self._calls.takes:
             # Given up since, and asked about; but perhaps before it was done.
-            self._calls.look_into(take, [(k, t) for k, a in answered if (t := _token(a))], now)
+            self._calls.look_into(take, _taken(answered), now)
             return
         self._calls.takes.remove(take)
         taken, refused = [], []
@@ -126,8 +131,10 @@ class Taking:
         self._keys.enter(_E.WAITED_FOR if answer.awaited else _E.OF_OTHER, key)
 
 
-def _token(answer: AcquireAnswer) -> int | None:
-    """The token of a lock that is the node's, by the answer of a call that was to take it."""
-    if isinstance(answer, HeldBefore):
-        return answer.token
-    return answer if isinstance(answer, int) else None
+def _taken(answered: Iterable[tuple[Key, AcquireAnswer]]) -> list[tuple[Key, int]]:
+    """The keys whose locks are the node's by the answer of a call, with their tokens."""
+    return [
+        (key, answer.token if isinstance(answer, HeldBefore) else answer)
+        for key, answer in answered
+        if isinstance(answer, int | HeldBefore)
+    ]

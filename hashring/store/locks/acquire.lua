@@ -1,5 +1,7 @@
 -- Take those of the locks that are free, up to a number, and wait for others that are not.
 --
+-- KEYS  4... locks, and behind them {<ring>}:ended, see ring/_head.lua: a call that was long on its
+--       way must not take locks for a session that has ended, since nobody would let go of them
 -- ARGV  3 node   4 session   5 ttl in milliseconds   6 how many to take and wait for at most
 --       7 how many of the locks, the first ones, to wait for when another session has them
 --       8 how many of those, the first ones, this node waits for already: they keep their places,
@@ -11,8 +13,8 @@
 --         a  it was this session's already: its token follows
 --         o  another session's: holder and milliseconds left follow
 --         w  the same, and this node waits for it
---         f  it would have been one too many, and is free (or this session's: a call that was long
---            on its way must not take away what has been taken since)
+--         f  it would have been one too many, or the session has ended; and it is free (or this
+--            session's: a call that was long on its way must not take away what has been taken since)
 --         h  it is free, and may not be taken now: Redis lost the locks, or the newest of them, and
 --            somebody may still believe in this one
 --
@@ -28,6 +30,11 @@ local known = tonumber(string.match(call('GET', KEYS[1]) or '', '^%d+$') or 0)
 local first = math.max(known < 9e15 and known + 1 or 0, now)
 local next_token, holder_part = first, ' ' .. session .. ' ' .. node
 
+local ended = tonumber(call('ZSCORE', KEYS[#KEYS], session) or 0)
+if ended * 1000000 > now then
+  room = 0
+end
+
 local awaited, kept = tonumber(ARGV[7]), tonumber(ARGV[8])
 local letters, details, others = {}, {}, {}
 local held_off = held_off_for(ARGV[9], now) or -1
@@ -41,7 +48,7 @@ local function wait(i, holder, waiter, value)
   end
 end
 
-for i = 4, #KEYS do
+for i = 4, #KEYS - 1 do
   local lock, letter = KEYS[i], held_off == 0 and 'f' or 'h'
   if room > 0 and held_off == 0 and call('SET', lock, format('%.0f', next_token) .. holder_part, 'NX', 'PX', ttl) then
     letter = 'n'

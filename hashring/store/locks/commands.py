@@ -86,8 +86,8 @@ class HeldOff:
 
 AcquireAnswer = int | HeldBefore | HeldByOther | HeldOff | None
 """The fencing token of a lock that is this session's now; that it was so before; who else has it;
-that nobody may take it now; or ``None`` when as many as allowed had been taken, and it is free, or
-this session's since an earlier call."""
+that nobody may take it now; or ``None`` when as many as allowed had been taken, or the session has
+ended, and it is free, or this session's since an earlier call."""
 
 
 def _head(keys: RingKeys) -> tuple[Argument, Argument]:
@@ -113,6 +113,8 @@ def acquire(
 ) -> Command[list[AcquireAnswer]]:
     """Take those of the locks that are free, and wait for others: see ``acquire.lua``.
 
+    If the session has ended, it takes none and waits for none: a call that was long on its way.
+
     Args:
         ttl: seconds after which a lock expires unless renewed.
         locked: the keys, at most :data:`LOCKS_A_CALL` of them.
@@ -122,7 +124,8 @@ def acquire(
         history: the history of the ring that the node knows: in another none is taken.
     """
     arguments = (*_head(keys), node, session, _milliseconds(ttl), most, awaited, kept, history)
-    return Command(script("locks", "acquire"), _lock_keys(keys, locked), arguments, _answers)
+    names = (*_lock_keys(keys, locked), keys.ended)
+    return Command(script("locks", "acquire"), names, arguments, _answers)
 
 
 def _answers(raw: Any) -> list[AcquireAnswer]:

@@ -34,6 +34,14 @@ class FlowCaller(SimulatedCaller[P]):
         self._flow.begin(self.process.local())
         self._go_on()
 
+    def cancel(self) -> None:
+        """Give up a flow where it is: nobody waits for the answer, and Redis may get the call."""
+        call, flow = self.busy, self._flow
+        if call is not None and flow is not None:
+            self.busy = None
+            call.given_up = call.executed is None
+            flow.end()
+
     def failed(self, error: Exception) -> None:
         """A flow has raised this."""
         self.process.world.say(self.process, f"could not do it: {error}")

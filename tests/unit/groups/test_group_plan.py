@@ -12,12 +12,15 @@ from hashring.core.assignors import (
     BalancedAssignor,
     ContiguousAssignor,
     GroupMember,
+    GroupSituation,
     LearnerAssignor,
     LoadAssignor,
     RingAssignor,
+    as_assignor,
 )
 from hashring.core.groups import member_orders
 from hashring.core.groups.group_plan import MoveReason, foresee
+from hashring.core.groups.reported_loads import LOOKED_AT_EVERY
 from hashring.errors import ConfigError, UnknownMemberError
 
 from .desk import Desk, three
@@ -136,6 +139,16 @@ def test_a_move_that_waits_for_a_warm_up_says_so() -> None:
     assert [(m.partition, m.warm_up) for m in found.moves] == [(0, True), (1, True)]
     assert found.moves[0].why.endswith("; once b is warm")
     assert found.rounds == 2
+
+
+def test_a_move_waits_for_a_warm_up_also_once_that_has_begun() -> None:
+    desk = Desk(4, LearnerAssignor(1.0)).join("a").step().join("b").step()
+    assert desk.state.warming == {0: "b", 1: "b"}
+    found = foresee(desk.state, desk.facts, desk.assignor)
+    assert [(m.partition, m.warm_up) for m in found.moves] == [(0, True), (1, True)]
+    desk.warm("b", 0)
+    found = foresee(desk.state, desk.facts, desk.assignor)
+    assert [(m.partition, m.warm_up) for m in found.moves] == [(0, False), (1, True)]
 
 
 def test_a_plan_of_no_change_says_what_is_under_way() -> None:
@@ -287,3 +300,73 @@ def test_a_plan_for_a_drained_member_that_restarts_waits_for_no_warm_up() -> Non
     drained = member_orders.drain(desk.state, "a", desk.now, "ops").state
     found = foresee(drained, desk.facts, desk.assignor, leave=["a"], join=["a"])
     assert [(m.before, m.after, m.warm_up) for m in found.moves] == [(None, "b", False)] * 2
+
+
+def test_a_partition_at_which_another_stands_in_is_handed_off_after_the_delay() -> None:
+    # d takes the place of b at once, and more than its share; c's partitions wait for the delay.
+    desk = Desk(7, "contiguous", rebalance_delay=5, max_handoff_time=3).join("a").step()
+    desk.join("b", "c").step().wait(5).settle()
+    found = foresee(desk.state, desk.facts, desk.assignor, leave=["b", "c"], join=["d"])
+    assert [(m.partition, m.before, m.after, m.handoff) for m in found.moves] == [
+        (3, None, "a", True),
+        (4, None, "d", False),
+        (5, None, "d", False),
+        (6, None, "d", False),
+    ]
+    assert found.moves[0].why == "b leaves; d stands in"
+    assert (found.rounds, found.delay, found.longest) == (1, 5.0, 3.0)
+    assert desk.leave("b", "c").join("d").step().having == {"a": [0, 1, 2], "d": [3, 4]}
+    assert desk.wait(5).step().asked == {3: ("d", "a")}
+
+
+def test_a_stalled_member_is_asked_for_its_next_partition_when_its_time_for_the_last_is_up() -> (
+    None
+):
+    desk = Desk(4, max_handoff_time=3).join("a", "b").settle().set("a", stalled=True).step()
+    desk.wait(1).release("a", *desk.asked).step()
+    found = foresee(desk.state, desk.facts, desk.assignor)
+    assert [(move.before, move.after) for move in found.moves] == [("a", "b")]
+    assert found.delay == 2.0
+
+
+def test_what_a_member_has_that_stops_goes_to_a_spare_member_at_once() -> None:
+    desk = Desk(2, rebalance_delay=5, max_handoff_time=3).join("a", "b", "c").step()
+    desk.set("a", stopping=True)
+    found = foresee(desk.state, desk.facts, desk.assignor)
+    assert [(m.before, m.after, m.reason, m.handoff) for m in found.moves] == [
+        ("a", "c", MoveReason.LEAVING, True)
+    ]
+    assert (found.rounds, found.delay, found.longest) == (1, 0.0, 3.0)
+    assert found.after == {"c": 1, "b": 1, "a": 0}
+
+
+def test_loads_that_a_member_took_along_are_evened_out_once_others_report_them() -> None:
+    # a gets the busy partition of c before anybody but c can know that it is busy.
+    desk = Desk(6, LoadAssignor(), rebalance_delay=5).join("a", "b", "c").settle()
+    assert desk.having == {"a": [0, 3], "b": [1, 4], "c": [2, 5]}
+    for name, partitions in desk.having.items():
+        desk.set(name, loads={p: 4.0 if p == 2 else 1.0 for p in partitions})
+    found = foresee(desk.state, desk.facts, desk.assignor, leave=["c"])
+    assert [(m.partition, m.before, m.after, m.reason) for m in found.moves] == [
+        (0, "a", "b", MoveReason.LOAD),
+        (2, None, "a", MoveReason.GONE),
+        (5, None, "b", MoveReason.GONE),
+    ]
+    # The first delay, the next look at loads, and the delay after that.
+    assert found.delay == 5 + LOOKED_AT_EVERY + 5
+
+
+def test_a_plan_ends_when_an_assignor_does_not_come_to_rest() -> None:
+    def restless(situation: GroupSituation) -> dict[str, list[int]]:
+        a, b = sorted(member.name for member in situation.members)
+        first, last = [0], [*range(1, situation.partitions)]
+        return {a: first, b: last} if situation.owner_before(0) == b else {a: last, b: first}
+
+    desk = Desk(2, as_assignor(restless)).join("a", "b").step()
+    for partitions in (2, 3):
+        found = foresee(desk.state, desk.facts, desk.assignor, partitions=partitions)
+        assert not found.at_rest
+        assert found.lines()[-1] == (
+            "the assignor does not come to rest: it goes on moving partitions"
+        )
+    assert foresee(three().state, three().facts, three().assignor).at_rest

@@ -15,7 +15,7 @@ from hashring.core.ranges import bounds_of
 from hashring.core.ring import Ring
 from hashring.errors import RedisUnavailable, StoreError
 from hashring.protocol.locks.calls_under_way import AskedKey, Take
-from hashring.protocol.locks.lease import KeyLease
+from hashring.protocol.locks.lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.verdicts import Verdict
@@ -108,6 +108,7 @@ class Node:
         self.inbox: list[LockNews | None] = []
         self.silent = False
         """Whether this node's messages are lost."""
+        self.holders: list[LeaseHolder] = []
         self._end: Callable[[], None] | None = None
         self.begin()
 
@@ -187,12 +188,23 @@ class Node:
 
     def pin(self, key: bytes) -> KeyLease:
         assert self.contains(key)
-        lease = self.book.pin(key, lambda: self.world.now, threading.Event)
+        lease = self.book.pin(key, lambda: self.world.now, threading.Event, self._holder())
         assert lease is not None
         return lease
 
+    def pin_again(self, key: bytes) -> KeyLease | None:
+        return self.book.pin_again(key, self.world.now, self._holder())
+
+    def _holder(self) -> LeaseHolder:
+        holder = LeaseHolder()
+        self.holders.append(holder)
+        return holder
+
     def unpin(self, lease: KeyLease) -> bool:
-        return self.book.unpin(lease, self.world.now)
+        """One of those that hold the lease leaves it."""
+        holder = next(each for each in self.holders if each.lease is lease)
+        self.holders.remove(holder)
+        return self.book.unpin(holder, self.world.now)
 
     @property
     def held(self) -> set[bytes]:

@@ -20,6 +20,7 @@ LATE_CALL_THAT_FREES_WHAT_IT_HAS_NO_PLACE_FOR = (
     "  letter = 'f'\n    elseif token then",
     "  letter = 'f'\n      call('DEL', lock)\n    elseif token then",
 )
+LOCKS_TAKEN_FOR_A_SESSION_THAT_HAS_ENDED = ("if ended * 1000000 > now then", "if false then")
 TOKENS_OF_THE_COUNTER_ALONE = ("math.max(known < 9e15 and known + 1 or 0, now)", "known + 1")
 LOCKS_TAKEN_WHILE_NOBODY_MAY = (
     "local held_off = held_off_for(ARGV[9], now) or -1\n",

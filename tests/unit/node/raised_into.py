@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -38,7 +39,9 @@ def raised_into(
         nonlocal left, where
         if not concerns(frame.f_code):
             return None
-        if event == "line" and not where:
+        # Python looks for no signal between `try:` and what it guards, nor at the end of `with`.
+        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and not where and not text.startswith(("try:", "with ")):
             left -= 1
             if left == 0:
                 where = f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -245,6 +245,43 @@ def test_a_fault_in_the_book_is_found(
     found(rules)
 
 
+def stopping(seed: int) -> NodeHistory:
+    """Questions are cancelled in the middle of their calls, and nodes stop soon after."""
+    history = random_lock_history(seed)
+    rng = Random(f"{seed} stopping")
+    events = [*history.events]
+    window = max(event.at for event in events) + 1.0
+    for _ in range(rng.randint(1, 3)):
+        at, who = rng.uniform(0.3, window), rng.choice(history.processes).label
+        for _ in range(rng.randint(0, 3)):
+            events.append(Event(at, "cancel", who, rng.choice((0.0, 0.001, 0.02)) * rng.random()))
+        events.append(Event(at + rng.random(), rng.choice(("stop", "stop", "stay")), who))
+    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+
+
+def test_no_history_of_nodes_that_stop_in_the_middle_of_calls_breaks_a_rule() -> None:
+    none_breaks_a_rule(RingSimulator(), stopping, range(BATCH))
+
+
+def test_a_call_that_takes_locks_after_its_node_has_stopped_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch, planted_locks.LOCKS_TAKEN_FOR_A_SESSION_THAT_HAS_ENDED)
+    tells_a_short_story(RingSimulator(), found("left behind", histories=stopping), "left behind")
+
+
+def nothing(*_: Any) -> None:
+    pass
+
+
+@pytest.mark.parametrize("name", ["session_ended", "_give_up"])
+def test_a_node_that_leaves_a_lock_behind_is_found_and_told_by_a_short_story(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(CallsUnderWay, name, nothing)
+    tells_a_short_story(RingSimulator(), found("left behind", histories=stopping), "left behind")
+
+
 renewed, renews = Renewal.done, Renewal.next
 
 

@@ -13,6 +13,7 @@ from hashring.core.ring import Ring
 from hashring.errors import LeaseLost, RedisUnavailable, WrongKeyType
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol.locks.key_states import KeyState
+from hashring.protocol.locks.lease import LeaseHolder
 from hashring.protocol.locks.limit import REFUSED_COUNTED, Limit
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
@@ -937,6 +938,105 @@ def test_an_answer_that_comes_while_the_node_leaves_is_let_go(world: World) -> N
     assert world.locks() == {}
 
 
+def over(node: Node) -> list[str]:
+    """Redis has heard that the session has ended: what the node does then."""
+    node.book.session_ended(node.world.now)
+    return left(node)
+
+
+def test_what_a_call_took_is_let_go_although_its_caller_never_comes(world: World) -> None:
+    a = world.node("a")
+    take = a.take(b"a0", b"a1")
+    assert take is not None
+    a.run(take.command)
+    assert left(a) == []
+    assert over(a) == ["locks_look", "locks_release"]
+    assert world.locks() == {}
+    assert over(a) == ["locks_look"]
+
+
+def test_an_answer_that_comes_after_the_lock_was_let_go_is_no_lock(world: World) -> None:
+    a = world.node("a")
+    take = a.take(b"a0")
+    assert take is not None
+    answers = a.run(take.command)
+    left(a)
+    over(a)
+    a.book.acquired(take, answers, world.now, world.now)
+    assert a.held == set()
+    a.loop()
+    assert world.locks() == {}
+    assert a.step() is None
+
+
+@pytest.mark.parametrize("end", ["fail", "interrupt"])
+def test_a_call_that_was_on_its_way_while_redis_was_asked_about_it_leaves_no_lock(
+    world: World, end: str
+) -> None:
+    a = world.node("a", ttl=60.0)
+    take = a.take(b"a0", b"a1")
+    assert take is not None
+    getattr(a, end)(take, reached=False)
+    assert a.loop() == ["locks_look"]
+    a.run(take.command)
+    world.now += 59.0
+    a.heartbeat()
+    assert left(a) == []
+    assert over(a) == ["locks_look", "locks_release"]
+    assert world.locks() == {}
+
+
+def test_of_a_call_that_was_given_up_long_ago_nothing_is_asked(world: World) -> None:
+    a = world.node("a", ttl=60.0)
+    a.interrupt(a.take(b"a0"), reached=False)
+    a.loop()
+    world.now += 120.0
+    a.heartbeat()
+    assert left(a) + over(a) == []
+
+
+def test_locks_for_which_there_was_no_place_are_let_go_when_the_node_leaves(world: World) -> None:
+    a = world.node("a", limit=2)
+    late = a.take(b"a0", b"a1")
+    assert late is not None
+    a.interrupt(late, reached=False)
+    a.loop()
+    a.select([b"a2", b"a3"])
+    a.arrive(late)
+    a.loop()
+    assert len(world.locks()) == 4
+    assert left(a) == ["locks_release"]
+    assert over(a) == ["locks_look", "locks_release"]
+    assert world.locks() == {}
+
+
+def test_the_lock_of_a_lease_whose_work_goes_on_stands_whatever_became_of_calls(
+    world: World,
+) -> None:
+    a = world.node("a")
+    a.interrupt(a.take(b"a0"), reached=False)
+    a.loop()
+    lease = a.pin(b"a0")
+    assert left(a) == []
+    assert over(a) == ["locks_look"]
+    assert world.locks() == {b"a0": "a"}
+    a.unpin(lease)
+    assert a.loop() == ["locks_release"]
+    assert world.locks() == {}
+
+
+def test_many_keys_of_calls_are_looked_at_a_few_thousand_a_call(world: World) -> None:
+    world.set_ring("a")
+    a = world.node("a")
+    keys = keys_of("a", 2 * LOCKS_A_CALL)
+    for some in (keys[:LOCKS_A_CALL], keys[LOCKS_A_CALL:]):
+        take = a.take(*some)
+        assert take is not None
+        a.run(take.command)
+    assert over(a) == ["locks_look"] * 2 + ["locks_release"] * 2
+    assert world.locks() == {}
+
+
 def test_a_lease_is_lost_when_its_node_leaves_but_its_lock_stands_until_it_is_done(
     world: World,
 ) -> None:
@@ -945,6 +1045,18 @@ def test_a_lease_is_lost_when_its_node_leaves_but_its_lock_stands_until_it_is_do
     left(a)
     assert lease.lost.is_set()
     assert lease.revoked.is_set()
+    assert world.locks() == {b"a0": "a"}
+    assert a.unpin(lease)
+    assert a.loop() == ["locks_release"]
+    assert world.locks() == {}
+
+
+def test_the_end_of_work_lets_go_of_its_lock_also_after_the_handoff_time(world: World) -> None:
+    a = world.node("a", ttl=60.0, max_handoff_time=5.0)
+    lease = a.pin(b"a0")
+    left(a)
+    world.now += 6.0
+    assert a.loop() == []  # As another caller lets go of its own locks.
     assert world.locks() == {b"a0": "a"}
     assert a.unpin(lease)
     assert a.loop() == ["locks_release"]
@@ -1018,13 +1130,13 @@ def test_a_leased_key_is_not_let_go_for_being_idle(world: World) -> None:
 def test_a_hold_inside_a_hold_is_the_same_lease(world: World) -> None:
     a = world.node("a")
     lease = a.pin(b"a0")
-    again = a.book.pin_again(b"a0", world.now)
+    again = a.pin_again(b"a0")
     assert again is lease
     assert not a.unpin(lease)
     world.set_ring("b")
     assert lease.revoked.is_set()
     # Inside it is the same lease even when it has been asked to finish.
-    assert a.book.pin_again(b"a0", world.now) is lease
+    assert a.pin_again(b"a0") is lease
     a.unpin(lease)
     assert world.locks() == {b"a0": "a"}
     assert a.unpin(lease)
@@ -1035,7 +1147,7 @@ def test_a_hold_inside_a_hold_is_the_same_lease(world: World) -> None:
 def test_the_check_of_a_lease_says_that_the_last_of_its_blocks_has_ended(world: World) -> None:
     a = world.node("a")
     lease = a.pin(b"a0")
-    a.book.pin_again(b"a0", world.now)
+    a.pin_again(b"a0")
     a.unpin(lease)
     lease.check()  # The other block goes on.
     a.unpin(lease)
@@ -1052,8 +1164,8 @@ def test_the_check_of_a_lease_says_that_the_last_of_its_blocks_has_ended(world: 
 def test_a_key_without_a_lease_has_none_to_be_held_by_again(world: World) -> None:
     a = world.node("a")
     a.contains(b"a0")
-    assert a.book.pin_again(b"a0", world.now) is None
-    assert a.book.pin_again(b"a1", world.now) is None
+    assert a.pin_again(b"a0") is None
+    assert a.pin_again(b"a1") is None
 
 
 def test_a_lease_past_its_deadline_is_lost_by_the_clock_alone(world: World) -> None:
@@ -1068,8 +1180,8 @@ def test_a_lease_past_its_deadline_is_lost_by_the_clock_alone(world: World) -> N
         f"key 'a0' is not held: the lease has expired; its token {lease.token} may be refused "
         "from now on"
     )
-    assert a.book.pin_again(b"a0", world.now) is None
-    assert a.book.pin(b"a0", lambda: world.now, object) is None
+    assert a.pin_again(b"a0") is None
+    assert a.book.pin(b"a0", lambda: world.now, object, LeaseHolder()) is None
 
 
 def test_the_loop_notices_a_lease_past_its_deadline_and_lets_go(world: World) -> None:
@@ -1092,7 +1204,7 @@ def test_a_key_that_moved_between_the_question_and_the_pin_is_let_go(world: Worl
     a, b = world.node("a"), world.node("b")
     assert a.contains(b"a0")
     world.set_ring("b")
-    assert a.book.pin(b"a0", lambda: world.now, threading.Event) is None
+    assert a.book.pin(b"a0", lambda: world.now, threading.Event, LeaseHolder()) is None
     assert "locks_release" in a.loop()
     assert b.contains(b"a0")
 
@@ -1193,13 +1305,59 @@ def test_leaving_a_lease_that_was_lost_does_not_touch_the_one_that_follows(world
     assert new.revoked.is_set()
 
 
-def test_leaving_a_lease_under_a_lost_name_lets_go_of_nothing(world: World) -> None:
+@pytest.mark.parametrize("leaves", [True, False], ids=["stopped and started", "lost its name"])
+def test_a_lease_of_an_earlier_session_lets_go_of_its_lock_with_the_last_of_its_blocks(
+    world: World, leaves: bool
+) -> None:
+    a = world.node("a")
+    lease = a.pin(b"a0")
+    a.pin_again(b"a0")
+    if leaves:
+        left(a)
+    session = a.session
+    a.begin()
+    assert lease.lost.is_set()
+    assert a.take(b"a0") is not None
+    a.unpin(lease)
+    assert a.loop() == []
+    # Work on the key may go on.
+    assert world.server.locks(KEYS)[b"a0"][1] == session
+    assert a.unpin(lease)
+    assert a.loop() == ["locks_release"]
+    assert world.locks() == {}
+
+
+def test_a_release_for_an_earlier_session_that_failed_is_tried_again(world: World) -> None:
     a = world.node("a")
     lease = a.pin(b"a0")
     a.begin()
-    assert lease.lost.is_set()
     a.unpin(lease)
-    assert a.loop() == []
+    assert a.lose(reached=False) == "locks_release"
+    assert a.step() is None
+    world.now += RETRY
+    assert a.loop() == ["locks_release"]
+    assert world.locks() == {}
+
+
+def test_a_release_for_an_earlier_session_outlasts_the_next_one(world: World) -> None:
+    a = world.node("a")
+    lease = a.pin(b"a0")
+    a.begin()
+    a.unpin(lease)
+    a.lose(reached=False)
+    a.begin()
+    assert a.loop() == ["locks_release"]
+    assert world.locks() == {}
+
+
+def test_what_a_call_of_an_earlier_session_took_is_let_go(world: World) -> None:
+    a = world.node("a")
+    take = a.take(b"a0", b"a1")
+    a.begin()
+    a.arrive(take)
+    assert a.held == set()
+    assert a.loop() == ["locks_release"]
+    assert world.locks() == {}
 
 
 def test_a_child_process_has_none_of_the_locks(world: World) -> None:

@@ -16,6 +16,7 @@ from hashring.core.ring_change import ChangeKind, Stamp
 from hashring.errors import RedisUnavailable
 from hashring.node.own_ranges_machine import machine_of
 from hashring.node.states import ClaimState, NodeState, SightState
+from hashring.protocol.locks.lease import LeaseHolder
 from hashring.protocol.machine_steps import Finished, Run, Subscribe
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Look
 from hashring.store.ring.node_orders import ORDERED, WeightOrder
@@ -90,7 +91,7 @@ def test_a_lease_on_what_a_neighbour_took_is_revoked() -> None:
     take = book.take([(b"key", point, b"key")], hand.now)
     assert take is not None
     book.acquired(take, [7], hand.now, hand.now)
-    lease = book.pin(b"key", lambda: hand.now, Event)
+    lease = book.pin(b"key", lambda: hand.now, Event, LeaseHolder())
     assert lease is not None
     assert lease.revoked_at is None
     hand.length = 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
@@ -12,9 +13,11 @@ from types import CodeType
 
 import pytest
 
+from hashring.node import shared_lock_book
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol import locks
 from hashring.protocol.locks.key_states import HOLDING, KeyState
+from hashring.protocol.locks.lease import LeaseHolder
 from tests.unit.node import bookworld
 from tests.unit.node.bookworld import KEYS, NODES, SPAN, Node, World, keys_of
 from tests.unit.node.raised_into import raised_into
@@ -221,4 +224,98 @@ def test_a_lease_may_be_left_before_any_line_of_another_call(
         except BaseException as error:
             error.add_note(f"left before {where}") if sys.version_info >= (3, 11) else None
             raise
+    assert line > 20
+
+
+# --- the end of a hold --------------------------------------------------------------------------
+
+
+def concerns_all(code: CodeType) -> bool:
+    return concerns(code) or code.co_filename == shared_lock_book.__file__
+
+
+def lasts(world: World, a: Node) -> None:
+    """The hold goes on."""
+
+
+def told_to_finish(world: World, a: Node) -> None:
+    """Its key belongs to another node."""
+    world.set_ring("b")
+
+
+BEFORE = [lasts, told_to_finish, leave]
+
+
+def ended(world: World, a: Node, before: Callable[[World, Node], None]) -> None:
+    """Nobody holds the key, and its lock is let go where it must be."""
+    a.loop()
+    a.heartbeat()
+    assert not a.book._pins.keys
+    known = a.book._keys.find(MINE[0])
+    assert known is None or known.lease is None
+    assert (MINE[0] in world.locks()) is (before is lasts)
+
+
+def held(world: World, before: Callable[[World, Node], None]) -> tuple[Node, LeaseHolder]:
+    """A node that holds a key, and what holds it."""
+    a, holder = world.node("a"), LeaseHolder()
+    assert a.contains(MINE[0])
+    assert a.book.pin(MINE[0], lambda: world.now, threading.Event, holder) is not None
+    before(world, a)
+    return a, holder
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_hold_that_ends_inside_of_a_call_has_ended_wherever_a_handler_raises_into_the_next(
+    monkeypatch: pytest.MonkeyPatch, before: Callable[[World, Node], None]
+) -> None:
+    monkeypatch.setattr(bookworld, "LockBook", SharedLockBook)
+    line = 0
+    while True:
+        line += 1
+        world = World("a", "b")
+        a, holder = held(world, before)
+        with a.book._guard:
+            assert not a.book.unpin(holder, world.now)
+        where = raised_into(line, concerns_all, lambda a=a: a.ask(MINE[1]))
+        ended(world, a, before)
+        if not where:
+            break
+    assert line > 20
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_hold_has_ended_wherever_a_handler_raises_into_its_end(
+    monkeypatch: pytest.MonkeyPatch, before: Callable[[World, Node], None]
+) -> None:
+    monkeypatch.setattr(bookworld, "LockBook", SharedLockBook)
+    line = 1  # Before the first line nothing of it has begun.
+    while True:
+        line += 1
+        world = World("a", "b")
+        a, holder = held(world, before)
+        end = partial(a.book.unpin, holder, world.now)
+        where = raised_into(line, concerns_all, end)
+        ended(world, a, before)
+        if not where:
+            break
+    assert line > 20
+
+
+def test_what_was_raised_into_while_it_began_to_hold_a_key_can_leave_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bookworld, "LockBook", SharedLockBook)
+    line = 0
+    while True:
+        line += 1
+        world = World("a", "b")
+        a, holder = world.node("a"), LeaseHolder()
+        assert a.contains(MINE[0])
+        begin = partial(a.book.pin, MINE[0], lambda world=world: world.now, threading.Event, holder)
+        where = raised_into(line, concerns_all, begin)
+        a.book.unpin(holder, world.now)
+        ended(world, a, lasts)
+        if not where:
+            break
     assert line > 20

@@ -27,6 +27,11 @@ def _idle_user(world: RingWorld, process: RingProcess, event: Event) -> None:
         process.user.idle_until = max(process.user.idle_until, world.now + event.seconds)
 
 
+def _cancel(world: RingWorld, process: RingProcess, event: Event) -> None:
+    if process.user is not None:
+        process.user.cancels.append(event.seconds)
+
+
 def _drain(world: RingWorld, event: Event) -> None:
     seconds, node = event.seconds or None, world.node(event.who)
     world.order(node_orders.drain(KEYS, node=node, by="somebody", seconds=seconds, force=True))
@@ -81,6 +86,7 @@ RING_FAULTS: Final[dict[str, Fault]] = {
     "stay": of_process(_stay),
     "hold": of_process(_hold),
     "idle user": of_process(_idle_user),
+    "cancel": of_process(_cancel),
     "drain": _drain,  # type: ignore[dict-item]
     "undrain": _undrain,  # type: ignore[dict-item]
     "weigh": _weigh,  # type: ignore[dict-item]

@@ -25,6 +25,10 @@ call at most. Where its own node has a call about the key under way, it may wait
 
 **Handoff.** A lease that was asked to finish does not last longer than the handoff time after it.
 
+**Left behind.** When a node has stopped, and Redis answered it all along, Redis has no lock of its
+session but those of holds that went on, and takes none any more. Excepted are locks that a loss of
+data brought back, and those of a call that took longer than a ttl to arrive.
+
 **Served.** Once faults are over, within :data:`SETTLED` every key that is asked for is held by one
 of the processes that run, when there is room for all; and by its owner, when that has no limit. A
 node that is to drain holds none.
@@ -40,6 +44,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from hashring.errors import HoldTimeout
+from hashring.node.states import NodeState
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply
 from hashring.testing.simulator.ring.history import TTL
@@ -345,6 +350,51 @@ class LockHandoff(LockWatch):
                     raise self.broken(
                         world, f"{process.spec.label} has {lease.key.decode()} for too long"
                     )
+
+
+class LockDepartures(LockWatch):
+    name = "left behind"
+
+    def __init__(self) -> None:
+        # Of each process that leaves, how many of its calls had failed when it began to.
+        self._failures: dict[str, int] = {}
+        # When a call of the process took long to arrive.
+        self._late_at: dict[str, float] = {}
+        # The sessions that have ended: whose they were, and the tokens of holds that went on.
+        self._ended: dict[str, tuple[str, frozenset[int]]] = {}
+
+    def shown(self, world: RingWorld, process: RingProcess) -> None:
+        machine, label = process.machine, process.spec.label
+        if machine.state is NodeState.LEAVING:
+            self._failures.setdefault(label, machine.counters.failures)
+        elif (failures := self._failures.pop(label, None)) is not None:
+            left = machine.state is NodeState.STOPPED and machine.counters.failures == failures
+            # What comes back with older data, or was put back, may have been let go of before.
+            settled = world.now > world.lost_at + 2 * world.lock_terms.ttl
+            if left and settled and process.user is not None:
+                tokens = frozenset(lease.token for lease in process.user.leases)
+                self._ended[machine.session] = label, tokens
+                self.look(world)
+
+    def touched(self, world: RingWorld, lost: bool) -> None:
+        # Redis may have forgotten which sessions have ended.
+        self._ended.clear()
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        if world.now > world.sent_at + world.lock_terms.ttl:
+            self._late_at[process.spec.label] = world.now
+        super().executed(world, process, command, reply)
+
+    def look(self, world: RingWorld) -> None:
+        for key, (token, session, _) in world.locks().items() if self._ended else ():
+            label, tokens = self._ended.get(session, ("", frozenset()))
+            late = world.now <= self._late_at.get(label, NEVER) + world.lock_terms.ttl
+            if label and not late and token not in tokens:
+                raise self.broken(
+                    world, f"{label} has stopped, and Redis has its lock on {key.decode()}"
+                )
 
 
 class LockService(LockWatch):

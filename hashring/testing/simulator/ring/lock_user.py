@@ -12,6 +12,8 @@ from hashring.errors import NotHeld
 from hashring.node.lock_flows import Asking, Hold, TryAgain, Window
 from hashring.protocol.flow import Flow
 from hashring.protocol.locks.lease import KeyLease
+from hashring.store.command import Command
+from hashring.testing.simulator.network import Call
 from hashring.testing.simulator.ring.history import LockTerms
 from hashring.testing.simulator.simulated_flows import FlowCaller
 
@@ -46,12 +48,14 @@ class User(FlowCaller["RingProcess"]):
         self._put_off: dict[bytes, float] = {}
         self.idle_until = 0.0
         """True time up to which it asks for nothing."""
-        self.leases: list[KeyLease[Any]] = []
+        self.holds: list[Hold] = []
         """What it is at work on."""
         self.holders: list[Holder] = []
         """What waits to hold a key."""
         self.given_up: list[tuple[Hold, float, NotHeld]] = []
         """Holds that came to nothing, when by the process' clock, and why."""
+        self.cancels: list[float] = []
+        """Of each question that is to be cancelled, how long after it has sent its call."""
         book = process.machine.book
         assert book is not None
         self.asking = Asking(process.machine, book, self._window, process.local, self._poke)
@@ -111,6 +115,27 @@ class User(FlowCaller["RingProcess"]):
             raise refused
         return result
 
+    def call(self, command: Command[Any]) -> None:
+        """Send a command; its caller may be cancelled before the answer."""
+        super().call(command)
+        if self.cancels:
+            call = self.busy
+            self.process.soon(self.cancels.pop(), lambda: self._cancel(call))
+
+    def _cancel(self, call: Call | None) -> None:
+        if self.busy is not call:
+            return
+        self.cancel()
+        self.process.world.say(self.process, "its question is cancelled")
+        if self.asking.book.left:
+            self._release_late()
+        self.asking.stir()
+
+    def _release_late(self) -> None:
+        """Let go of what is left after the node has stopped, or while it does."""
+        releases: FlowCaller[RingProcess] = FlowCaller(self.process)
+        releases.run(self.asking.let_go(), lambda _: self.process.callers.remove(releases))
+
     def _window(self) -> Window:
         # From stop() on the node owns nothing, whatever its loop has heard of.
         if self.process.stopping:
@@ -135,12 +160,17 @@ class User(FlowCaller["RingProcess"]):
 
     # --- holding ------------------------------------------------------------------------------
 
-    def work(self, lease: KeyLease[Any], seconds: float) -> None:
-        """Work on what is held, for that long."""
-        self.leases.append(lease)
-        self._work(lease, self.process.world.now + seconds)
+    @property
+    def leases(self) -> list[KeyLease[Any]]:
+        """The leases on what it is at work on."""
+        return [hold.lease for hold in self.holds if hold.lease is not None]
 
-    def _work(self, lease: KeyLease[Any], until: float) -> None:
+    def work(self, hold: Hold, lease: KeyLease[Any], seconds: float) -> None:
+        """Work on what is held, for that long."""
+        self.holds.append(hold)
+        self._work(hold, lease, self.process.world.now + seconds)
+
+    def _work(self, hold: Hold, lease: KeyLease[Any], until: float) -> None:
         process, world = self.process, self.process.world
         if not process.alive:
             return
@@ -148,11 +178,12 @@ class User(FlowCaller["RingProcess"]):
         if lease.revoked.is_set():
             finished = finished or self._rng.random() < 0.2
         if finished and not process.paused:
-            self.leases.remove(lease)
-            self.asking.book.unpin(lease, process.local())
+            self.holds.remove(hold)
+            if self.asking.book.unpin(hold, process.local()) and self.asking.book.left:
+                self._release_late()
             self.asking.stir()
         else:
-            world.at(world.now + 0.1, lambda: self._work(lease, until))
+            world.at(world.now + 0.1, lambda: self._work(hold, lease, until))
 
 
 class Holder(FlowCaller["RingProcess"]):
@@ -186,7 +217,7 @@ class Holder(FlowCaller["RingProcess"]):
             self._wait(answer.seconds)
             return
         self._end(f"holds {self.hold.key.decode()} for {self._seconds:g} s")
-        self._user.work(answer, self._seconds)
+        self._user.work(self.hold, answer, self._seconds)
 
     def _wait(self, seconds: float) -> None:
         if self._stopped:

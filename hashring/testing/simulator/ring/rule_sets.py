@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hashring.testing.simulator.ring.history import NodeHistory
 from hashring.testing.simulator.ring.lock_rules import (
     Calm,
+    LockDepartures,
     LockHandoff,
     LockHolder,
     LockLimit,
@@ -84,6 +85,7 @@ def lock_rules() -> list[RingRule]:
         LockLimit(),
         LockWaits(),
         LockHandoff(),
+        LockDepartures(),
         LockService(),
         Calm(),
         Hears(),

@@ -123,6 +123,13 @@ class RingWorld(World[RingProcess]):
             self._members_of = frozenset(members)
         return self._members
 
+    def heal(self) -> None:
+        """No fault that still waits for its occasion will happen."""
+        super().heal()
+        for process in self.processes.values():
+            if process.user is not None:
+                process.user.cancels.clear()
+
     def touched(self, *, lost: bool) -> None:
         """Somebody changed Redis' data behind everyone's back."""
         self._locks_of = -1
