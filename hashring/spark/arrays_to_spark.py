@@ -33,6 +33,7 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.binary(): BinaryType(),
 }
 _MOST_LITERAL = 2**10
+"""Fewer elements than the cells of any ring. Names of nodes and finer blocks may be literals."""
 MOST_BYTES = 2**25
 """Of an array that goes to a task as it is; Spark refuses messages of 128 MB."""
 _PIECE = "__hashring_piece"

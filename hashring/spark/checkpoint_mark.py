@@ -35,12 +35,13 @@ class StreamMark:
         self._target = target
         self._checkpoint = checkpoint
         self._is_there = False
+        self._id: str | None = None
 
     def check(self, spark: SparkSession) -> None:
         """Raise ``OutputRefused`` if another checkpoint has written to the output."""
         found = self._read(spark)
         self._is_there = found is not None
-        if found is not None and found != self._id(spark):
+        if found is not None and found != self.checkpoint_id(spark):
             raise OutputRefused(
                 self._output,
                 f"its batches are of another checkpoint than {self._checkpoint}, which uses the "
@@ -65,16 +66,22 @@ class StreamMark:
             return None
 
     def _write(self, spark: SparkSession) -> None:
-        found = self._id(spark)
+        found = self.checkpoint_id(spark)
         if self._target is not None:
             replace_text(self._target / _NAME, f"{found}\n")
             return
         line = spark.sql(f"SELECT '{found}' AS value").coalesce(1)
         line.write.mode("overwrite").text(f"{self._output.rstrip('/')}/{_NAME}")
 
-    def _id(self, spark: SparkSession) -> str | None:
-        told = _first_line(spark, f"{self._checkpoint.rstrip('/')}/metadata")
-        return None if told is None else str(json.loads(told)["id"])
+    def checkpoint_id(self, spark: SparkSession) -> str | None:
+        """The checkpoint's id. ``None`` before its first query, which draws it.
+
+        A checkpoint that was deleted and made anew at the same path has another one.
+        """
+        if self._id is None:
+            told = _first_line(spark, f"{self._checkpoint.rstrip('/')}/metadata")
+            self._id = None if told is None else str(json.loads(told)["id"])
+        return self._id
 
 
 def _first_line(spark: SparkSession, path: str) -> str | None:

@@ -40,6 +40,8 @@ _CLASS: Final = re.compile(
 )
 CORRUPT: Final = "_corrupt_record"
 """Spark's column for the text of a record that does not fit the schema."""
+OF_READER: Final = {"hashring.bad_record": True}
+"""Metadata of that column in a stream, by which it differs from a user's column of that name."""
 _FILE: Final = "__hashring_file"
 _SHOWN: Final = 60
 _OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -357,7 +359,8 @@ def read_stream(
     else:
         wanted = _ddl(schema)
     if name in ("csv", "json"):
-        wanted = StructType([*wanted.fields, StructField(CORRUPT, StringType())])
+        bad = StructField(CORRUPT, StringType(), metadata=OF_READER)
+        wanted = StructType([*wanted.fields, bad])
     reader = spark.readStream.format(name).schema(wanted).options(**_OPTIONS)
     # Else Spark passes over files that are a week older than the newest, as after `mv` or `cp -p`.
     reader = reader.option("maxFileAge", "36500d")

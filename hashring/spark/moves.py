@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
@@ -93,12 +94,19 @@ class NodeFlows:
         flows: without rows that have no owner.
         rows_without_key, bad_weights: rows with a null or empty key; with an unusable weight.
         estimated: how many rows were shared out by points.
+        moved_keys_error, moved_weight_error: by how much the rows that move, and their weight, are
+            wrong at most.
+        keys_error: by how much any one number of rows is wrong at most: of a node before or after,
+            of what it gains or loses, of what goes from a node to a node.
     """
 
     flows: list[NodeFlow]
     rows_without_key: int
     bad_weights: int
     estimated: int = 0
+    moved_keys_error: int = 0
+    moved_weight_error: float = 0.0
+    keys_error: int = 0
 
 
 def moves_of_histogram(  # noqa: PLR0917 - as those of moves
@@ -116,7 +124,8 @@ def moves_of_histogram(  # noqa: PLR0917 - as those of moves
     ``point`` of :func:`hashring.spark.with_owner`, Spark reads only what may hold them.
 
     Returns:
-        As :func:`hashring.spark.moves`, and ``estimated``: how many of ``keys`` were shared out.
+        As :func:`hashring.spark.moves`, and ``estimated``: how many of ``keys`` were shared out;
+        ``keys_error`` and ``weight_error``: by how much ``keys`` and ``weight`` are wrong at most.
 
     Raises:
         EmptyRingError: as for :func:`hashring.spark.moves`.
@@ -124,20 +133,12 @@ def moves_of_histogram(  # noqa: PLR0917 - as those of moves
         ColumnError: a column is missing, or of a type that it cannot have.
     """
     pairs, old_nodes, new_nodes = _overlaid(before, after)
-    moving = np.array(
-        [
-            old_nodes[b] != new_nodes[a]
-            for b, a in zip(pairs.before.tolist(), pairs.after.tolist(), strict=True)
-        ]
-    )
+    moving = _moving(pairs, old_nodes, new_nodes)
     # Whatever stays is one range, so only the bounds of what moves are looked at again.
     codes = np.where(moving[pairs.codes], pairs.codes + 1, 0)
-    first = np.ones(len(codes), dtype=bool)
-    first[1:] = codes[1:] != codes[:-1]
     algorithm = after.hash_algorithm.name
-    found = histogram_counts(
-        histogram, pairs.starts[first], codes[first], rows, key, weight, algorithm
-    )
+    found = histogram_counts(histogram, pairs.starts, codes, rows, key, weight, algorithm)
+    keys_error, weight_error = found.cut.errors(np.arange(len(found.keys)), len(found.keys))
     told = [
         (
             old_nodes[pairs.before[code - 1]],
@@ -145,12 +146,15 @@ def moves_of_histogram(  # noqa: PLR0917 - as those of moves
             int(found.keys[code]),
             float(found.weight[code]),
             int(found.estimated[code]),
+            int(keys_error[code]),
+            float(weight_error[code]),
         )
         for code in range(1, len(found.keys))
         if found.keys[code]
     ]
     told.sort(key=lambda move: (-move[2], move[0], move[1]))
-    return frame_of_rows(histogram.sparkSession, {**MOVE, "estimated": pa.int64()}, told)
+    errors = {"estimated": pa.int64(), "keys_error": pa.int64(), "weight_error": pa.float64()}
+    return frame_of_rows(histogram.sparkSession, {**MOVE, **errors}, told)
 
 
 def flows_of_histogram(  # noqa: PLR0917 - as those of moves
@@ -180,7 +184,32 @@ def flows_of_histogram(  # noqa: PLR0917 - as those of moves
     ]
     lost, _, lost_bad = found.without_key
     bad = int(found.bad_weights.sum()) + lost_bad
-    return NodeFlows(flows, lost, bad, int(found.estimated.sum()))
+    moving = _moving(pairs, old_nodes, new_nodes)
+    moved_keys, moved_weight = found.cut.errors(np.where(moving, 0, -1), 1)
+    each = (
+        (np.arange(len(moving)), len(moving)),
+        (pairs.before, len(old_nodes)),
+        (pairs.after, len(new_nodes)),
+        (np.where(moving, pairs.before, -1), len(old_nodes)),
+        (np.where(moving, pairs.after, -1), len(new_nodes)),
+    )
+    return NodeFlows(
+        flows,
+        lost,
+        bad,
+        int(found.estimated.sum()),
+        int(moved_keys[0]),
+        float(moved_weight[0]),
+        max(int(found.cut.errors(*groups)[0].max()) for groups in each),
+    )
+
+
+def _moving(
+    pairs: Pairs, old_nodes: tuple[str, ...], new_nodes: tuple[str, ...]
+) -> npt.NDArray[np.bool_]:
+    """Whether what has each pair of owners moves."""
+    owners = zip(pairs.before.tolist(), pairs.after.tolist(), strict=True)
+    return np.array([old_nodes[b] != new_nodes[a] for b, a in owners])
 
 
 def _overlaid(before: Ring, after: Ring) -> tuple[Pairs, tuple[str, ...], tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
@@ -27,6 +28,8 @@ _LOAD: Final = {
     **dict.fromkeys(("weight", "share", "fair_share", "ring_share"), pa.float64()),
     "bad_weights": pa.int64(),
     "estimated": pa.int64(),
+    "keys_error": pa.int64(),
+    "weight_error": pa.float64(),
 }
 _FEW = 2**10
 """Nodes whose counts one task adds up: quicker than to shuffle the sums once more."""
@@ -108,7 +111,9 @@ def load_of_histogram(
             rows, such a bucket is shared out by the number of its points.
 
     Returns:
-        As :func:`hashring.spark.load`, and ``estimated``: how many of ``keys`` were shared out.
+        As :func:`hashring.spark.load`, and ``estimated``: how many of ``keys`` were shared out;
+        ``keys_error`` and ``weight_error``: by how much ``keys`` and ``weight`` are wrong at most.
+        All three are 0 with the rows, and for a node at whose boundaries no bucket is cut.
 
     Raises:
         EmptyRingError: the ring has no nodes.
@@ -123,6 +128,7 @@ def load_of_histogram(
     found = histogram_counts(histogram, starts, codes, rows, key, weight, algorithm)
     total = float(found.weight.sum())
     shares = ring.shares
+    errors = found.cut.errors(np.arange(len(nodes)), len(nodes))
     told: list[tuple[Any, ...]] = [
         (
             node,
@@ -133,12 +139,20 @@ def load_of_histogram(
             shares[node] / RING_SIZE,
             bad_weights,
             estimated,
+            keys_error,
+            weight_error,
         )
-        for node, keys, weight, bad_weights, estimated in zip(
-            nodes, found.keys, found.weight, found.bad_weights, found.estimated, strict=True
+        for node, keys, weight, bad_weights, estimated, keys_error, weight_error in zip(
+            nodes,
+            found.keys,
+            found.weight,
+            found.bad_weights,
+            found.estimated,
+            *errors,
+            strict=True,
         )
     ]
     lost, lost_weight, lost_bad = found.without_key
     if lost:
-        told.append((None, lost, lost_weight, None, None, None, lost_bad, 0))
+        told.append((None, lost, lost_weight, None, None, None, lost_bad, 0, 0, 0.0))
     return frame_of_rows(histogram.sparkSession, _LOAD, told)

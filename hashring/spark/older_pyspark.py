@@ -13,10 +13,9 @@ from hashring.spark.column_checks import quoted
 from hashring.spark.session import is_connect
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 IS_4_0: Final = pyspark.__version__.startswith("4.0.")
-_PATIENCE: Final = 600_000  # milliseconds
 _TRIED: Final = 16
 """Integers to try for each partition: about 10,000 partitions need 10 each to be found."""
 
@@ -40,19 +39,6 @@ def by_partition_number(df: DataFrame, count: int, number: str) -> DataFrame:
 def can_observe(spark: SparkSession) -> bool:
     """Whether an observed frame may stand in a plan twice, as in a join with itself."""
     return not (IS_4_0 and is_connect(spark))
-
-
-def is_told(spark: SparkSession, observation: Observation) -> bool:
-    """Whether an observation shows what the first action observed, or that it observed nothing.
-
-    If Spark has dropped the observed part of the query, 4.0 would wait for it without end.
-    """
-    if not IS_4_0:
-        return True
-    # A message on this bus completes it.
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_PATIENCE)
-    done: bool = observation._jo.future().isCompleted()  # type: ignore[union-attr]
-    return done
 
 
 def _hashed_to(spark: SparkSession, count: int) -> list[int]:

@@ -48,6 +48,9 @@ class Plan:
             not on that ring).
         estimated: how many rows a histogram shared out by points, whose nodes are an estimate; 0
             where all rows were counted.
+        moved_keys_error, moved_weight_error: by how much ``moved_keys`` and ``moved_weight`` are
+            wrong at most, because of that.
+        keys_error: by how much any one number of rows in ``moves`` and ``nodes`` is wrong at most.
     """
 
     before: Ring
@@ -63,6 +66,9 @@ class Plan:
     moves: DataFrame
     nodes: DataFrame
     estimated: int = 0
+    moved_keys_error: int = 0
+    moved_weight_error: float = 0.0
+    keys_error: int = 0
 
     def _repr_html_(self) -> str:
         """A page with what moves, for notebooks."""
@@ -176,7 +182,8 @@ def plan_of_histogram(
 
     Args:
         histogram, rows: as for :func:`hashring.spark.load_of_histogram`. Without the rows,
-            ``estimated`` says how many were shared out by the points.
+            ``estimated`` says how many were shared out by the points, and ``keys_error``,
+            ``moved_keys_error`` and ``moved_weight_error`` what that may be wrong by.
 
     Raises:
         ColumnError: a column is missing, or of a type that it cannot have.
@@ -234,6 +241,9 @@ def _plan(session: SparkSession, ring: Ring, after: Ring, found: NodeFlows) -> P
         moves=frame_of_rows(session, MOVE, ordered),
         nodes=frame_of_rows(session, _NODE, nodes),
         estimated=found.estimated,
+        moved_keys_error=found.moved_keys_error,
+        moved_weight_error=found.moved_weight_error,
+        keys_error=found.keys_error,
     )
 
 

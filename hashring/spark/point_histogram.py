@@ -25,6 +25,7 @@ from hashring.errors import ColumnError, ConfigError
 from hashring.spark.array_types import Floats, Longs
 from hashring.spark.arrays_to_spark import array_columns
 from hashring.spark.column_checks import column_type
+from hashring.spark.cut_buckets import CutBuckets, shared_out
 from hashring.spark.key_points import (
     HASHED_BY,
     KEYED_BY,
@@ -104,15 +105,23 @@ def point_histogram(
     )
 
 
+def made_of(histogram: DataFrame) -> list[tuple[str, str | None]]:
+    """The columns of keys and weights that a histogram names as those it was made of."""
+    made = histogram.schema["start"].metadata
+    names = (("key column", KEYED_BY), ("weight column", WEIGHED_BY))
+    return [(name, made[entry]) for name, entry in names if entry in made]
+
+
 @dataclass(frozen=True)
 class CountedKeys:
-    """Rows, weight and unusable weights for each code; rows of it that were shared out."""
+    """Rows, weight and unusable weights for each code; rows of it that were shared out, and how."""
 
     keys: Longs
     weight: Floats
     bad_weights: Longs
     estimated: Longs
     without_key: tuple[int, float, int]
+    cut: CutBuckets
 
 
 def histogram_counts(  # noqa: PLR0917 - the parts of a question
@@ -146,6 +155,7 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
                 f"in Parquet",
             )
     _check_made_so(histogram, key, weight, algorithm, again=rows is not None)
+    starts, codes = _merged(starts, codes)
     bucket = (F.col(name).cast(kind).alias(name) for name, kind in _BUCKET.items())
     sums = (F.sum(F.col(name).cast(kind)).alias(name) for name, kind in _SUMS.items())
     # Of each bucket once, however many histograms were put together: this comes to the driver.
@@ -164,21 +174,29 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
     last = np.searchsorted(starts, high - 1, side="right") - 1
     whole = first == last
     size = int(codes.max()) + 1
+    split = np.flatnonzero(~whole)
+    shared = split if rows is None else split[:0]
+    cut = shared_out(
+        low[shared], high[shared], keys[shared], heavy[shared], bad[shared], starts, codes
+    )
     found = CountedKeys(
         keys=np.zeros(size, np.int64),
         weight=np.zeros(size),
         bad_weights=np.zeros(size, np.int64),
         estimated=np.zeros(size, np.int64),
         without_key=without,
+        cut=cut,
     )
     for total, values in ((found.keys, keys), (found.weight, heavy), (found.bad_weights, bad)):
         np.add.at(total, codes[first[whole]], values[whole])
-    split = np.flatnonzero(~whole)
-    if not len(split):
-        return found
-    if rows is None:
-        for i in split.tolist():
-            _share_out(found, starts, codes, int(low[i]), int(high[i]), keys[i], heavy[i], bad[i])
+    for total, values in (
+        (found.keys, cut.keys),
+        (found.weight, cut.weight),
+        (found.bad_weights, cut.bad_weights),
+        (found.estimated, cut.keys),
+    ):
+        np.add.at(total, cut.code, values)
+    if rows is None or not len(split):
         return found
     edges = [PointRange(int(low[i]), int(high[i])) for i in split[np.argsort(low[split])]]
     again = 0
@@ -231,6 +249,13 @@ def _check_made_so(
         )
 
 
+def _merged(starts: Longs, codes: Longs) -> tuple[Longs, Longs]:
+    """Ranges of which no two neighbours have the same code: between those nothing changes."""
+    first = np.ones(len(codes), dtype=bool)
+    first[1:] = codes[1:] != codes[:-1]
+    return starts[first], codes[first]
+
+
 def _as_wide_as_the_widest(low: Longs, high: Longs) -> tuple[Longs, Longs]:
     """The buckets of histograms of several sizes, put together, as those of the fewest buckets.
 
@@ -239,28 +264,6 @@ def _as_wide_as_the_widest(low: Longs, high: Longs) -> tuple[Longs, Longs]:
     width = (high - low).max(initial=1)
     start = low - low % width
     return start, start + width
-
-
-def _share_out(  # noqa: PLR0917 - one bucket
-    found: CountedKeys,
-    starts: Longs,
-    codes: Longs,
-    low: int,
-    high: int,
-    keys: int,
-    weight: float,
-    bad: int,
-) -> None:
-    """Count a bucket for its owners by the number of points that each has in it."""
-    inside = slice(*np.searchsorted(starts, [low, high]))
-    edges = np.concatenate([[low], starts[inside], [high]])
-    owners = codes[np.searchsorted(starts, edges[:-1], side="right") - 1]
-    up_to = (edges - low) / (high - low)
-    for total, amount in ((found.keys, keys), (found.bad_weights, bad)):
-        # Rounded at the edges, the parts add up.
-        np.add.at(total, owners, np.diff(np.rint(up_to * int(amount)).astype(np.int64)))
-    np.add.at(found.weight, owners, np.diff(up_to) * weight)
-    np.add.at(found.estimated, owners, np.diff(np.rint(up_to * int(keys)).astype(np.int64)))
 
 
 def _second_look(  # noqa: PLR0917 - as above

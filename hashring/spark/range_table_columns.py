@@ -4,7 +4,7 @@ There are two ways to bring a table to the rows. Both leave the rows and their p
 they are, and both are generated code without a join on a key.
 
 :func:`code_at` gives one expression, and :func:`with_code` the same as columns of a frame. The
-arrays are literals, or scalar subqueries where they are large, so nothing travels with the rows,
+arrays are scalar subqueries, or literals where they are small, so nothing travels with the rows,
 filters before and after are pushed as for any column, and a frame may have any number of columns.
 Each task receives a copy of the arrays. A filter by the code would be written out where it is
 pushed to, with every level as often as it is used, and Spark evaluates each of them, and once more

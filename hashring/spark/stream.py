@@ -3,11 +3,17 @@
 Each micro-batch is tagged by one ring: the one that was current when the batch began (or at most
 ``refresh`` seconds older). Its rows say by which, in the column ``ring``: a fingerprint.
 
-Nothing is lost or doubled over a restart from the checkpoint. Spark writes down what a batch holds
-before it runs it, and runs the very same batch again when it cannot know that it ended. Each batch
-goes to a directory ``batch=<number>`` of its own, which gets its name only when it is whole. If its
-directory or that of a later batch is there, a batch is not written again. So the numbers in an
-output are those of one checkpoint, whose id is kept in the output's file ``_checkpoint``.
+Nothing is lost over a restart from the checkpoint. Spark writes down what a batch holds before it
+runs it, and runs the very same batch again when it cannot know that it ended. What then is doubled
+depends on the output:
+
+* Of files, nothing. Each batch goes to a directory ``batch=<number>`` of its own, which gets its
+  name only when it is whole. If its directory or that of a later batch is there, a batch is not
+  written again. So the numbers in an output are those of one checkpoint, whose id is kept in the
+  output's file ``_checkpoint``.
+* Of a format that leaves out a batch whose ``txnAppId`` and ``txnVersion`` it has, nothing. These
+  are the checkpoint's id and the batch's number.
+* Of any other format, such as iceberg, the rows of a batch that was not noted as ended.
 
 Two processes may have the same stream: Spark notices only when they write down different batches,
 and both may run the same one. So one at a time writes a batch, and the other fails.
@@ -15,6 +21,7 @@ and both may run the same one. So one at a time writes a batch, and the other fa
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -25,6 +32,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.atomic_writes import check_new
+from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, OutputExists
 from hashring.spark.checkpoint_mark import StreamMark
@@ -36,6 +44,7 @@ from hashring.spark.directory_lock import alone
 from hashring.spark.input import (
     CORRUPT,
     FILE_FORMATS,
+    OF_READER,
     exactly,
     format_name,
     is_bad,
@@ -54,6 +63,9 @@ if TYPE_CHECKING:
 
 RingNow = Callable[["SparkSession"], Ring]
 """The ring as it is now."""
+RingChanged = Callable[[int, Ring], None]
+"""Gets the number of a batch and its ring, if the batch before had another one."""
+logger = logging.getLogger("hashring.spark")
 
 _LOCK: Final = "_stream"
 """Of its own: batches are compacted while others are written."""
@@ -101,10 +113,13 @@ class StreamCounts:
     """What a stream has written since it started. Over Spark Connect it stays at 0.
 
     Attributes:
-        batches, rows: written.
+        batches: that it gave to the output.
+        rows: written.
         bad_records: left out, because they did not fit the schema.
         ring_changes: how often a batch had another ring than the batch before.
         ring: the fingerprint of the last batch's ring.
+        uncounted: how many of the batches are unknown in rows and bad records, and in neither
+            number here. The output has not read their rows: it may have them already.
     """
 
     batches: int = 0
@@ -112,11 +127,13 @@ class StreamCounts:
     bad_records: int = 0
     ring_changes: int = 0
     ring: str | None = None
+    uncounted: int = 0
 
-    def add(self, rows: int, bad_records: int, ring: str) -> None:
-        """Count a batch."""
+    def add(self, rows: int | None, bad_records: int, ring: str) -> None:
+        """Count a batch. ``rows`` is ``None`` if nobody counted them."""
         self.batches += 1
-        self.rows += rows
+        self.uncounted += rows is None
+        self.rows += rows or 0
         self.bad_records += bad_records
         self.ring_changes += self.ring not in (None, ring)
         self.ring = ring
@@ -136,13 +153,12 @@ def _check_places(
         raise OutputExists(output)
 
 
-def _counts_of(batch: DataFrame) -> Counts:
-    bad = F.count_if(is_bad()) if CORRUPT in batch.columns else F.count_if(F.lit(False))
-    return Counts(batch, rows=F.count(F.lit(1)), bad=bad)
+def _has_bad_records(rows: DataFrame) -> bool:
+    """Whether a column of its reader holds them. A user's column of that name is data."""
+    return CORRUPT in rows.columns and rows.schema[CORRUPT].metadata == OF_READER
 
 
-def _good_rows(told: Counts) -> int:
-    found = told.get()
+def _good_rows(found: dict[str, int]) -> int:
     return found["rows"] - found["bad"]
 
 
@@ -153,19 +169,18 @@ class _Batches:
     ring: RingNow
     output: str
     target: Path | None
-    checkpoint: str
     mark: StreamMark
     key: str
     format: str
     counts: StreamCounts
+    has_bad: bool
+    changed: RingChanged | None
+    last: str | None = None
 
     def write(self, batch: DataFrame, number: int) -> None:
         """Write a batch, unless it is there."""
         if self.format not in FILE_FORMATS:
-            tagged, told, ring = self._tagged(batch)
-            once = tagged.option("txnAppId", self.checkpoint).option("txnVersion", number)
-            once.mode("append").save(self.output)
-            self._count(told, ring)
+            self._append(batch, number)
         elif self.target is None:
             self._write_elsewhere(batch, number)
         else:
@@ -175,17 +190,25 @@ class _Batches:
                     shutil.rmtree(left, ignore_errors=True)
                 self._write_here(batch, number, self.target)
 
+    def _append(self, batch: DataFrame, number: int) -> None:
+        tagged, told, ring = self._tagged(batch, number)
+        identity = self.mark.checkpoint_id(batch.sparkSession)
+        once = tagged.option("txnAppId", identity).option("txnVersion", number)
+        once.mode("append").save(self.output)
+        # A format that has the batch does not read it.
+        self._count(told.taken(), ring)
+
     def _write_here(self, batch: DataFrame, number: int, target: Path) -> None:
         self.mark.keep(batch.sparkSession)
         # Batches come in order, and compaction keeps the largest number.
         if number <= newest_batch(target):
             return
         aside = target / f".batch={number}"
-        tagged, told, ring = self._tagged(batch)
+        tagged, told, ring = self._tagged(batch, number)
         tagged.mode("overwrite").save(f"file://{aside}")
         self._check_whole(batch.sparkSession, f"file://{aside}", told)
         aside.rename(target / f"batch={number}")
-        self._count(told, ring)
+        self._count(told.get(), ring)
 
     def _write_elsewhere(self, batch: DataFrame, number: int) -> None:
         spark = batch.sparkSession
@@ -195,33 +218,54 @@ class _Batches:
         if _is_whole(spark, place):
             # A batch that fails the check below has its mark, too.
             if is_on_workers(spark, self.output):
-                told = _counts_of(batch)
+                told = self._counted(batch)
                 told.frame.write.format("noop").mode("overwrite").save()
                 self._check_whole(spark, place, told)
             return
-        tagged, told, ring = self._tagged(batch)
+        tagged, told, ring = self._tagged(batch, number)
         tagged.mode("overwrite").save(place)
         self._check_whole(spark, place, told)
-        self._count(told, ring)
+        self._count(told.get(), ring)
 
-    def _tagged(self, batch: DataFrame) -> tuple[DataFrameWriter, Counts, Ring]:
+    def _counted(self, batch: DataFrame) -> Counts:
+        bad = is_bad() if self.has_bad else F.lit(False)
+        return Counts(batch, rows=F.count(F.lit(1)), bad=F.count_if(bad))
+
+    def _tagged(self, batch: DataFrame, number: int) -> tuple[DataFrameWriter, Counts, Ring]:
         """What writes the rows with their owners, and counts them."""
         session = batch.sparkSession
-        ring = self.ring(session)
-        told = _counts_of(batch)
-        has_bad = CORRUPT in batch.columns
-        good = told.frame.where(~is_bad()).drop(CORRUPT) if has_bad else told.frame
+        ring = self._ring_for(session, number)
+        told = self._counted(batch)
+        good = told.frame.where(~is_bad()).drop(CORRUPT) if self.has_bad else told.frame
         owned = with_owner(good, ring, self.key).withColumn("ring", F.lit(ring.fingerprint))
         writer = owned.write.format(self.format).options(**lossless(session, self.format))
         return (writer.option("header", True) if self.format == "csv" else writer), told, ring
 
+    def _ring_for(self, session: SparkSession, number: int) -> Ring:
+        ring = self.ring(session)
+        # At once: the batch may take long, and the summary comes at the end of the stream.
+        if self.last not in (None, ring.fingerprint):
+            logger.info(
+                "batch %d has another ring: %s, fingerprint %s",
+                number,
+                counted(ring.node_count, "node"),
+                ring.fingerprint,
+            )
+            if self.changed:
+                self.changed(number, ring)
+        self.last = ring.fingerprint
+        return ring
+
     def _check_whole(self, spark: SparkSession, place: str, told: Counts) -> None:
         if is_on_workers(spark, self.output):
-            rows = _good_rows(told)
+            rows = _good_rows(told.get())
             check_whole(spark, place, rows, format=self.format, path=self.output)
 
-    def _count(self, told: Counts, ring: Ring) -> None:
-        self.counts.add(_good_rows(told), told.get()["bad"], ring.fingerprint)
+    def _count(self, found: dict[str, int] | None, ring: Ring) -> None:
+        if found is None:
+            self.counts.add(None, 0, ring.fingerprint)
+        else:
+            self.counts.add(_good_rows(found), found["bad"], ring.fingerprint)
 
 
 def _triggered(writer: DataStreamWriter, interval: str | None) -> DataStreamWriter:
@@ -243,20 +287,25 @@ def tag_stream(
     interval: str | None = None,
     format: str = "parquet",
     counts: StreamCounts | None = None,
+    changed: RingChanged | None = None,
 ) -> StreamingQuery:
     """Start to write the rows of a stream, with their owners.
 
     Args:
-        rows: a streaming frame.
+        rows: a streaming frame. If :func:`hashring.spark.input.read_stream` made it, the records
+            that do not fit the schema are left out.
         ring: see :func:`followed_ring`.
         output: a directory; each batch is a directory ``batch=<number>`` in it.
         checkpoint: a directory of Spark's, kept together with the output.
         interval: time between batches, such as ``"10 seconds"``; ``None`` for all there is now,
             and then the end.
-        format: of the output. Files are written a directory a batch. Any other format, such as
-            delta, gets each batch appended, with the options ``txnAppId`` and ``txnVersion`` by
-            which it can tell a batch that it has.
+        format: of the output. Files are written a directory a batch, and no row is doubled over a
+            restart. Any other format gets each batch appended, with the options ``txnAppId`` and
+            ``txnVersion``. Delta leaves out a batch by them that it has. Other formats ignore
+            them, and get a batch again that Spark has not noted as ended.
         counts: is kept up to date, if given.
+        changed: is called as soon as a batch begins with another ring than the batch before. Over
+            Spark Connect it is called in a process of the server.
 
     Returns:
         The query. A batch fails, and the query with it, when the ring has no nodes or cannot be
@@ -286,6 +335,7 @@ def tag_stream(
     if by_batch:
         mark.check(spark)
 
-    batches = _Batches(ring, output, target, checkpoint, mark, key, format, known)
+    has_bad = _has_bad_records(rows)
+    batches = _Batches(ring, output, target, mark, key, format, known, has_bad, changed)
     writer = rows.writeStream.foreachBatch(batches.write).option("checkpointLocation", checkpoint)
     return _triggered(writer, interval).start()

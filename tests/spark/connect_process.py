@@ -149,7 +149,7 @@ def main(folder: str) -> None:
     assert used | {"Audit", "Plan"} == set(public.__all__), set(public.__all__) - used
     keys = spark.read.parquet(str(Path(folder) / "keys.parquet"))
     ring = read_ring(Path(folder) / "ring.json").ring
-    # One whose table is literals, and one whose table is subqueries.
+    # One whose table is cells alone, and one whose table has finer blocks.
     for each in (ring, random_ring(400, 32)):
         columns_and_sql(keys, each)
         tables(keys, each)

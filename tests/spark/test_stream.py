@@ -204,9 +204,9 @@ def test_a_format_that_is_no_plain_files_is_told_which_batch_it_gets(spark, tmp_
         stream(spark, tmp_path), fixed_ring(random_ring(2, 2)), str(out), checkpoint,
         format="recorder",
     ).awaitTermination()  # fmt: skip
+    identity = json.loads((tmp_path / "cp" / "metadata").read_text())["id"]
     assert [json.loads(line) for line in out.read_text().splitlines()] == [
-        {"txnAppId": checkpoint, "txnVersion": str(n), "rows": rows}
-        for n, rows in ((0, 10), (1, 11))
+        {"txnAppId": identity, "txnVersion": str(n), "rows": rows} for n, rows in ((0, 10), (1, 11))
     ]
 
 

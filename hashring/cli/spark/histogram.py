@@ -33,12 +33,14 @@ def command(
 ) -> None:
     """Count the keys of each bucket of points.
 
-    Made once a day, it tells load in seconds what each node has to do on any ring.
+    Made once a day, it answers load and plan for any ring, without reading the keys again. Where an
+    owner changes within a bucket, they share out its keys, and say by how much that may be wrong.
 
     \b
     Examples:
       hashring spark histogram --input 'keys/*.parquet' --output h.parquet
-      hashring spark load --input 'keys/*.parquet' --histogram h.parquet --ring-file ring.json
+      hashring spark load --histogram h.parquet --ring-file ring.json
+      hashring spark plan --histogram h.parquet --ring-file ring.json --join host-7
     """
     from hashring.spark.jobs import histogram_job  # noqa: PLC0415 - optional, loaded when used
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 def check_input(options: dict[str, Any]) -> None:
     """Check that the options name an input whose format is known, if the command reads one.
 
+    With a histogram, there may be none.
+
     Raises:
         UsageError: there is none, or files and a table.
         ConfigError: the format of files is not known.
@@ -29,17 +31,29 @@ def check_input(options: dict[str, Any]) -> None:
 
     if "inputs" not in options:
         return
-    if bool(options["inputs"]) == bool(options.get("input_table")):
+    given = bool(options["inputs"]) + bool(options.get("input_table"))
+    how = options["format_"] or options["schema"] or options["input_options"]
+    if not given and options.get("histogram") and not how:
+        return
+    if given != 1:
         other = ", or a table of Spark with --input-table"
-        raise click.UsageError(f"give --input{other * ('input_table' in options)}")
+        alone = ", or --histogram without --format, --schema and --input-option"
+        raise click.UsageError(
+            f"give --input{other * ('input_table' in options)}{alone * ('histogram' in options)}"
+        )
     if options["inputs"]:
         format_of(options["inputs"], options["format_"])
 
 
 def read_input(spark: SparkSession, options: dict[str, Any]) -> Any:
-    """What ``--input`` names, read as ``--format`` and ``--schema`` say; or ``--input-table``."""
+    """What ``--input`` names, read as ``--format`` and ``--schema`` say; or ``--input-table``.
+
+    ``None`` if there is neither: :func:`check_input` has seen a histogram instead.
+    """
     from hashring.spark.input import read_frame, read_table  # noqa: PLC0415 - as above
 
+    if not options["inputs"] and not options["input_table"]:
+        return None
     if options["input_table"]:
         return read_table(spark, options["input_table"])
     return read_frame(
@@ -50,6 +64,14 @@ def read_input(spark: SparkSession, options: dict[str, Any]) -> Any:
         format_options(options),
         key=options["key"],
     )
+
+
+def read_histogram(spark: SparkSession, options: dict[str, Any]) -> Any:
+    """What ``--histogram`` names, or ``None``."""
+    from hashring.spark.input import read_frame  # noqa: PLC0415 - as above
+
+    path = options["histogram"]
+    return read_frame(spark, [path], "parquet") if path else None
 
 
 def format_options(options: dict[str, Any]) -> dict[str, str]:

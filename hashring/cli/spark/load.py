@@ -8,7 +8,7 @@ import click
 
 from hashring.cli.common_options import Settings
 from hashring.cli.spark.given_options import refuse
-from hashring.cli.spark.inputs import read_input, ring_of
+from hashring.cli.spark.inputs import read_histogram, read_input, ring_of
 from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (
     answer_options,
@@ -29,7 +29,7 @@ from hashring.cli.spark.options import (
     type=click.IntRange(min=0),
     default=20,
     show_default=True,
-    help="How many keys; 0 spares two more readings, as --histogram does.",
+    help="How many keys; 0 spares two more readings. With --histogram, none are shown.",
 )
 @histogram_option
 @output_options
@@ -42,23 +42,24 @@ def command(
     *,
     weight: str | None,
     hottest: int,
-    histogram: str | None,
     **options: Any,
 ) -> None:
     """Show the load of each node, and the hottest keys.
 
-    The load stands beside the node's fair share.
+    The load stands beside the node's fair share. By --histogram alone, it takes the same time for
+    any number of keys, and the answer says by how much it may be wrong. With --input as well, it is
+    exact.
 
     \b
     Examples:
       hashring spark load --input keys.csv --key account --report load.html
       hashring spark load --input log.parquet --weight seconds --ring-file ring.json
+      hashring spark load --histogram h.parquet --ring-file ring.json
       hashring spark load --input owned --format parquet --histogram h.parquet
     """
-    from hashring.spark.input import read_frame  # noqa: PLC0415 - optional
     from hashring.spark.jobs import load_job  # noqa: PLC0415 - optional
 
-    if histogram and hottest:
+    if options["histogram"] and hottest:
         refuse(
             ctx,
             "hottest",
@@ -69,7 +70,7 @@ def command(
     ring = ring_of(ctx.ensure_object(Settings), options).ring
     spark = job.session()
     source = read_input(spark, options)
-    counted = read_frame(spark, [histogram], "parquet") if histogram else None
+    histogram = read_histogram(spark, options)
     job.finish(
         load_job(
             source,
@@ -78,6 +79,6 @@ def command(
             key=options["key"],
             weight=weight,
             hottest=0 if histogram else hottest,
-            histogram=counted,
+            histogram=histogram,
         )
     )

@@ -126,8 +126,8 @@ weight_option = click.option(
 )
 histogram_option = click.option(
     "--histogram",
-    help="Parquet of hashring spark histogram: only rows in buckets where the owner changes are "
-    "counted again.",
+    help="Parquet of hashring spark histogram, to answer by instead of --input. With --input, rows "
+    "in buckets where the owner changes are counted again.",
 )
 answer_options = _options(
     click.option(

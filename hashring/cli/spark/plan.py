@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hashring.cli.common_options import Settings
-from hashring.cli.spark.inputs import read_input, ring_of
+from hashring.cli.spark.inputs import read_histogram, read_input, ring_of
 from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (
     answer_options,
@@ -58,20 +58,21 @@ def command(
     n_replicas: int,
     placement: str,
     seed: int,
-    histogram: str | None,
     **options: Any,
 ) -> None:
     """Show what moves if nodes join, leave or change weight.
 
-    Between which nodes, and how much more than necessary.
+    Between which nodes, and how much more than necessary. By --histogram alone, it takes the same
+    time for any number of keys, and the answer says by how much it may be wrong. With --input as
+    well, it is exact.
 
     \b
     Examples:
       hashring spark plan --input keys.parquet --ring-file ring.json --join new-host
       hashring spark plan --input keys.parquet --leave host-2 --reweigh host-1=2
+      hashring spark plan --histogram h.parquet --ring-file ring.json --join new-host
       hashring spark plan --input owned --format parquet --histogram h.parquet --join new-host
     """
-    from hashring.spark.input import read_frame  # noqa: PLC0415 - optional
     from hashring.spark.jobs import plan_job  # noqa: PLC0415 - optional
     from hashring.spark.plan import planned_ring  # noqa: PLC0415 - optional
 
@@ -95,7 +96,7 @@ def command(
         raise EmptyRingError(f"--leave {' --leave '.join(leave)}: {error}") from error
     spark = job.session()
     source = read_input(spark, options)
-    counted = read_frame(spark, [histogram], "parquet") if histogram else None
+    histogram = read_histogram(spark, options)
     job.finish(
         plan_job(
             source,
@@ -103,7 +104,7 @@ def command(
             output,
             key=options["key"],
             weight=weight,
-            histogram=counted,
+            histogram=histogram,
             **change,
         )
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,12 @@ from hashring.cli.spark.options import (
 )
 from hashring.cli.spark.terminal_answer import shown
 
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from hashring.spark.stream import StreamCounts
+    from hashring.spark.stream_rings import RingsOfBatches
+
 
 @click.command("stream")
 @input_options
@@ -31,8 +37,9 @@ from hashring.cli.spark.terminal_answer import shown
     "--output-format",
     default="parquet",
     show_default=True,
-    help="Any that the session can write: files, a directory a batch; or a format with "
-    "transactions, such as delta, to which each batch is appended.",
+    help="Any that the session can write. Files get a directory a batch; to another format, each "
+    "batch is appended. After a kill, delta is to leave out a batch that it has; others get it "
+    "again.",
 )
 @click.option(
     "--interval",
@@ -62,8 +69,10 @@ def command(
     """Tag rows with their owner, while the ring changes.
 
     Rows are tagged as they come. Stopped or killed and started again with the same checkpoint, it
-    neither loses nor doubles a row. It reads files of any age, unless --input-option maxFileAge=7d
-    or the like passes over those that are much older than the newest one read.
+    loses no row, and doubles none in files. To another format than files and delta, it appends the
+    last batch again if that was not noted as ended. It reads files of any age, unless
+    --input-option maxFileAge=7d or the like passes over those that are much older than the newest
+    one read.
 
     \b
     Examples:
@@ -72,7 +81,11 @@ def command(
       hashring spark stream --input incoming --format csv --schema 'key string' \\
           --output tagged --checkpoint state --ring-file ring.json --interval '10 seconds'
     """
-    from hashring.spark.input import read_stream  # noqa: PLC0415 - optional
+    from hashring.spark.input import (  # noqa: PLC0415 - optional
+        FILE_FORMATS,
+        format_name,
+        read_stream,
+    )
     from hashring.spark.session import is_connect  # noqa: PLC0415
     from hashring.spark.stream import (  # noqa: PLC0415
         StreamCounts,
@@ -80,6 +93,7 @@ def command(
         followed_ring,
         tag_stream,
     )
+    from hashring.spark.stream_rings import RingsOfBatches  # noqa: PLC0415
 
     job = Job(ctx, options)
     settings = ctx.ensure_object(Settings)
@@ -103,6 +117,10 @@ def command(
         key=key,
     )
     counts = StreamCounts()
+    far = is_connect(spark)
+    rings = None
+    if far and format_name(output_format) in FILE_FORMATS:
+        rings = RingsOfBatches(spark, output, output_format)
     query = tag_stream(
         rows,
         ring,
@@ -112,9 +130,10 @@ def command(
         interval=interval,
         format=output_format,
         counts=counts,
+        changed=None if far else lambda number, ring: _tell(number, ring.fingerprint),
     )
     try:
-        query.awaitTermination()
+        _until_ended(query, rings, refresh)
     except Terminated:
         raise
     except KeyboardInterrupt:
@@ -123,22 +142,51 @@ def command(
         # Java may be gone before us, or asked something at this moment.
         with suppress(Exception):
             query.stop()
-    facts: dict[str, Any]
-    if is_connect(spark):
-        # What is written there is counted there.
-        batches = query.recentProgress
-        read = sum(batch.numInputRows for batch in batches)
-        facts = {"batches of late": len(batches), "rows read in them": read}
-    else:
-        facts = {
-            "batches": counts.batches,
-            "rows written": counts.rows,
-            "bad records left out": counts.bad_records,
-            "ring changes": counts.ring_changes,
-            "ring fingerprint": counts.ring,
-        }
+    facts = _far_facts(query, rings) if far else _facts(counts)
     if settings.json:
         document(facts)
         return
+    width = max(map(len, facts))
     for name, value in facts.items():
-        click.echo(f"{name.rjust(20)}  {shown(value)}")
+        click.echo(f"{name.rjust(width)}  {shown(value)}")
+
+
+def _tell(batch: int, ring: str) -> None:
+    """Say on the terminal at once that the ring has changed."""
+    click.echo(f"the ring changed: batch {batch:,} has ring {ring}", err=True)
+
+
+def _until_ended(query: StreamingQuery, rings: RingsOfBatches | None, refresh: float) -> None:
+    if rings is None:
+        query.awaitTermination()
+        return
+    while not query.awaitTermination(max(1, round(refresh))):
+        _tell_all(rings, query)
+
+
+def _tell_all(rings: RingsOfBatches, query: StreamingQuery) -> None:
+    for number, ring in rings.look(query.recentProgress):
+        _tell(number, ring)
+
+
+def _facts(counts: StreamCounts) -> dict[str, Any]:
+    unknown = 0 < counts.batches == counts.uncounted
+    return {
+        "batches": counts.batches,
+        "rows written": None if unknown else counts.rows,
+        "bad records left out": None if unknown else counts.bad_records,
+        "batches not counted": counts.uncounted,
+        "ring changes": counts.ring_changes,
+        "ring fingerprint": counts.ring,
+    }
+
+
+def _far_facts(query: StreamingQuery, rings: RingsOfBatches | None) -> dict[str, Any]:
+    """Over Spark Connect: what is written there is counted there."""
+    batches = query.recentProgress
+    read = sum(batch.numInputRows for batch in batches)
+    facts: dict[str, Any] = {"batches of late": len(batches), "rows read in them": read}
+    if rings is not None:
+        _tell_all(rings, query)
+        facts |= {"ring changes": rings.changes, "ring fingerprint": rings.ring}
+    return facts

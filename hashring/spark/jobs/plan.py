@@ -8,16 +8,18 @@ from typing import Any
 from hashring.core.ring import Ring
 from hashring.spark.html_report import Report
 from hashring.spark.input import Input
+from hashring.spark.jobs.asked_of import SHARED_OUT, check_counted, check_given
 from hashring.spark.jobs.outcome import Outcome, Table
 from hashring.spark.jobs.wording import names
 from hashring.spark.key_column import check_keys
 from hashring.spark.output import Output
-from hashring.spark.plan import moves_section, plan, plan_of_histogram
+from hashring.spark.plan import Plan, moves_section, plan, plan_of_histogram
+from hashring.spark.point_histogram import made_of
 from hashring.spark.weight_sums import check_sum
 
 
 def plan_job(
-    source: Input,
+    source: Input | None,
     ring: Ring,
     output: Output | None = None,
     *,
@@ -34,14 +36,14 @@ def plan_job(
     """What moves if nodes join, leave or change their weight.
 
     Args:
-        histogram: as for :func:`load_job`.
+        source, histogram: as for :func:`load_job`.
     """
     join, leave = tuple(join), tuple(leave)
-    # A histogram was made without the bad records, and only a part of the input is read again.
-    df, bad_records = source.counted() if histogram is None else (source.frame, None)
+    given = check_given(source, histogram)
     if output:
-        output.check(df.sparkSession)
-    check_keys(source, key)
+        output.check(given.frame.sparkSession)
+    if source:
+        check_keys(source, key)
     asked: dict[str, Any] = {
         "join": join,
         "leave": leave,
@@ -52,10 +54,16 @@ def plan_job(
         "placement": placement,
         "seed": seed,
     }
-    if histogram is None:
-        found = plan(df, ring, **asked)
+    bad_records = None
+    if histogram is not None:
+        # It was made without the bad records, and only a part of the input is counted again.
+        again = source.frame if source else None
+        found = plan_of_histogram(histogram.frame, ring, again, **asked)
     else:
-        found = plan_of_histogram(histogram.frame, ring, df, **asked)
+        df, bad_records = given.counted()
+        found = plan(df, ring, **asked)
+    if not source:
+        check_counted(given, found.keys)
     check_sum(weight, found.weight)
     if output:
         output.write(found.moves.coalesce(1))
@@ -75,6 +83,8 @@ def plan_job(
         ("nodes before", found.before.node_count),
         ("nodes after", found.after.node_count),
         ("placement of joining nodes", f"{placement}, seed {seed}"),
+        *(made_of(histogram.frame) if histogram else ()),
+        *([] if source else _bounds(found)),
     ]
     report = Report(_plan_title(join, leave, weights or {}))
     report.facts(facts)
@@ -96,6 +106,17 @@ def plan_job(
         summed=("rows before", "rows after", "gained", "lost"),
     )
     return Outcome(tuple(facts), report, (moved, changed))
+
+
+def _bounds(found: Plan) -> list[tuple[str, Any]]:
+    """By how much the answer may be wrong, if rows were shared out by their points."""
+    part = found.moved_weight_error / found.weight if found.weight else 0.0
+    return [
+        (SHARED_OUT, found.estimated),
+        ("rows that move are off by at most", found.moved_keys_error),
+        ("part of the weight that moves is off by at most", f"{100 * part:.3f}%"),
+        ("any number of rows below is off by at most", found.keys_error),
+    ]
 
 
 def _plan_title(join: Sequence[str], leave: Sequence[str], weights: Mapping[str, float]) -> str:
