@@ -69,7 +69,7 @@ def played(programs: Sequence[Program], imports: Sequence[str]) -> list[Ended]:
 
 def _become(file: str, arguments: list[str], environment: dict[str, str]) -> None:
     """Run as Python runs the file: until its end, and then the interpreter's."""
-    # Whoever waits for ever is ended.
+    # A program that waits for ever is ended.
     signal.alarm(PATIENCE)
     os.environ.update(environment)
     sys.argv = [file, *arguments]

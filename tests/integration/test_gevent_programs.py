@@ -67,7 +67,7 @@ def ran(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_hold_that_is_given_up_at_any_moment_refuses_nobody_else(
     redis_server: RedisServer, patch: str
 ) -> None:
-    """Whoever holds is killed, out of time, or gets an error of the application's own."""
+    """What holds is killed, out of time, or gets an error of the application's own."""
     done = ran(TIMEOUTS.format(patch=patch), redis_server.url)
     assert done.stdout == "done\n", done.stderr
 

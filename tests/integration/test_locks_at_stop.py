@@ -208,7 +208,7 @@ def test_what_a_call_took_that_was_given_up_and_overtaken_is_let_go(
 
 
 class AsyncWaiting:
-    """The same for asyncio; a call that is cancelled while it waits goes on all the same."""
+    """The same for asyncio. A call to Redis goes on although its caller is cancelled."""
 
     def __init__(self, store: Any, look: Callable[[], Any], *, sent: bool) -> None:
         self._store = store
