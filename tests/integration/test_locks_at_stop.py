@@ -373,3 +373,32 @@ def test_an_asyncio_hold_over_a_stop_and_a_start_lets_go_of_its_lock_at_its_end(
             await node.stop()
 
     asyncio.run(asyncio.wait_for(main(), PATIENCE))
+
+
+def test_an_asyncio_hold_that_ends_as_the_node_starts_again_lets_go_of_its_lock(
+    redis_server: RedisServer, client: Redis
+) -> None:
+    async def main() -> None:
+        async with AsyncRedis.from_url(redis_server.url) as redis:
+            node = AsyncRingNode(redis, RING, name="a", **LONG)
+            await node.start()
+            entered, leave = asyncio.Event(), asyncio.Event()
+
+            async def work() -> None:
+                async with node.hold("k"):
+                    entered.set()
+                    await leave.wait()
+
+            working = asyncio.create_task(work())
+            await entered.wait()
+            await node.stop()
+            assert len(locks(client)) == 1
+            leave.set()
+            # In which the block ends, and its lock is about to be released.
+            await asyncio.sleep(0)
+            await node.start()
+            await working
+            await node.stop()
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    assert locks(client) == {}

@@ -263,13 +263,15 @@ class CallsUnderWay:
         """
         unknown = {key.key for take in self.takes for key in take.keys}
         unknown.update(key for key, until in self._given_up.items() if now < until)
+        # An answer that is on its way may be older than the end.
+        unknown.update(key.key for doubt in self.doubts for key in doubt.keys)
         self._unsettled = list(unknown)
-        return bool(unknown or self.doubts)
+        return bool(unknown)
 
     def settle_step(self) -> Run | None:
         """After the end of the session, find its locks that nobody knows of, and let go of them."""
-        locked, session = self._unsettled[:LOCKS_A_CALL], self._place.session
-        if not locked:
+        unsettled, session = self._unsettled, self._place.session
+        if not unsettled:
             return None
 
         def done(found: dict[bytes, Lock], sent: float, now: float) -> None:
@@ -278,10 +280,11 @@ class CallsUnderWay:
                 at_work = known is not None and known.state is _S.FINISHING
                 if lock.session == session and not at_work:
                     self._releases.let_go_of_unknown(session, lock.key, lock.token, now)
-            self._unsettled = [key for key in self._unsettled if key not in looked_at]
+            if self._unsettled is unsettled:
+                self._unsettled = unsettled[LOCKS_A_CALL:]
 
-        looked_at = frozenset(locked)
-        return self._due_calls.run(look(self._names, locked=locked), done, lambda _: None)
+        command = look(self._names, locked=unsettled[:LOCKS_A_CALL])
+        return self._due_calls.run(command, done, lambda _: None)
 
     # --- in between ---------------------------------------------------------------------------
 

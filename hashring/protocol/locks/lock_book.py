@@ -220,6 +220,7 @@ class LockBook:
         """The node has this name and session from now on; what another session held is lost."""
         lost = (*self.held.values(), *self._keys.of(_S.FINISHING))
         self._pins.begin()
+        self._releases.begin()
         self._keys.enter(_E.LOST, *lost)
         self._keys.enter(_E.FORGOTTEN, *self._keys.others.values())
         self._forget(node, session)

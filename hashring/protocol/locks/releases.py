@@ -37,6 +37,11 @@ class Releases:
         self._unknown[session, key, token] = None
         self._due_calls.release_soon(now)
 
+    def begin(self) -> None:
+        """The node gets another session: what was let go in this one is released all the same."""
+        for key in self._keys.of(_S.RELEASING):
+            self._unknown[self._place.session, key.key, key.token] = None
+
     def forget_unknown(self) -> bool:
         """Leave to expire what no key of the book is held by; whether there was any."""
         found = bool(self._unknown)

@@ -18,6 +18,7 @@ from hashring.protocol.locks.limit import REFUSED_COUNTED, Limit
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.verdicts import Verdict
+from hashring.protocol.machine_steps import Run
 from hashring.store.locks.commands import LOCKS_A_CALL, RENEWED_A_CALL, acquire
 from tests.unit.node.bookworld import KEYS, NODES, RETRY, SPAN, Node, World, keys_of, point
 
@@ -2005,6 +2006,32 @@ def test_a_place_that_becomes_free_is_filled_by_whoever_asks_first(world: World)
     b.heartbeat()
     b.select(keys)
     assert len(world.locks()) == 6
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_look_that_is_older_than_the_end_of_the_session_leaves_no_lock(
+    world: World, anew: bool
+) -> None:
+    a = world.node("a")
+    book = a.book
+    take = a.take(b"a1")
+    assert take is not None
+    assert book.leave(world.now) is None
+    a.interrupt(take, reached=False)
+    late = book.step(world.now)
+    assert isinstance(late, Run)
+    # Redis plays the look, then the call, then the end of the session, and is heard in that order.
+    seen = a.run(late.command)
+    a.run(take.command)
+    assert book.session_ended(world.now)
+    again = book.leave(world.now) if anew else None
+    fresh = a.run(again.command) if again is not None else None
+    late.done(seen, world.now, world.now)
+    if again is not None:
+        again.done(fresh, world.now, world.now)
+    while (step := book.leave(world.now)) is not None:
+        step.done(a.run(step.command), world.now, world.now)
+    assert world.locks() == {}
 
 
 # --- small things -------------------------------------------------------------------------------
