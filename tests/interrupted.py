@@ -97,7 +97,7 @@ def call(node: RingNode) -> None:
 def attempt(line: int, redis: Redis) -> bool:
     """Interrupt one call; whether it had that many lines."""
     lock = CALL in LOCKING
-    node = RingNode(redis, RING, on_change=lambda *_: None, ttl=2, heartbeat_interval=1, lock=lock)
+    node = RingNode(redis, RING, on_change=lambda *_: None, ttl=8, heartbeat_interval=1, lock=lock)
     if CALL == "stop" or lock:
         node.gevent_start() if RUNNER.startswith("greenlet") else node.start()
     interrupter = NodeInterrupter(line, node)
