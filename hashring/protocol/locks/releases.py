@@ -38,7 +38,7 @@ class Releases:
         self._due_calls.release_soon(now)
 
     def begin(self) -> None:
-        """The node gets another session: the locks that it let go in this one are still released."""
+        """The node gets another session; locks that it let go in this one are still released."""
         for key in self._keys.of(_S.RELEASING):
             self._unknown[self._place.session, key.key, key.token] = None
 
