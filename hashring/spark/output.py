@@ -150,7 +150,7 @@ class Output:
         assert self.path is not None
         self.check_format()
         local = local_path(spark, self.path)
-        is_plain = self._format() in FILE_FORMATS
+        is_plain = self._is_plain_files()
         if local is None:
             if self.mode == "overwrite" and is_plain:
                 raise OutputRefused(
@@ -172,7 +172,7 @@ class Output:
         """The files that are appended to, checked for their format and directories."""
         assert self.path is not None
         # A format that is no plain files has checks of its own.
-        if self.mode != "append" or self._format() not in FILE_FORMATS:
+        if self.mode != "append" or not self._is_plain_files():
             return ()
         found = files_there(spark, self.path, local)
         check_form(self.path, found, self._format(), partition_by)
@@ -221,6 +221,10 @@ class Output:
         assert self.path is not None
         return format_of([self.path], self.format, "output")
 
+    def _is_plain_files(self) -> bool:
+        """Whether the files at the path are all there is; a format such as delta has a log too."""
+        return self._format() in FILE_FORMATS
+
     def kept_as(self, spark: SparkSession) -> str | None:
         """The format that the rows get: of a table that is there, its own.
 
@@ -266,7 +270,7 @@ class Output:
         self.check(spark, partition_by)
         check_distinct(df)
         # A format with a log of its own keeps it at the place, and counts its rows itself.
-        is_plain = self.path is None or self._format() in FILE_FORMATS
+        is_plain = self.path is None or self._is_plain_files()
         local = local_path(spark, self.path) if self.path is not None and is_plain else None
         if self.path is not None:
             df = self._fitted(df, local, partition_by)
@@ -316,7 +320,7 @@ class Output:
         self, writer: DataFrameWriter, spark: SparkSession, path: str, written: Counts | None
     ) -> None:
         is_append = self.mode == "append"
-        is_plain = self._format() in FILE_FORMATS
+        is_plain = self._is_plain_files()
         # Others may append to it at the same time; any other format counts its rows itself.
         own = new_file_name(spark) if is_append and is_plain else ""
         if own:
