@@ -35,10 +35,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if not _adds_nothing(item)]
 
 
+ALIKE = ("thread-patched", "greenlet")
+
+
 def of_some_kinds() -> list[Any]:
-    """Every kind of process; only with all tests, a patched one whose node runs in a thread."""
+    """Every kind of process.
+
+    Only with all tests a patched one whose node runs in a thread, and one with greenlets that is
+    not patched: both have what the others have, and tests/contract/test_runners.py has the latter.
+    """
     return [
-        pytest.param(runner, marks=pytest.mark.long if runner == "thread-patched" else ())
+        pytest.param(runner, marks=pytest.mark.long if runner in ALIKE else ())
         for runner in RUNNERS
     ]
 

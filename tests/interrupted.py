@@ -48,10 +48,10 @@ PURE = (
     f"{PACKAGE}/store/ring/snapshot.py",
 )
 RING = f"interrupted-{os.getpid()}"
-# A call that goes on until it is stopped is interrupted in so many lines: in every one of the first
-# in a thread, else in every fifth.
+# A call that goes on until it is stopped is interrupted in so many lines. Of the first in a thread
+# every third is interrupted, and of all others every ninth.
 MOST = 5000 if REST else 450
-EVERY = MOST if REST else 200 if RUNNER == "thread" else 0
+EVERY = MOST if REST else 80 if RUNNER == "thread" else 0
 LOCKING = ("select", "hold")
 """The calls that take locks."""
 
@@ -157,4 +157,4 @@ EARLY = {
 
 
 if __name__ == "__main__":
-    interrupt_each(attempt, PATIENCE, every=EVERY, stride=3, step=5, most=MOST)
+    interrupt_each(attempt, PATIENCE, every=EVERY, stride=3, step=9, most=MOST)

@@ -126,4 +126,4 @@ def attempt(line: int, redis: Redis) -> bool:
 
 
 if __name__ == "__main__":
-    interrupt_each(attempt, 2 * PATIENCE, every=100, stride=2, step=3, most=float("inf"))
+    interrupt_each(attempt, 2 * PATIENCE, every=50, stride=2, step=6, most=float("inf"))

@@ -35,7 +35,7 @@ KINDS = [
     *((runner, False) for runner in ("thread", "greenlet", "asyncio")),
 ]
 """What runs the nodes, and whether they follow the ring or know only their own ranges."""
-ALIKE = [("thread-patched", True), ("greenlet", False)]
+ALIKE = [("thread-patched", True), ("greenlet", False), ("asyncio", False)]
 """Kinds of which nothing is their own: a thread, patched, and ranges are tested with others."""
 
 

@@ -203,9 +203,9 @@ while left := [t.name for t in threading.enumerate() if t.name.startswith("hashr
     time.sleep(0.01)
 print(times > 50)
 """
-# Every third line; see tests/interruptions.py.
+# Every fifth line; see tests/interruptions.py.
 RAISES = f"""
-step = {1 if LONG else 3}
+step = {1 if LONG else 5}
 
 def act():
     global acted
@@ -213,8 +213,8 @@ def act():
     raise Interrupt
 """
 # Its handler waits for a second where the member has begun.
-STOPS = """
-step = 4
+STOPS = f"""
+step = {1 if LONG else 6}
 
 def act():
     global acted

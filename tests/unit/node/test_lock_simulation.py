@@ -129,7 +129,7 @@ def unfinished(seed: int) -> NodeHistory:
 
 def test_the_handoff_time_is_kept_however_long_locks_last() -> None:
     # The joiner may ask before the lock is shortened, and is told of its end nevertheless.
-    for seed in range(50):
+    for seed in some(range(50)):
         history = unfinished(seed)
         world = RingSimulator().world(history)
         world.run(14.0)
@@ -325,7 +325,7 @@ def slow_answer(seed: int) -> NodeHistory:
 
 def test_no_slow_answer_breaks_a_rule() -> None:
     simulator = RingSimulator()
-    for seed in range(50):
+    for seed in some(range(50)):
         assert not simulator.fails(slow_answer(seed)), simulator.story(slow_answer(seed))
 
 

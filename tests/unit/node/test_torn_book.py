@@ -18,6 +18,7 @@ from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol import locks
 from hashring.protocol.locks.key_states import HOLDING, KeyState
 from hashring.protocol.locks.lease import LeaseHolder
+from tests.conftest import LONG
 from tests.unit.node import bookworld
 from tests.unit.node.bookworld import KEYS, NODES, SPAN, Node, World, keys_of
 from tests.unit.node.raised_into import raised_into
@@ -25,6 +26,8 @@ from tests.unit.node.raised_into import raised_into
 PLACES = Path(locks.__file__).parent
 """The files of the book and of its pieces."""
 MINE, THEIRS = keys_of("a", 4), keys_of("b", 3)
+STRIDE = 1 if LONG else 3
+"""Of so many lines one is raised into."""
 TTL = IDLE = MAX_HANDOFF_TIME = 60.0
 
 
@@ -184,7 +187,7 @@ def test_a_book_is_whole_again_after_a_handler_raised_before_any_line(
     monkeypatch.setattr(bookworld, "LockBook", SharedLockBook)
     line = 0
     while True:
-        line += 1
+        line += STRIDE
         world = World("a", "b")
         a = busy(world, locking=locking, limit=limit)
         where = raised_into(line, concerns, partial(deed, world, a))
@@ -208,7 +211,7 @@ def test_a_lease_may_be_left_before_any_line_of_another_call(
     monkeypatch.setattr(bookworld, "LockBook", SharedLockBook)
     line = 0
     while True:
-        line += 1
+        line += STRIDE
         world = World("a", "b")
         a = busy(world, locking=True, limit=7)
         lease = a.book.held[MINE[0]].lease

@@ -14,6 +14,7 @@ from hashring.store.faithful_challenge.commands import faithful_keys
 from hashring.store.group.commands import group_keys
 from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.ring.key_names import ring_keys
+from tests.conftest import LONG
 
 KINDS = ("ring", "group", "challenge")
 PIECES = (
@@ -90,7 +91,7 @@ def pairs(draw: st.DrawFn) -> tuple[str, str, str, str]:
     return kind, name, other, cut + draw(st.sampled_from(("", *PIECES)))
 
 
-@settings(max_examples=1000)
+@settings(max_examples=1000 if LONG else 300)
 @given(pairs())
 @example(("ring", "acc", "ring", "{acc}"))
 @example(("group", "acc", "group", "{acc}"))
