@@ -21,6 +21,7 @@ from tests.interruptions import (
     PATIENCE,
     RAISED,
     RUNNER,
+    WHOLE,
     Interrupter,
     eventually,
     interrupt_each,
@@ -126,4 +127,5 @@ def attempt(line: int, redis: Redis) -> bool:
 
 
 if __name__ == "__main__":
-    interrupt_each(attempt, 2 * PATIENCE, every=50, stride=2, step=6, most=float("inf"))
+    every, step = (100, 3) if WHOLE else (50, 6)
+    interrupt_each(attempt, 2 * PATIENCE, every=every, stride=2, step=step, most=float("inf"))

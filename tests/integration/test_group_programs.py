@@ -214,7 +214,7 @@ def act():
 """
 # Its handler waits for a second where the member has begun.
 STOPS = f"""
-step = {1 if LONG else 6}
+step = {4 if LONG else 6}
 
 def act():
     global acted
