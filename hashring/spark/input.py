@@ -56,8 +56,9 @@ _CSV: Final[dict[str, bool | str]] = {
 }
 """A schema names columns as the header does: else a column would be taken for another. And a record
 of too few or too many fields shows only where all of them are looked at."""
-_TYPED: Final = ("parquet", "orc", "avro")
-"""Formats without malformed records: a file of them fails as a whole."""
+_MALFORMED: Final = ("csv", "json", "xml")
+"""Formats of which a record may not fit the schema. Of others a file fails as a whole, and a column
+:data:`CORRUPT` is data."""
 NO_PATH: Final = "[PATH_NOT_FOUND] Path does not exist: "
 """What Spark says, before the path with its file system."""
 _NO_TEXT: Final = ("\0", "\ufffd")
@@ -197,7 +198,7 @@ def read_frame(
             names = wanted.names
             if schema is None and name == "csv":
                 wanted = _as_in_header(load, wanted)
-            if name not in _TYPED and wanted.fields:
+            if name in _MALFORMED and wanted.fields:
                 wanted = StructType([*wanted.fields, StructField(CORRUPT, StringType())])
                 names = [*names, CORRUPT]
             frame = load(wanted)
@@ -210,7 +211,7 @@ def read_frame(
         raise InputDamaged(source, "its header line is not text in UTF-8")
     if columns in ([], [CORRUPT]):
         raise NoDataError(source, f"holds no {name} record; is it of another format?")
-    if name in _TYPED or CORRUPT not in columns:
+    if name not in _MALFORMED or CORRUPT not in columns:
         return Input(frame, source)
     return Input(_good(frame), source, frame)
 

@@ -12,6 +12,8 @@ from tests.spark.test_jobs import refused
 TABLE = ("load", "--input-table", "t")
 STREAM = ("stream", "--input", "x", "--output", "o", "--checkpoint", "c")
 FILES = ("load", "--input", "x.parquet")
+ASSIGN = ("assign", "--input", "x.parquet", "--output", "o.csv")
+LEAVE = ("plan", "--input", "x.parquet", "--leave", "a")
 
 
 @pytest.mark.parametrize(
@@ -25,7 +27,7 @@ FILES = ("load", "--input", "x.parquet")
         ((*FILES, "--output-format", "csv"), "--output-format: nothing is written"),
         ((*FILES, "--histogram", "h", "--hottest", "3"), "--hottest: with --histogram"),
         ((*FILES, "--all", "--top", "3"), "--top: --all prints every row"),
-        (("assign", "--input", "x.parquet", "--output", "o.csv", "--cells", "4"), "--cells: it"),
+        ((*ASSIGN, "--cells", "4"), "--cells: it"),
         (("assign", "--input", "x", "--output", "o.csv", "--keep-point"), "the output is csv"),
         (
             ("assign", "--input", "x", "--output", "o", "--keep-point", "--output-format", "ORC"),
@@ -33,6 +35,11 @@ FILES = ("load", "--input", "x.parquet")
         ),
         (("audit", "--input", "x", "--base", "b", "--hash-algorithm", "jamcrc"), "--hash-algorith"),
         (("simulate", "--nodes", "3", "--confidence", "0.9"), "--confidence: it is for the answer"),
+        ((*FILES, "--remote", "sc://h", "--spark-log", "l"), "--spark-log: with --remote Spark"),
+        ((*ASSIGN, "--files-per-owner", "2"), "--files-per-owner: it sets how many files a direc"),
+        ((*LEAVE, "--n-replicas", "4"), "--n-replicas: it is for nodes that get points: add"),
+        ((*LEAVE, "--seed", "4"), "--seed: it is for nodes that get points"),
+        ((*LEAVE, "--placement", "balanced"), "--placement: it is for nodes that get points"),
         (
             (*STREAM, "--ring-file", "r", "--refresh", "3"),
             "--refresh: the ring of --ring-file does not change",

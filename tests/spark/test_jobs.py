@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shutil
+import uuid
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -125,6 +126,14 @@ def test_assign_by_owner_gives_each_node_a_directory(spark, keys, ring_file, tmp
     ring = read_ring(ring_file).ring
     own = spark.read.parquet(f"{out}/owner=n2").collect()
     assert {row.key for row in own} == {f"k{i}" for i in range(500) if ring.owner(f"k{i}") == "n2"}
+
+
+def test_assign_by_owner_gives_a_directory_several_files(keys, ring_file, tmp_path):
+    out = tmp_path / "owned"
+    run("assign", "--input", keys, "--ring-file", ring_file, "--output", out, "--by-owner",
+        "--files-per-owner", 3)  # fmt: skip
+    for node in read_ring(ring_file).ring.nodes:
+        assert len(list(out.glob(f"owner={node}/*.parquet"))) == 3
 
 
 def test_assign_by_owner_to_many_nodes_starts_few_tasks(spark, tmp_path, monkeypatch):
@@ -315,6 +324,22 @@ def test_parquet_has_no_bad_records(spark, tmp_path):
     df.write.parquet(str(tmp_path / "in.parquet"))
     frame, bad_records = read_frame(spark, [str(tmp_path / "in.parquet")]).counted()
     assert (rows(frame), bad_records()) == ([("a", "once bad")], 0)
+
+
+def test_other_formats_have_no_bad_records(spark):
+    table = {"url": f"jdbc:derby:memory:{uuid.uuid4().hex};create=true", "dbtable": "kept"}
+    df = spark.sql("select 'a' as key, 'once bad' as _corrupt_record")
+    df.write.format("jdbc").options(**table).save()
+    frame, bad_records = read_frame(spark, ["kept"], "jdbc", options=table).counted()
+    assert (rows(frame), bad_records()) == ([("a", "once bad")], 0)
+
+
+def test_lines_of_text_are_keys_of_a_schema(spark, tmp_path):
+    (tmp_path / "keys").write_text("a\nb\n")
+    assert rows(read_frame(spark, [str(tmp_path / "keys")], "text", "key string").frame) == [
+        ("a",),
+        ("b",),
+    ]
 
 
 def test_columns_of_maps_are_written_and_bad_records_counted(spark, tmp_path, ring_file):

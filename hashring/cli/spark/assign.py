@@ -28,6 +28,14 @@ from hashring.cli.spark.options import (
     "owner=host%3A17.",
 )
 @click.option(
+    "--files-per-owner",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="With --by-owner: how many files a node's rows are in. With fewer nodes than cores, more "
+    "than one lets all cores write.",
+)
+@click.option(
     "--keep-point",
     is_flag=True,
     help="Parquet in order of the points, in directories cell=<number>, of which reassign rewrites "
@@ -44,7 +52,14 @@ from hashring.cli.spark.options import (
 @ring_file_options
 @job_options
 def command(
-    ctx: click.Context, /, *, by_owner: bool, keep_point: bool, cells: int, **options: Any
+    ctx: click.Context,
+    /,
+    *,
+    by_owner: bool,
+    files_per_owner: int,
+    keep_point: bool,
+    cells: int,
+    **options: Any,
 ) -> None:
     """Write every row with the point and the owner of its key.
 
@@ -62,6 +77,12 @@ def command(
             ctx,
             "cells",
             why="it sets how many directories --keep-point writes: add that, or leave this out",
+        )
+    if not by_owner:
+        refuse(
+            ctx,
+            "files_per_owner",
+            why="it sets how many files a directory of --by-owner has: add that, or leave this out",
         )
     if by_owner and keep_point:
         raise click.UsageError("give either --by-owner or --keep-point")
@@ -83,5 +104,14 @@ def command(
     ring = ring_of(ctx.ensure_object(Settings), options)
     spark = job.session()
     source = read_input(spark, options)
-    more = {"cells": cells} if keep_point else {"by_owner": by_owner}
-    job.finish(assign_job(source, ring, output, key=options["key"], **more))
+    job.finish(
+        assign_job(
+            source,
+            ring,
+            output,
+            key=options["key"],
+            by_owner=by_owner,
+            files_per_owner=files_per_owner,
+            cells=cells if keep_point else None,
+        )
+    )

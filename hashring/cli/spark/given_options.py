@@ -48,5 +48,11 @@ def check_effective(ctx: click.Context) -> None:
         refuse(
             ctx, *_OF_OUTPUT, why="nothing is written: add --output or --table, or leave this out"
         )
+    if given(ctx, "remote"):
+        refuse(
+            ctx,
+            "spark_log",
+            why="with --remote Spark runs elsewhere, and its server has the log: leave this out",
+        )
     if given(ctx, "all_"):
         refuse(ctx, "top", why="--all prints every row: leave out one of the two")

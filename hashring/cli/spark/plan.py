@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hashring.cli.common_options import Settings
+from hashring.cli.spark.given_options import refuse
 from hashring.cli.spark.inputs import read_histogram, read_input, ring_of
 from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (
@@ -39,7 +40,7 @@ from hashring.errors import EmptyRingError
     type=click.Choice(["random", "balanced"]),
     default="random",
     show_default=True,
-    help="Where joining nodes put their points.",
+    help="Where nodes put the points that they get.",
 )
 @seed_option
 @histogram_option
@@ -79,6 +80,14 @@ def command(
     weights = dict(_weight(text) for text in reweigh)
     if not (join or leave or weights):
         raise click.UsageError("nothing to plan: give --join, --leave or --reweigh")
+    if not (join or weights):
+        refuse(
+            ctx,
+            "n_replicas",
+            "placement",
+            "seed",
+            why="it is for nodes that get points: add --join or --reweigh, or leave this out",
+        )
     change: dict[str, Any] = {
         "join": join,
         "leave": leave,

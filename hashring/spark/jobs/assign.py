@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LEAST_TASKS: Final = 200
-"""Up to as many nodes have a task each."""
+"""Up to as many files have a task each."""
 
 
 def assign_job(
@@ -37,12 +37,14 @@ def assign_job(
     *,
     key: str = "key",
     by_owner: bool = False,
+    files_per_owner: int = 1,
     cells: int | None = None,
 ) -> Outcome:
     """Write every row with the point and owner of its key.
 
     Args:
         by_owner: one directory ``owner=<node>`` a node, which that node can read alone.
+        files_per_owner: how many files it has, if it has that many rows.
         cells: how many directories ``cell=<number>`` to write, of rows in order of their points,
             for :func:`reassign_job`; a power of two.
 
@@ -72,8 +74,13 @@ def assign_job(
         if (found := output.format_of_files()) != "parquet":
             raise ConfigError("format", found, "rows in cells are written as Parquet: give parquet")
     if by_owner:
-        shared = _nodes_per_task(df.sparkSession, ring.node_count)
-        owned = partition_by_owner(df, ring, key, nodes_per_task=shared)
+        owned = partition_by_owner(
+            df,
+            ring,
+            key,
+            files_per_owner=files_per_owner,
+            nodes_per_task=_nodes_per_task(df.sparkSession, ring.node_count * files_per_owner),
+        )
     else:
         owned = with_owner(df, ring, key)
     check_keys(source, key)
@@ -97,10 +104,10 @@ def assign_job(
     return Outcome(tuple(facts), report)
 
 
-def _nodes_per_task(spark: SparkSession, nodes: int) -> int:
+def _nodes_per_task(spark: SparkSession, files: int) -> int:
     """How many nodes a task writes, so that no more tasks start than Spark shuffles to."""
     told = int(spark.conf.get("spark.sql.shuffle.partitions", None) or 0)
-    return -(-nodes // max(told, _LEAST_TASKS))
+    return -(-files // max(told, _LEAST_TASKS))
 
 
 def reassign_job(spark: SparkSession, path: str, ring: RingFile) -> Outcome:
