@@ -118,7 +118,7 @@ def test_it_does_not_play_on_a_ring_whose_nodes_are_away(client: Redis, run: Run
         pytest.param("birch is killed", signal.SIGINT, 130, marks=pytest.mark.long),
         pytest.param("cedar is paused", signal.SIGINT, 130, marks=pytest.mark.long),
         ("birch is killed", signal.SIGTERM, 143),
-        ("cedar is paused", signal.SIGHUP, 129),
+        pytest.param("cedar is paused", signal.SIGHUP, 129, marks=pytest.mark.long),
     ],
 )
 def test_told_to_end_it_takes_its_processes_along(

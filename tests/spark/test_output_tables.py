@@ -46,8 +46,17 @@ def lost(spark, monkeypatch):
             spark.sql(f"DROP TABLE {name}")
 
 
-@pytest.mark.parametrize("name", ["lost", "default.`lost`", "spark_catalog.default.lost"])
-@pytest.mark.parametrize(("mode", "held"), [("append", [0, 1, 5]), ("overwrite", [5])])
+@pytest.mark.parametrize(
+    ("mode", "held", "name"),
+    [
+        pytest.param(mode, held, name, marks=() if name in usual else pytest.mark.long)
+        for mode, held, usual in (
+            ("append", [0, 1, 5], ("lost", "spark_catalog.default.lost")),
+            ("overwrite", [5], ("default.`lost`",)),
+        )
+        for name in ("lost", "default.`lost`", "spark_catalog.default.lost")
+    ],
+)
 @pytest.mark.usefixtures("lost")
 def test_a_table_whose_replacement_was_killed_is_put_back(spark, mode, held, name):
     Output(None, table=name, mode=mode).write(spark.range(5, 6))

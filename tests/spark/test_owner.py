@@ -199,7 +199,7 @@ def test_the_table_travels_with_no_row(spark, ring, capsys):
     assert "Join" not in plan_of(with_owner(spark.range(9), ring, "id"), capsys)
 
 
-@pytest.mark.parametrize("algorithm", ["crc-32", "jamcrc"])
+@pytest.mark.parametrize("algorithm", ["crc-32", pytest.param("jamcrc", marks=pytest.mark.long)])
 def test_a_wide_frame_is_copied_once(spark, tmp_path, capsys, algorithm):
     # Above 100 columns each projection copies the row, since Spark generates no code for a stage.
     wide = pa.table({f"c{n}": pa.array([f"k{i}" for i in range(n, n + 500)]) for n in range(120)})

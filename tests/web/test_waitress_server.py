@@ -48,7 +48,7 @@ def client(module_redis: RedisServer) -> Iterator[Redis]:
 # --- costly requests ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("planners", [4, 24])
+@pytest.mark.parametrize("planners", [pytest.param(4, marks=pytest.mark.long), 24])
 def test_health_metrics_pages_and_live_updates_answer_while_costly_requests_run(
     client: Redis, running: Running, planners: int
 ) -> None:

@@ -26,7 +26,7 @@ from tests.unit.node.raised_into import raised_into
 PLACES = Path(locks.__file__).parent
 """The files of the book and of its pieces."""
 MINE, THEIRS = keys_of("a", 4), keys_of("b", 3)
-STRIDE = 1 if LONG else 3
+STRIDE = 1 if LONG else 7
 """Of so many lines one is raised into."""
 TTL = IDLE = MAX_HANDOFF_TIME = 60.0
 
