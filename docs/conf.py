@@ -85,8 +85,8 @@ def measured() -> str:
     """Each measured value as a substitution: |join| is how long a join takes."""
     # Numbers of the benchmarks are written down in one place, and formatted by one program.
     sys.path.append(str(DOCS.parent / "scripts" / "bench"))
-    from frame import number  # noqa: PLC0415
     from pages import found, kept  # noqa: PLC0415
+    from result import number  # noqa: PLC0415
 
     return "".join(
         f".. |{key}| replace:: {number(line.value, line.unit)}\n"

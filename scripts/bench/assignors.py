@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import program
-from frame import Result, median, seconds
+from result import Result
+from timing import median, seconds
 
 from hashring.core.assignors import (
     Assignor,

@@ -37,9 +37,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import program
-from frame import Result
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
+from result import Result
 
 from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.core.groups.state import GroupPhase

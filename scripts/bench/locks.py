@@ -17,12 +17,12 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import frame
 import program
 import redis_lock
-from frame import Result
+import timing
 from redis import Redis
 from redis.lock import Lock
+from result import Result
 
 from hashring import RingNode
 from hashring.store.embedded_server import RedisServer
@@ -45,7 +45,7 @@ ROUNDS = 5
 
 def seconds(call: Callable[[], object]) -> float:
     gc.collect()  # What others left behind is not on this one's bill.
-    return frame.seconds(call)
+    return timing.seconds(call)
 
 
 def scripts(client: Redis) -> tuple[int, float]:

@@ -10,9 +10,9 @@ import time
 
 import pages
 from facts import facts
-from frame import Run
 from measures import BY_NAME, MEASURES
 from program import show
+from result import Run
 
 EXAMPLES = """
 examples:

@@ -17,8 +17,8 @@ from textwrap import fill, wrap
 from typing import Any
 
 import scaling_page
-from frame import Line, Plot, Result, Target, number
-from targets import BY_KEY, TARGETS
+from result import Line, Plot, Result, number
+from targets import BY_KEY, TARGETS, Target
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "explanation" / "benchmarks.rst"

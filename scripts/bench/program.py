@@ -10,7 +10,7 @@ import argparse
 import json
 from collections.abc import Callable, Mapping
 
-from frame import Line, Result, number
+from result import Line, Result, number
 from targets import BY_KEY
 
 

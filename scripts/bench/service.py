@@ -30,8 +30,9 @@ from pathlib import Path
 
 import gevent
 import program
-from frame import Result, median
 from redis import Redis
+from result import Result
+from timing import median
 
 from hashring import RingNode
 from hashring.core.ring import Ring

@@ -15,8 +15,9 @@ import time
 
 import program
 import pyarrow as pa
-from frame import Result, median, seconds
 from pyspark.sql import functions as F  # noqa: N812
+from result import Result
+from timing import median, seconds
 
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.core.ring_history import ring_history

@@ -13,9 +13,10 @@ import tempfile
 import time
 
 import program
-from frame import Result, median, seconds
 from pyspark.sql import functions as F  # noqa: N812
+from result import Result
 from spark_lookup import random_ring
+from timing import median, seconds
 
 from hashring.core.ring_json import RingFile
 from hashring.spark import (

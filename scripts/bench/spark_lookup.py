@@ -16,9 +16,10 @@ import zlib
 import numpy as np
 import pandas as pd
 import program
-from frame import Result, median, seconds
 from pyspark.sql import functions as F  # noqa: N812
+from result import Result
 from targets import BY_KEY
+from timing import median, seconds
 
 from hashring.core.ring import Ring
 from hashring.spark import load, moves, with_owner

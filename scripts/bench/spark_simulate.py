@@ -9,7 +9,8 @@ The first rings only start Spark's workers; they are not counted.
 import time
 
 import program
-from frame import Result, seconds
+from result import Result
+from timing import seconds
 
 from hashring.spark import (
     Scenario,

@@ -10,9 +10,10 @@ which planning takes most of the time. The median of the rounds counts.
 import tempfile
 
 import program
-from frame import Result, median, seconds
 from pyspark.sql import functions as F  # noqa: N812
+from result import Result
 from spark_lookup import random_ring
+from timing import median, seconds
 
 from hashring.spark import with_owner
 from hashring.spark.session import spark_session

@@ -10,9 +10,10 @@ import tempfile
 from pathlib import Path
 
 import program
-from frame import Result, seconds
 from pyspark.sql import functions as F  # noqa: N812
+from result import Result
 from spark_lookup import random_ring
+from timing import seconds
 
 from hashring.spark import partition_by_owner
 from hashring.spark.session import spark_session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frame import Measure
+from result import Measure
 
 from measures import (
     balanced,

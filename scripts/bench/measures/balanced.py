@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 
 from crowd import KEYS, crowd_of
-from frame import Measure, Result, Run
+from result import Measure, Result, Run
 from targets import SCALE
 
 from hashring.core.hashing import RING_SIZE

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from random import Random
 from time import monotonic
 
-from frame import Measure, Plot, Result, Run, best
 from peers import plain_node, their_node
 from redis_hashring import HashAlgorithm
+from result import Measure, Plot, Result, Run
 from targets import RING
+from timing import best
 
 from hashring.core.ranges import bounds_of
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from frame import Measure, Result, Run
+from result import Measure, Result, Run
 from targets import RING
 
 HERE = Path(__file__).resolve().parents[1]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tracemalloc
 from random import Random
 
-from frame import Measure, Plot, Result, Run, best
+from result import Measure, Plot, Result, Run
 from targets import RING
+from timing import best
 
 from hashring import Ring
 from hashring.core.ranges import bounds_of

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from fleet import Fleet, Ours, Usage, fleet_alone, started
-from frame import Measure, Result, Run, median, quantile
 from redis import Redis
+from result import Measure, Result, Run
 from targets import SCALE
+from timing import median, quantile
 
 from hashring import AsyncRingNode
 from hashring.core.ring import Ring

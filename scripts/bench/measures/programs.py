@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from frame import Measure, Result, Run, median
+from result import Measure, Result, Run
 from targets import GROUPS, LOCKS, PIPELINE, SERVICE
+from timing import median
 
 HERE = Path(__file__).resolve().parents[1]
 ROUNDS = 5

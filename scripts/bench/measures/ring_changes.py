@@ -7,9 +7,10 @@ import time
 from typing import Any
 
 from fleet import Fleet, Ours, Theirs, Usage
-from frame import Measure, Plot, Result, Run, median, quantile
 from redis import Redis
+from result import Measure, Plot, Result, Run
 from targets import RING
+from timing import median, quantile
 
 from hashring.store.embedded_server import RedisServer
 

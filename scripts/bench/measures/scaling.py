@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 from crowd import cpu_of, crowd_of
-from frame import Measure, Plot, Result, Run
+from result import Measure, Plot, Result, Run
 from simulated import HEARTBEAT, POINTS, Costs, World
 from targets import SCALE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from frame import Measure, Result, Run
+from result import Measure, Result, Run
 from targets import LOCKS
 
 from measures.programs import output

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 import numpy as np
 from fleet import Fleet, Ours, Theirs, Usage, fleet_alone
-from frame import Measure, Plot, Result, Run, median, quantile
 from redis import Redis
+from result import Measure, Plot, Result, Run
 from targets import SCALE
+from timing import median, quantile
 
 from measures.ring_changes import KINDS, PROCESSES, joins_to, rolling_restart
 
