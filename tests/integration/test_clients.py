@@ -364,6 +364,59 @@ def test_locks_on_redis_cluster(cluster: list[RedisServer]) -> None:
     client.close()
 
 
+@pytest.mark.parametrize("package", [redis.RedisCluster, valkey.ValkeyCluster])
+def test_locks_are_kept_when_a_replica_of_a_cluster_takes_over(package: Any) -> None:
+    clustered = ["cluster-enabled yes", "repl-diskless-sync-delay 0"]
+    with ExitStack() as stack:
+        one, other = (stack.enter_context(RedisServer(port=0, config=clustered)) for _ in range(2))
+        primary, replica = (
+            stack.enter_context(redis.Redis.from_url(server.url)) for server in (one, other)
+        )
+        primary.execute_command("CLUSTER ADDSLOTS", *range(16384))
+        replica.execute_command("CLUSTER MEET", "127.0.0.1", one.port)
+        name = primary.execute_command("CLUSTER MYID").decode()
+        eventually(lambda: name in str(replica.execute_command("CLUSTER NODES")), "they have met")
+        replica.execute_command("CLUSTER REPLICATE", name)
+        eventually(lambda: replica.info("replication")["role"] == "slave", "it is a replica")
+        eventually(
+            lambda: replica.info("replication")["master_link_status"] == "up", "it replicates"
+        )
+        # Else clients know of nobody to ask once the primary is gone.
+        told = "CLUSTER SLOTS"
+        eventually(lambda: str(other.port) in str(primary.execute_command(told)), "it is told of")
+        eventually(
+            lambda: all(
+                each.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
+                for each in (primary, replica)
+            ),
+            "the cluster is up",
+        )
+        client = package(host="127.0.0.1", port=one.port)
+        nodes = [RingNode(client, "locked", lock=True, **CALM) for _ in range(2)]
+        with nodes[0], nodes[1]:
+            eventually(
+                lambda: sum(len(node.select(KEYS)) for node in nodes) == len(KEYS), "all are held"
+            )
+            held = [node.select(KEYS) for node in nodes]
+            with nodes[0].hold(held[0][0]) as lease:
+                assert primary.wait(1, PATIENCE * 1000) == 1  # the replica has all of it
+                one.kill()
+                replica.execute_command("CLUSTER FAILOVER", "TAKEOVER")
+                beats = [node.status.heartbeats for node in nodes]
+                eventually(
+                    lambda: all(
+                        node.status.heartbeats > before + 1 and node.status.failing_for is None
+                        for node, before in zip(nodes, beats, strict=True)
+                    ),
+                    "both beat on the new primary",
+                )
+                lease.check()
+            assert [node.select(KEYS) for node in nodes] == held
+            assert [node.status.losses for node in nodes] == [0, 0]
+        assert replica.keys("{locked}:lock:*") == []
+        client.close()
+
+
 def test_asyncio_on_redis_cluster(cluster: list[RedisServer]) -> None:
     async def run() -> None:
         client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster[0].port)
