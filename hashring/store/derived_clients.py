@@ -113,7 +113,6 @@ def _derive_cluster(client: Any, package: str, prefix: str, timeout: float) -> A
     manager = client.nodes_manager
     given = dict(getattr(manager, "connection_kwargs", None) or client.connection_kwargs)
     settings = _settings(given, package, prefix, timeout)
-    cluster = importlib.import_module(f"{prefix}.cluster")
     if "SSL" in getattr(given.get("connection_class"), "__name__", ""):
         settings["ssl"] = True
     for name in ("host", "port", "path", "db", "cluster", "retry_on_error", "connection_class"):
@@ -129,12 +128,24 @@ def _derive_cluster(client: Any, package: str, prefix: str, timeout: float) -> A
         settings["cluster_error_retry_attempts"] = 0
     if getattr(manager, "address_remap", None):
         settings["address_remap"] = manager.address_remap
-    nodes = [
-        cluster.ClusterNode(node.host, node.port)
-        for node in {**manager.startup_nodes, **manager.nodes_cache}.values()
-    ]
+    nodes = list(known_servers(client).values())
     # A ring lives in one slot, and does not care whether others are served.
     return kind(startup_nodes=nodes, require_full_coverage=False, **settings)
+
+
+def known_servers(client: Any) -> dict[str, Any]:
+    """The servers that a client of a cluster knows or was given; none for any other client.
+
+    Each is one to begin at, without the connections of the client.
+    """
+    if not is_cluster(client):
+        return {}
+    package, asynchronous = client_family(client)
+    prefix = f"{package}.asyncio" if asynchronous else package
+    node = importlib.import_module(f"{prefix}.cluster").ClusterNode
+    manager = client.nodes_manager
+    known = {**manager.startup_nodes, **manager.nodes_cache}
+    return {name: node(each.host, each.port) for name, each in known.items()}
 
 
 def servers_of(client: Any) -> dict[str, Any]:
@@ -146,7 +157,8 @@ def remind(client: Any, servers: dict[str, Any]) -> None:
     """Tell a client of a cluster again at which servers to begin.
 
     Before redis-py 8, and in valkey-py, it strikes out each that it could not reach. Once all are
-    struck out, as after a restart of the whole cluster, it would never find one again.
+    struck out, as after a restart of the whole cluster, it would never find one again. Unless told
+    otherwise it also forgets those that it was given, once the cluster has told of its own.
     """
     for name, server in servers.items():
         client.nodes_manager.startup_nodes.setdefault(name, server)

@@ -23,7 +23,7 @@ from hashring.monkey_patching import (
 )
 from hashring.store.client_errors import is_of_call
 from hashring.store.command import Command
-from hashring.store.derived_clients import close, derive, remind, servers_of
+from hashring.store.derived_clients import close, derive, known_servers, remind, servers_of
 from hashring.store.first_contact import FirstContact
 from hashring.store.interface import Notice, Subscription
 from hashring.store.redis_answers import (
@@ -165,7 +165,8 @@ class RedisStore:
 
     def _derive(self) -> _Derived:
         client = derive(self._given, self._timeout)
-        return _Derived(client, servers_of(client))
+        # Among the given ones may be a name that leads to whichever servers there are then.
+        return _Derived(client, {**known_servers(self._given), **servers_of(client)})
 
     def run(self, command: Command[T]) -> T:
         """Run a command; see :meth:`Store.run`."""

@@ -364,34 +364,63 @@ def test_locks_on_redis_cluster(cluster: list[RedisServer]) -> None:
     client.close()
 
 
+def clustered(stack: ExitStack) -> tuple[RedisServer, redis.Redis]:
+    """A server of a cluster, which knows of no other yet."""
+    config = ["cluster-enabled yes", "repl-diskless-sync-delay 0"]
+    server = stack.enter_context(RedisServer(port=0, config=config))
+    return server, stack.enter_context(redis.Redis.from_url(server.url))
+
+
+def primary_of_all_slots(stack: ExitStack) -> tuple[RedisServer, redis.Redis]:
+    server, primary = clustered(stack)
+    primary.execute_command("CLUSTER ADDSLOTS", *range(16384))
+    is_up(primary)
+    return server, primary
+
+
+def is_up(client: redis.Redis) -> None:
+    eventually(
+        lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok", "the cluster is up"
+    )
+
+
+def replica_of(
+    stack: ExitStack, server: RedisServer, primary: redis.Redis
+) -> tuple[RedisServer, redis.Redis]:
+    """A replica in the primary's cluster, of which clients are told."""
+    other, replica = clustered(stack)
+    replica.execute_command("CLUSTER MEET", "127.0.0.1", server.port)
+    name = primary.execute_command("CLUSTER MYID").decode()
+    eventually(lambda: name in str(replica.execute_command("CLUSTER NODES")), "they have met")
+    replica.execute_command("CLUSTER REPLICATE", name)
+    eventually(
+        lambda: replica.info("replication").get("master_link_status") == "up", "it replicates"
+    )
+    told = "CLUSTER SLOTS"
+    eventually(lambda: str(other.port) in str(primary.execute_command(told)), "clients hear of it")
+    is_up(primary)
+    is_up(replica)
+    return other, replica
+
+
+def all_beat(nodes: list[RingNode]) -> None:
+    """Wait for the next heartbeat but one of each node, and for its subscription."""
+    beats = [node.status.heartbeats for node in nodes]
+    eventually(
+        lambda: all(
+            node.status.heartbeats > before + 1 and node.status.failing_for is None
+            for node, before in zip(nodes, beats, strict=True)
+        ),
+        "all beat on the new primary",
+    )
+
+
 @pytest.mark.parametrize("package", [redis.RedisCluster, valkey.ValkeyCluster])
 def test_locks_are_kept_when_a_replica_of_a_cluster_takes_over(package: Any) -> None:
-    clustered = ["cluster-enabled yes", "repl-diskless-sync-delay 0"]
     with ExitStack() as stack:
-        one, other = (stack.enter_context(RedisServer(port=0, config=clustered)) for _ in range(2))
-        primary, replica = (
-            stack.enter_context(redis.Redis.from_url(server.url)) for server in (one, other)
-        )
-        primary.execute_command("CLUSTER ADDSLOTS", *range(16384))
-        replica.execute_command("CLUSTER MEET", "127.0.0.1", one.port)
-        name = primary.execute_command("CLUSTER MYID").decode()
-        eventually(lambda: name in str(replica.execute_command("CLUSTER NODES")), "they have met")
-        replica.execute_command("CLUSTER REPLICATE", name)
-        eventually(lambda: replica.info("replication")["role"] == "slave", "it is a replica")
-        eventually(
-            lambda: replica.info("replication")["master_link_status"] == "up", "it replicates"
-        )
-        # Else clients know of nobody to ask once the primary is gone.
-        told = "CLUSTER SLOTS"
-        eventually(lambda: str(other.port) in str(primary.execute_command(told)), "it is told of")
-        eventually(
-            lambda: all(
-                each.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
-                for each in (primary, replica)
-            ),
-            "the cluster is up",
-        )
-        client = package(host="127.0.0.1", port=one.port)
+        server, primary = primary_of_all_slots(stack)
+        _, replica = replica_of(stack, server, primary)
+        client = package(host="127.0.0.1", port=server.port)
         nodes = [RingNode(client, "locked", lock=True, **CALM) for _ in range(2)]
         with nodes[0], nodes[1]:
             eventually(
@@ -400,20 +429,33 @@ def test_locks_are_kept_when_a_replica_of_a_cluster_takes_over(package: Any) -> 
             held = [node.select(KEYS) for node in nodes]
             with nodes[0].hold(held[0][0]) as lease:
                 assert primary.wait(1, PATIENCE * 1000) == 1  # the replica has all of it
-                one.kill()
+                server.kill()
                 replica.execute_command("CLUSTER FAILOVER", "TAKEOVER")
-                beats = [node.status.heartbeats for node in nodes]
-                eventually(
-                    lambda: all(
-                        node.status.heartbeats > before + 1 and node.status.failing_for is None
-                        for node, before in zip(nodes, beats, strict=True)
-                    ),
-                    "both beat on the new primary",
-                )
+                all_beat(nodes)
                 lease.check()
             assert [node.select(KEYS) for node in nodes] == held
             assert [node.status.losses for node in nodes] == [0, 0]
         assert replica.keys("{locked}:lock:*") == []
+        client.close()
+
+
+@pytest.mark.parametrize("package", [redis, valkey])
+def test_a_name_that_leads_to_a_cluster_is_asked_again_when_all_known_servers_are_gone(
+    package: Any,
+) -> None:
+    """As behind the name of a service whose servers were replaced one by one."""
+    with ExitStack() as stack:
+        server, primary = primary_of_all_slots(stack)
+        named = stack.enter_context(Proxy(("127.0.0.1", server.port)))
+        kind = package.RedisCluster if package is redis else package.ValkeyCluster
+        begin = package.cluster.ClusterNode("127.0.0.1", named.port)
+        client = kind(startup_nodes=[begin], dynamic_startup_nodes=False)
+        with RingNode(client, "named", **CALM) as node:
+            other, replica = replica_of(stack, server, primary)
+            named.upstream = ("127.0.0.1", other.port)
+            server.kill()
+            replica.execute_command("CLUSTER FAILOVER", "TAKEOVER")
+            all_beat([node])
         client.close()
 
 
