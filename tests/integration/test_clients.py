@@ -188,9 +188,11 @@ def test_what_tls_may_have_to_do_with_a_server_that_does_not_answer(
         settings = {"host": "127.0.0.1", "port": server.port, "socket_connect_timeout": 0.2}
         text = start_with(kind, ssl=True, **settings)
         assert text.endswith("; if the port is one without TLS, give redis:// in the URL")
-    # Nothing listens there.
-    assert "TLS" not in start_with(kind, **settings)
-    assert "TLS" not in start_with(kind, ssl=True, **settings)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nothing listens there
+        settings["port"] = taken.getsockname()[1]
+        assert "TLS" not in start_with(kind, **settings)
+        assert "TLS" not in start_with(kind, ssl=True, **settings)
 
 
 def test_a_server_that_has_answered_speaks_as_the_client_does(redis_server: RedisServer) -> None:
