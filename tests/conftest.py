@@ -260,11 +260,11 @@ def _threads() -> set[threading.Thread]:
 
 def _children() -> set[int]:
     # The kernel's own list: asking for every process of the machine would slow down every test.
-    lists = Path("/proc/self/task").glob("*/children")
-    pids = set()
-    for file in lists:
+    pids: set[int] = set()
+    for thread in os.listdir("/proc/self/task"):
         try:
-            pids.update(int(pid) for pid in file.read_text().split())
+            with open(f"/proc/self/task/{thread}/children", "rb") as told:
+                pids.update(map(int, told.read().split()))
         except OSError:  # the thread ended while we looked
             continue
     return {pid for pid in pids if not _belongs_to_python(pid)}

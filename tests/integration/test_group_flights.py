@@ -15,7 +15,7 @@ def test_every_flight_is_counted_once_though_members_are_killed_and_stopped() ->
 
 
 @pytest.mark.one_server
-@pytest.mark.parametrize("assignor", ["learner", "ring"])
+@pytest.mark.parametrize("assignor", ["learner", pytest.param("ring", marks=pytest.mark.long)])
 def test_every_flight_is_counted_once_whatever_the_assignor(assignor: str) -> None:
     count_flights(assignor, 50_000 if LONG else 20_000)
 

@@ -232,7 +232,7 @@ def test_nothing_in_a_name_or_a_key_runs_or_breaks_the_layout(
     assert tab.wrong == []
 
 
-@pytest.mark.parametrize("nodes", [1, 10, 200])
+@pytest.mark.parametrize("nodes", [1, pytest.param(10, marks=pytest.mark.long), 200])
 def test_the_page_fits_its_window(
     client: Redis, running: Running, tab: Watched, nodes: int
 ) -> None:

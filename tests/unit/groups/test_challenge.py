@@ -133,7 +133,7 @@ def test_after_a_kill_all_is_redistributed(terms: Any, seed: int) -> None:
 # --- a loaded member --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("late", [0.5, 1.0])
+@pytest.mark.parametrize("late", [pytest.param(0.5, marks=pytest.mark.long), 1.0])
 def test_the_articles_race_moves_partitions_of_a_loaded_member_for_ever(late: float) -> None:
     # L: "causing partitions to jump between hosts"; N 4: 152 and 193 moves an hour.
     world = world_of(SPANS, 1, 16, PROMPT | {"a": late})
@@ -143,7 +143,9 @@ def test_the_articles_race_moves_partitions_of_a_loaded_member_for_ever(late: fl
     assert world.measured.moves > 20
 
 
-@pytest.mark.parametrize("late", [0.15, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize(
+    "late", [0.15, *(pytest.param(each, marks=pytest.mark.long) for each in (0.5, 1.0)), 2.0]
+)
 def test_it_moves_nothing_of_a_loaded_member(late: float) -> None:
     # N 4: 0 moves up to 2 s mean lag.
     world = world_of(LeaseTableRules(), 1, 16, PROMPT | {"a": late})
