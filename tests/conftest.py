@@ -127,6 +127,7 @@ LONGEST = [
         "integration/test_group_flights.py",
         "unit/node/test_own_ranges_simulation.py",
         "docs/test_project.py",
+        "docs/test_site.py",
         "web/test_browser.py",
         "unit/node/test_simulation.py",
         "cli/test_demo.py",
@@ -135,7 +136,7 @@ LONGEST = [
         "spark/test_processes.py",
     )
 ]
-"""Files of few tests that take long: begun last, one of them would run alone at the end."""
+"""Files that take long: begun last, one of them would run alone at the end."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -145,9 +146,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
     if "PYTEST_XDIST_WORKER" in os.environ:
-        # These, and then the files of the most tests: for --dist loadfile --no-loadscope-reorder.
-        tests = Counter(item.path for item in items)
-        items.sort(key=lambda item: (item.path not in LONGEST, -tests[item.path]))
+        # For --dist loadfile --no-loadscope-reorder.
+        turns = _turns(Counter(item.path for item in items))
+        items.sort(key=lambda item: turns[item.path])
+
+
+COMPUTING = {ROOT / "tests" / "unit", ROOT / "tests" / "contract"}
+"""Whose tests keep a core busy. Most others wait for processes."""
+
+
+def _turns(tests: Counter[Path]) -> dict[Path, tuple[bool, float]]:
+    """By what to sort these files: the longest, and then those that compute among those that wait.
+
+    Otherwise the cores would have too much to do at first, and nothing at the end.
+    """
+    turns = {}
+    for computes in (True, False):
+        files = [file for file in tests if computes != COMPUTING.isdisjoint(file.parents)]
+        files.sort(key=lambda file: -tests[file])
+        for number, file in enumerate(files):
+            turns[file] = (file not in LONGEST, (number + 0.5) / len(files))
+    return turns
 
 
 def pytest_collection_finish() -> None:
