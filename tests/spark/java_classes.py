@@ -19,14 +19,8 @@ from hashring.spark import load, moves, with_owner
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 CLASS_PATH = ARCHIVE.with_suffix(".path")
 """Where the jars of the archive are, as Spark tells Java."""
-QUICK = (
-    "-XX:+UseSerialGC -Xmn256m -XX:MetaspaceSize=256m "
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-)
-"""For a Java that lives for seconds: the quick compiler, and the simplest garbage collector.
-
-That seldom runs: at first it would collect everything, each time that there are more classes.
-"""
+QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""For a Java that lives for seconds: the simplest garbage collector, and the quick compiler."""
 
 
 def options() -> str:
