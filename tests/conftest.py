@@ -35,7 +35,7 @@ PATIENCE = 60
 """Seconds until something that must happen counts as not happening. No test measures time."""
 
 LONG = os.environ.get("LONG_TESTS") == "1"
-"""Whether all of it runs, which takes twice as long: ``scripts/test --long``.
+"""Whether all of it runs, which takes far longer: ``scripts/test --long``.
 
 Otherwise a test marked ``long`` does not run: it is one more case of a rule which other cases show.
 And of the histories of a kind an eighth is played; see :func:`some`.
