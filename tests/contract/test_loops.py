@@ -277,7 +277,7 @@ class LeaseChallengePlayed(MemberPlayed):
             challenge_keys("work"),
             self.name,
             partitions=PARTITIONS,
-            rules=LeaseTableRules(ttl=30.0, interval=0.2),
+            rules=LeaseTableRules(ttl=30.0, interval=0.2, residency=0.5),
             new_suffix=lambda: f"{next(numbers)}",
             chance=Random(self.name).random,
         )
