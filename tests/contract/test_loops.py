@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
@@ -205,7 +206,7 @@ class MemberPlayed(Played):
         changes, self.machine.changes = self.machine.changes, []
         for each in changes:
             if each.kind is PartitionChangeKind.REVOKED:
-                self.machine.release(each.partition, each.token, time.monotonic())
+                self._loop.tell(partial(self.machine.release, each.partition, each.token))
 
     def start(self) -> None:
         self.machine.start(time.monotonic())
