@@ -63,6 +63,18 @@ def shared(nodes: list[Any]) -> None:
         assert sum(node.contains(key) for node in nodes) == 1
 
 
+def all_beat(nodes: list[RingNode]) -> None:
+    """Wait for the next heartbeat but one of each node, and for its subscription."""
+    beats = [node.status.heartbeats for node in nodes]
+    eventually(
+        lambda: all(
+            node.status.heartbeats > before + 1 and node.status.failing_for is None
+            for node, before in zip(nodes, beats, strict=True)
+        ),
+        "all beat on the new primary",
+    )
+
+
 async def know_each_other(*nodes: AsyncRingNode) -> None:
     """Wait until the nodes have the ranges that Redis gives them."""
     ring = await nodes[0].fetch_ring()
@@ -255,14 +267,7 @@ def test_a_failover_under_sentinel_is_survived() -> None:
             retry = Retry(ConstantBackoff(0.1), 20)
             with redis.Redis.from_url(replica.url, retry=retry) as client:
                 eventually(lambda: client.info("replication")["role"] == "master", "it takes over")
-                beats = [node.status.heartbeats for node in nodes]
-                eventually(
-                    lambda: all(
-                        node.status.heartbeats > before + 1 and node.status.failing_for is None
-                        for node, before in zip(nodes, beats, strict=True)
-                    ),
-                    "both beat on the new primary",
-                )
+                all_beat(nodes)
                 assert client.zcard("failover") == 32
             shared(nodes)
 
@@ -403,18 +408,6 @@ def replica_of(
     is_up(primary)
     is_up(replica)
     return other, replica
-
-
-def all_beat(nodes: list[RingNode]) -> None:
-    """Wait for the next heartbeat but one of each node, and for its subscription."""
-    beats = [node.status.heartbeats for node in nodes]
-    eventually(
-        lambda: all(
-            node.status.heartbeats > before + 1 and node.status.failing_for is None
-            for node, before in zip(nodes, beats, strict=True)
-        ),
-        "all beat on the new primary",
-    )
 
 
 @pytest.mark.parametrize("package", [redis.RedisCluster, valkey.ValkeyCluster])
