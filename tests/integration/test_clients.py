@@ -535,12 +535,8 @@ def test_a_restart_of_a_whole_cluster_is_survived(kind: Any) -> None:
         await done(node.stop())
         await done(client.aclose() if asynchronous else client.close())
 
-    with RedisServer(port=0, config=["cluster-enabled yes"]) as server:
-        with redis.Redis.from_url(server.url) as client:
-            client.execute_command("CLUSTER ADDSLOTS", *range(16384))
-            eventually(
-                lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok", "it is up"
-            )
+    with ExitStack() as stack:
+        server, _ = primary_of_all_slots(stack)
         asyncio.run(run(server))
 
 

@@ -105,7 +105,11 @@ def assign_job(
 
 
 def _nodes_per_task(spark: SparkSession, files: int) -> int:
-    """How many nodes a task writes, so that no more tasks start than Spark shuffles to."""
+    """How many nodes a task writes, so that no more tasks start than Spark shuffles to.
+
+    Args:
+        files: of all nodes.
+    """
     told = int(spark.conf.get("spark.sql.shuffle.partitions", None) or 0)
     return -(-files // max(told, _LEAST_TASKS))
 
