@@ -9,6 +9,7 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
+from hashring.cli.given_options import refuse
 from hashring.cli.plan_text import show_plan
 from hashring.core.placement import PLACEMENTS
 from hashring.core.ring_plan import planned_ring, usual_replicas
@@ -50,9 +51,10 @@ _GREATEST_WEIGHT: Final = 100.0
     help="Where nodes that join put their points.",
 )
 @ring_options()
-@click.pass_obj
+@click.pass_context
 def command(
-    settings: Settings,
+    ctx: click.Context,
+    /,
     *,
     joins: tuple[str, ...],
     leaves: tuple[str, ...],
@@ -78,6 +80,14 @@ def command(
     change = asked | dict(_weight(text) for text in weights)
     if not (joins or leaves or weights):
         raise click.UsageError("say what changes: --join, --leave or --weight")
+    if not (joins or weights):
+        refuse(
+            ctx,
+            "n_replicas",
+            "placement",
+            why="it is for nodes that get points: add --join or --weight, or leave this out",
+        )
+    settings = ctx.ensure_object(Settings)
     with connected(settings) as connection:
         snapshot = connection.snapshot()
     ring = snapshot.ring(ring_algorithm(snapshot, wire=settings.wire))

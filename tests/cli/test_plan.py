@@ -89,6 +89,8 @@ def test_a_plan_of_a_weight_is_what_the_order_about_it_shows(
         (("--weight", "a=0"), 2, "weights=0.0: of node 'a' is no weight; 1 is an ordinary node"),
         (("--weight", "a=100000"), 2, "of node 'a' is too much: 1000 at most"),
         (("--weight", "a=nan"), 2, "weights=nan: of node 'a' is no weight"),
+        (("--leave", "a", "--n-replicas", "4"), 2, "--n-replicas: it is for nodes that get points"),
+        (("--leave", "a", "--placement", "random"), 2, "--placement: it is for nodes that get"),
     ],
 )
 def test_a_mistake_is_reported_in_one_line(

@@ -41,6 +41,7 @@ from hashring import (
 from hashring.store.client_kind import is_async
 from hashring.store.derived_clients import derive
 from hashring.store.embedded_server import RedisServer
+from hashring.store.group.commands import group_keys
 from hashring.store.interface import Answered, Subscribed
 from hashring.store.loop_store import LoopStore
 from hashring.store.redis_store import RedisStore
@@ -431,6 +432,32 @@ def test_locks_are_kept_when_a_replica_of_a_cluster_takes_over(package: Any) -> 
             assert [node.select(KEYS) for node in nodes] == held
             assert [node.status.losses for node in nodes] == [0, 0]
         assert replica.keys("{locked}:lock:*") == []
+        client.close()
+
+
+@pytest.mark.parametrize("package", [redis.RedisCluster, valkey.ValkeyCluster])
+def test_partitions_are_kept_when_a_replica_of_a_cluster_takes_over(package: Any) -> None:
+    leases = group_keys("orders").leases
+    with ExitStack() as stack:
+        server, primary = primary_of_all_slots(stack)
+        _, replica = replica_of(stack, server, primary)
+        client = package(host="127.0.0.1", port=server.port)
+        a, b = (PartitionGroup(client, "orders", 8, member=name, **CALM) for name in "ab")
+        with a, b:
+            eventually(lambda: len(a.held) == len(b.held) == 4, "four each")
+            held = [a.held, b.held]
+            assert primary.wait(1, PATIENCE * 1000) == 1  # the replica has all of it
+            renewed = dict(primary.zrange(leases, 0, -1, withscores=True))
+            server.kill()
+            replica.execute_command("CLUSTER FAILOVER", "TAKEOVER")
+            eventually(
+                lambda: all(
+                    until > renewed[name]
+                    for name, until in replica.zrange(leases, 0, -1, withscores=True)
+                ),
+                "both renew on the new primary",
+            )
+            assert [a.held, b.held] == held
         client.close()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hashring.cli.common_options import Settings
-from hashring.cli.spark.given_options import refuse
+from hashring.cli.given_options import refuse
 from hashring.cli.spark.inputs import read_input, ring_of
 from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hashring.cli.common_options import Settings, ring_options
-from hashring.cli.spark.given_options import refuse
+from hashring.cli.given_options import refuse
 from hashring.cli.spark.inputs import read_events, read_input
 from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import answer_options, job_options, output_options, source_options

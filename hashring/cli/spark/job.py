@@ -9,15 +9,15 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from hashring.atomic_writes import check_new, new_file
 from hashring.cli.common_options import Settings
+from hashring.cli.given_options import given, refuse
 from hashring.cli.output import document
 from hashring.cli.signals import held_back
-from hashring.cli.spark.given_options import check_effective
 from hashring.cli.spark.inputs import check_input
 from hashring.cli.spark.options import name_and_value
 from hashring.cli.spark.terminal_answer import shown, table_lines
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from hashring.spark.jobs.outcome import Outcome
     from hashring.spark.output import Output
 
+_OF_FILES: Final = ("format_", "schema", "input_options")
+_OF_OUTPUT: Final = ("mode", "options_", "output_format")
+
 
 class Job:
     """The session and the report of one command."""
@@ -41,7 +44,7 @@ class Job:
             UsageError: an option would have no effect.
             OutputExists, OutputRefused: the report cannot be made.
         """
-        check_effective(ctx)
+        _check_effective(ctx)
         self._settings = ctx.ensure_object(Settings)
         self._options = options
         self._report = options.get("report")  # a stream has none
@@ -96,6 +99,33 @@ class Job:
         for table in outcome.tables:
             for line in table_lines(table, top):
                 click.echo(line)
+
+
+def _check_effective(ctx: click.Context) -> None:
+    """Check the options that most commands have.
+
+    Raises:
+        UsageError: one of them would have no effect.
+    """
+    if given(ctx, "input_table"):
+        refuse(
+            ctx,
+            *_OF_FILES,
+            why="a table has its own format and columns: leave this out, or read files with "
+            "--input",
+        )
+    if not given(ctx, "output", "table"):
+        refuse(
+            ctx, *_OF_OUTPUT, why="nothing is written: add --output or --table, or leave this out"
+        )
+    if given(ctx, "remote"):
+        refuse(
+            ctx,
+            "spark_log",
+            why="with --remote Spark runs elsewhere, and its server has the log: leave this out",
+        )
+    if given(ctx, "all_"):
+        refuse(ctx, "top", why="--all prints every row: leave out one of the two")
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from hashring.cli.common_options import json_option
-from hashring.cli.spark.given_options import given, refuse
+from hashring.cli.given_options import given, refuse
 from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import job_options, output_options, seed_option
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hashring.cli.common_options import NumberRange, Settings
+from hashring.cli.given_options import refuse
 from hashring.cli.output import document
 from hashring.cli.signals import Terminated
-from hashring.cli.spark.given_options import refuse
 from hashring.cli.spark.inputs import format_options, ring_of
 from hashring.cli.spark.job import Job
 from hashring.cli.spark.options import (
