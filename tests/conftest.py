@@ -38,13 +38,13 @@ LONG = os.environ.get("LONG_TESTS") == "1"
 """Whether all of it runs, which takes far longer: ``scripts/test --long``.
 
 Otherwise a test marked ``long`` does not run: it is one more case of a rule which other cases show.
-And of the histories of a kind an eighth is played; see :func:`some`.
+And of the histories of a kind a sixteenth is played; see :func:`some`.
 """
 
 
 def some(seeds: range) -> range:
-    """These seeds if ``LONG``, or the first eighth of them."""
-    return seeds if LONG else seeds[: -(-len(seeds) // 8)]
+    """These seeds if ``LONG``, or the first sixteenth of them."""
+    return seeds if LONG else seeds[: -(-len(seeds) // 16)]
 
 
 # A shell's background job has SIGINT ignored, and under nohup SIGHUP is: so would the processes be
@@ -58,9 +58,9 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
-    max_examples=100 if LONG else 25,
+    max_examples=100 if LONG else 15,
 )
-settings.register_profile("fast", settings.get_profile("tests"), max_examples=20)
+settings.register_profile("fast", settings.get_profile("tests"), max_examples=15)
 # For scripts/mutation, which asks whether a test fails, and not by which example.
 settings.register_profile(
     "mutation", settings.get_profile("fast"), phases=(Phase.explicit, Phase.generate)

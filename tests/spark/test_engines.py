@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from redis import Redis
 
+from hashring import RingNode
 from hashring.core.ring_json import RingFile
 from hashring.ring_files import write_ring
 from tests.conftest import ROOT, eventually
 from tests.spark.conftest import keep, stored
 from tests.spark.engine_process import JAVA
 from tests.spark.test_owner import random_ring
+from tests.spark.test_stream_sinks import keep_keys
 
 HOME = Path(pyspark.__file__).parent
 ENGINE_PATIENCE = 900
@@ -108,12 +111,13 @@ def test_workers_with_memory_of_their_own(work):
     assert all(list((home / "work").glob(f"app-*/{number}")) for number in range(2))
 
 
-def test_spark_connect(work):
-    folder, _ = work
+@pytest.fixture(scope="module")
+def connect_server(tmp_path_factory):
+    """The address of a Spark Connect server."""
+    folder = tmp_path_factory.mktemp("connect")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    log = folder / "connect.log"
     # As Spark's start-connect-server.sh does, which PySpark 4.0 leaves out.
     server = "org.apache.spark.sql.connect.service.SparkConnectServer"
     command = [HOME / "bin" / "spark-submit", "--class", server, "--master", "local[2]"]
@@ -126,11 +130,53 @@ def test_spark_connect(work):
         f"spark.driver.extraJavaOptions={JAVA} -Djava.io.tmpdir={folder}",
     ):
         command += ["--conf", setting]
-    environment = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    log = folder / "connect.log"
+    # Batches of a stream are written by the server's own Python.
+    environment = {
+        "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)
+    }  # fmt: skip
     with background(log, *command, **environment):
         told(log, "Spark Connect server started")
-        # Of the environment, the server is found without a Java, and columns and SQL work there.
-        check(
-            work, "tests.spark.connect_process", folder,
-            SPARK_REMOTE=f"sc://127.0.0.1:{port}", JAVA_HOME="/nowhere",
-        )  # fmt: skip
+        yield f"sc://127.0.0.1:{port}"
+
+
+def test_spark_connect(work, connect_server):
+    folder, _ = work
+    # Of the environment, the server is found without a Java, and columns and SQL work there.
+    check(
+        work, "tests.spark.connect_process", folder,
+        SPARK_REMOTE=connect_server, JAVA_HOME="/nowhere",
+    )  # fmt: skip
+
+
+def test_a_change_of_the_ring_is_reported_over_spark_connect(
+    redis_server, tmp_path, connect_server
+):
+    errors = tmp_path / "errors"
+    keep_keys(tmp_path, 0)
+    command = [
+        sys.executable, "-m", "hashring", "spark", "stream", "--remote", connect_server,
+        "--input", str(tmp_path / "in"), "--format", "parquet", "--interval", "1 second",
+        "--output", str(tmp_path / "out"), "--checkpoint", str(tmp_path / "cp"),
+        "--url", redis_server.url, "--ring", "fleet", "--refresh", "0",
+    ]  # fmt: skip
+    with (
+        Redis(unix_socket_path=str(redis_server.socket)) as client,
+        RingNode(client, "fleet"),
+        errors.open("wb") as out,
+        subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=out, text=True,
+            env={**os.environ, "JAVA_HOME": "/nowhere"},
+        ) as stream,
+    ):  # fmt: skip
+        try:
+            first = tmp_path / "out" / "batch=0" / "_SUCCESS"
+            eventually(first.exists, "the first batch", ENGINE_PATIENCE / 2)
+            with RingNode(client, "fleet", name="second"):
+                keep_keys(tmp_path, 1)
+                assert told(errors, "the ring changed: batch 1 has ring")
+            stream.send_signal(signal.SIGINT)
+            text, _ = stream.communicate(timeout=ENGINE_PATIENCE)
+        finally:
+            stream.kill()
+    assert "ring changes  1\n" in text

@@ -117,8 +117,8 @@ def test_a_job_that_is_ended_leaves_nothing(work, tmp_path, told, status, says):
 @pytest.mark.parametrize(
     ("when", "told", "status"),
     [
-        ("between batches", signal.SIGTERM, 143),
         ("in a batch", signal.SIGINT, 0),
+        pytest.param("between batches", signal.SIGTERM, 143, marks=pytest.mark.long),
         pytest.param("between batches", signal.SIGINT, 0, marks=pytest.mark.long),
         pytest.param("in a batch", signal.SIGTERM, 143, marks=pytest.mark.long),
     ],

@@ -26,72 +26,44 @@ IMPURE = next(
     if contract["id"] == "pure-core"
 )
 
-# What breaks each contract: a file of the package, a line, and how the linter tells of it.
+# What breaks each contract: a file of the package, and a line in it. One room has no place yet.
 VIOLATIONS = [
-    ("layers", "errors.py", "import hashring.core", "hashring.errors -> hashring.core"),
-    ("layers", "core/ring.py", "import hashring.store", "hashring.core.ring -> hashring.store"),
-    (
-        "layers",
-        "store/ring/key_names.py",
-        "import hashring.node",
-        "hashring.store.ring.key_names -> hashring.node",
-    ),
-    ("layers", "core/ring.py", "import hashring.drawing", "hashring.core.ring -> hashring.drawing"),
-    ("layers", "drawing/charts.py", "import hashring.ring_files", "hashring.drawing.charts"),
-    (
-        "pure-core",
-        "drawing/ring_picture.py",
-        "import time",
-        "hashring.drawing.ring_picture -> time",
-    ),
-    ("layers", "node/planted.py", "import hashring.cli", "hashring.node.planted -> hashring.cli"),
-    ("layers", "groups/planted.py", "import hashring.web", "hashring.groups.planted"),
-    ("layers", "groups/planted.py", "import hashring.node", "hashring.groups.planted"),
-    ("layers", "running/planted.py", "import hashring.node", "hashring.running.planted"),
-    (
-        "layers",
-        "store/ring/key_names.py",
-        "import hashring.running",
-        "hashring.store.ring.key_names",
-    ),
-    ("layers", "protocol/planted.py", "import hashring.running", "hashring.protocol.planted"),
-    (
-        "layers",
-        "store/ring/key_names.py",
-        "import hashring.protocol",
-        "hashring.store.ring.key_names",
-    ),
-    ("pure-protocol", "protocol/planted.py", "import time", "hashring.protocol.planted -> time"),
-    ("layers", "web/planted.py", "import hashring.testing", "hashring.web.planted"),
-    ("layers", "testing/planted.py", "import hashring.cli", "hashring.testing.planted"),
-    ("layers", "spark/planted.py", "import hashring.web", "hashring.spark.planted"),
-    ("layers", "metrics/planted.py", "import hashring.web", "hashring.metrics.planted"),
-    ("layers", "node/planted.py", "import hashring.metrics", "hashring.node.planted"),
-    ("layers", "shed/planted.py", "", "hashring.shed"),
-    ("pure-core", "errors.py", "import time", "hashring.errors -> time"),
-    (
-        "spark-without-redis",
-        "spark/planted.py",
-        "import hashring.store.ring.key_names",
-        "hashring.spark.planted -> hashring.store.ring.key_names",
-    ),
-    (
-        "spark-without-redis",
-        "spark/planted.py",
-        "import hashring.node",
-        "hashring.spark.planted -> hashring.node",
-    ),
-    ("spark-without-redis", "spark/planted.py", "import redis", "hashring.spark.planted -> redis"),
-    ("spark-without-redis", "spark/__init__.py", "import redis", "hashring.spark -> redis"),
-    ("layers", "ring_files.py", "import hashring.store", "hashring.ring_files -> hashring.store"),
-    ("layers", "atomic_writes.py", "import hashring.ring_files", "hashring.atomic_writes"),
-    (
-        "keeper-alone",
-        "store/embedded_keeper.py",
-        "import hashring.errors",
-        "hashring.store.embedded_keeper",
-    ),
+    ("layers", "errors.py", "import hashring.core"),
+    ("layers", "core/ring.py", "import hashring.store"),
+    ("layers", "store/ring/key_names.py", "import hashring.node"),
+    ("layers", "core/ring.py", "import hashring.drawing"),
+    ("layers", "drawing/charts.py", "import hashring.ring_files"),
+    ("pure-core", "drawing/ring_picture.py", "import time"),
+    ("layers", "node/planted.py", "import hashring.cli"),
+    ("layers", "groups/planted.py", "import hashring.web"),
+    ("layers", "groups/planted.py", "import hashring.node"),
+    ("layers", "running/planted.py", "import hashring.node"),
+    ("layers", "store/ring/key_names.py", "import hashring.running"),
+    ("layers", "protocol/planted.py", "import hashring.running"),
+    ("layers", "store/ring/key_names.py", "import hashring.protocol"),
+    ("pure-protocol", "protocol/planted.py", "import time"),
+    ("layers", "web/planted.py", "import hashring.testing"),
+    ("layers", "testing/planted.py", "import hashring.cli"),
+    ("layers", "spark/planted.py", "import hashring.web"),
+    ("layers", "metrics/planted.py", "import hashring.web"),
+    ("layers", "node/planted.py", "import hashring.metrics"),
+    ("layers", "shed/planted.py", ""),
+    ("pure-core", "errors.py", "import time"),
+    ("spark-without-redis", "spark/planted.py", "import hashring.store.ring.key_names"),
+    ("spark-without-redis", "spark/planted.py", "import hashring.node"),
+    ("spark-without-redis", "spark/planted.py", "import redis"),
+    ("spark-without-redis", "spark/__init__.py", "import redis"),
+    ("layers", "ring_files.py", "import hashring.store"),
+    ("layers", "atomic_writes.py", "import hashring.ring_files"),
+    ("keeper-alone", "store/embedded_keeper.py", "import hashring.errors"),
 ]
+
+
+def named(violation: tuple[str, str, str]) -> str:
+    """How the linter tells of it: the import, or the room that no layer names."""
+    _, file, line = violation
+    module = f"hashring.{file.removesuffix('.py').replace('/', '.').removesuffix('.__init__')}"
+    return f"{module} -> {line.removeprefix('import ')}" if line else module.rpartition(".")[0]
 
 
 def lint(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -151,22 +123,20 @@ def test_the_rules_hold_with_all_rooms_there(copy: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("contract", "file", "line", "told"),
-    VIOLATIONS,
-    ids=[f"{contract}: {file}: {line}" for contract, file, line, _ in VIOLATIONS],
-)
-def test_a_planted_violation_is_found(
-    copy: Path, contract: str, file: str, line: str, told: str
-) -> None:
-    before = plant(copy, file, line)
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_planted_violations_are_found(copy: Path, contract: str) -> None:
+    """All those of a contract at once: each is named."""
+    planted = [violation for violation in VIOLATIONS if violation[0] == contract]
+    before: dict[Path, str | None] = {}
     try:
+        for _, file, line in planted:
+            before = plant(copy, file, line) | before
         done = lint(copy, "--contract", contract)
     finally:
         restore(before)
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{CONTRACTS[contract]} BROKEN" in done.stdout
-    assert told in done.stdout
+    assert [each for each in map(named, planted) if each not in done.stdout] == []
 
 
 def test_every_import_that_makes_the_core_impure_is_found(copy: Path) -> None:
