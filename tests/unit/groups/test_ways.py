@@ -27,7 +27,7 @@ def test_a_handoff_passes_the_files_that_are_drawn() -> None:
         )
         owner.start()
         eventually(lambda: len(owner.held) == 2, "a has both")
-        passed.files.clear()
+        passed.clear()
         other = PartitionGroup(store, "orders", member="b", **SETTINGS)
         other.start()
         eventually(lambda: len(other.held) == 1, "b has one")
@@ -39,4 +39,5 @@ def test_a_handoff_passes_the_files_that_are_drawn() -> None:
     assert revoked
     way = set(PICTURES.HANDOFF_WAY) - {"store/redis_store.py"}
     assert way <= files <= way | set(PICTURES.HANDOFF_BESIDE)
+    assert passed.goes(PICTURES.HANDOFF_WAY)
     assert len(PICTURES.HANDOFF_WAY) <= 10

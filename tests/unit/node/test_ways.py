@@ -38,13 +38,26 @@ class Passed:
 
     def __init__(self) -> None:
         self.files: set[str] = set()
+        self.in_turn: list[str] = []
         self.calls = 0
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         path = Path(frame.f_code.co_filename)
         if event == "call" and path.is_relative_to(PACKAGE):
             self.calls += 1
-            self.files.add(path.relative_to(PACKAGE).as_posix())
+            file = path.relative_to(PACKAGE).as_posix()
+            self.files.add(file)
+            self.in_turn.append(file)
+
+    def clear(self) -> None:
+        """Forget what was noted."""
+        self.files.clear()
+        self.in_turn.clear()
+
+    def goes(self, way: Iterable[str]) -> bool:
+        """Whether one file of a way was passed after the other, with others between them."""
+        left = iter(self.in_turn[:])
+        return all(file in left for file in way if file != "store/redis_store.py")
 
 
 def _drawn(way: Iterable[str], beside: Iterable[str]) -> set[str]:
@@ -64,6 +77,7 @@ def test_the_first_question_about_a_locked_key_passes_the_files_that_are_drawn()
     assert held
     drawn = _drawn(PICTURES.CONTAINS_WAY, PICTURES.CONTAINS_BESIDE)
     assert passed.files - {*IN_MEMORY, *READ_ONCE} == drawn
+    assert passed.goes(PICTURES.CONTAINS_WAY)
     assert len(PICTURES.CONTAINS_WAY) <= 6
     node.stop()
 
@@ -87,7 +101,7 @@ def test_a_message_of_a_change_passes_the_files_that_are_drawn() -> None:
     drawn = _drawn(PICTURES.CHANGE_WAY, PICTURES.CHANGE_BESIDE)
     for _ in range(JOINS):
         # Beside the message may be what belongs to the start, or a heartbeat: another one then.
-        passed.files.clear()
+        passed.clear()
         RingNode(store, "accounts").heartbeat()
         eventually(lambda: drawn <= passed.files, "it is passed on")
         _await_rest(passed)
@@ -96,6 +110,7 @@ def test_a_message_of_a_change_passes_the_files_that_are_drawn() -> None:
             break
     node.stop()
     assert files == drawn
+    assert passed.goes(PICTURES.CHANGE_WAY)
     assert len(PICTURES.CHANGE_WAY) <= 8
 
 
