@@ -142,10 +142,10 @@ def main() -> None:
             if summaries:
                 result.add("the summary of the same", f"{median(summaries):.1f} s")
             shutil.rmtree(path)
-        if LONGEST in times:
-            least = min(times)
+        least = min(times)
+        if LONGEST in times and least < LONGEST:
             ratio = (times[LONGEST] / LONGEST) / (times[least] / least)
-            what = "time per row, 50M against 5M rows"
+            what = f"time per row, 50M against {least / 1e6:g}M rows"
             result.add(what, "", value=ratio, target="audit-linear")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
