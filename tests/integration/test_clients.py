@@ -411,6 +411,13 @@ def replica_of(
     return other, replica
 
 
+def takes_over(replica: redis.Redis, server: RedisServer, primary: redis.Redis) -> None:
+    """Kill the primary, and let its replica, which has all of it, be the primary."""
+    assert primary.wait(1, PATIENCE * 1000) == 1
+    server.kill()
+    replica.execute_command("CLUSTER FAILOVER", "TAKEOVER")
+
+
 @pytest.mark.parametrize("package", [redis.RedisCluster, valkey.ValkeyCluster])
 def test_locks_are_kept_when_a_replica_of_a_cluster_takes_over(package: Any) -> None:
     with ExitStack() as stack:
@@ -424,9 +431,7 @@ def test_locks_are_kept_when_a_replica_of_a_cluster_takes_over(package: Any) -> 
             )
             held = [node.select(KEYS) for node in nodes]
             with nodes[0].hold(held[0][0]) as lease:
-                assert primary.wait(1, PATIENCE * 1000) == 1  # the replica has all of it
-                server.kill()
-                replica.execute_command("CLUSTER FAILOVER", "TAKEOVER")
+                takes_over(replica, server, primary)
                 all_beat(nodes)
                 lease.check()
             assert [node.select(KEYS) for node in nodes] == held
@@ -446,10 +451,8 @@ def test_partitions_are_kept_when_a_replica_of_a_cluster_takes_over(package: Any
         with a, b:
             eventually(lambda: len(a.held) == len(b.held) == 4, "four each")
             held = [a.held, b.held]
-            assert primary.wait(1, PATIENCE * 1000) == 1  # the replica has all of it
-            renewed = dict(primary.zrange(leases, 0, -1, withscores=True))
-            server.kill()
-            replica.execute_command("CLUSTER FAILOVER", "TAKEOVER")
+            takes_over(replica, server, primary)
+            renewed = dict(replica.zrange(leases, 0, -1, withscores=True))
             eventually(
                 lambda: all(
                     until > renewed[name]
@@ -475,8 +478,7 @@ def test_a_name_that_leads_to_a_cluster_is_asked_again_when_all_known_servers_ar
         with RingNode(client, "named", **CALM) as node:
             other, replica = replica_of(stack, server, primary)
             named.upstream = ("127.0.0.1", other.port)
-            server.kill()
-            replica.execute_command("CLUSTER FAILOVER", "TAKEOVER")
+            takes_over(replica, server, primary)
             all_beat([node])
         client.close()
 
