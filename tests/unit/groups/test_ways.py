@@ -27,7 +27,7 @@ def test_a_handoff_passes_the_files_that_are_drawn() -> None:
         )
         owner.start()
         eventually(lambda: len(owner.held) == 2, "a has both")
-        passed.clear()
+        passed.in_turn.clear()
         other = PartitionGroup(store, "orders", member="b", **SETTINGS)
         other.start()
         eventually(lambda: len(other.held) == 1, "b has one")

@@ -34,25 +34,20 @@ PICTURES = of_scripts("pictures")
 
 
 class Passed:
-    """Notes the files of the package in which functions are called."""
+    """Notes the file of each call of a function of the package."""
 
     def __init__(self) -> None:
-        self.files: set[str] = set()
         self.in_turn: list[str] = []
-        self.calls = 0
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         path = Path(frame.f_code.co_filename)
         if event == "call" and path.is_relative_to(PACKAGE):
-            self.calls += 1
-            file = path.relative_to(PACKAGE).as_posix()
-            self.files.add(file)
-            self.in_turn.append(file)
+            self.in_turn.append(path.relative_to(PACKAGE).as_posix())
 
-    def clear(self) -> None:
-        """Forget what was noted."""
-        self.files.clear()
-        self.in_turn.clear()
+    @property
+    def files(self) -> set[str]:
+        """Each of them once."""
+        return set(self.in_turn[:])
 
     def goes(self, way: Iterable[str]) -> bool:
         """Whether one file of a way was passed after the other, with others between them."""
@@ -101,7 +96,7 @@ def test_a_message_of_a_change_passes_the_files_that_are_drawn() -> None:
     drawn = _drawn(PICTURES.CHANGE_WAY, PICTURES.CHANGE_BESIDE)
     for _ in range(JOINS):
         # Beside the message may be what belongs to the start, or a heartbeat: another one then.
-        passed.clear()
+        passed.in_turn.clear()
         RingNode(store, "accounts").heartbeat()
         eventually(lambda: drawn <= passed.files, "it is passed on")
         _await_rest(passed)
@@ -117,8 +112,8 @@ def test_a_message_of_a_change_passes_the_files_that_are_drawn() -> None:
 def _await_rest(passed: Passed) -> None:
     """Until no function was called for a while: what follows the message is noted then."""
     before = -1
-    while before != passed.calls:
-        before = passed.calls
+    while before != len(passed.in_turn):
+        before = len(passed.in_turn)
         time.sleep(QUIET)
 
 
