@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -38,7 +38,8 @@ LONG = os.environ.get("LONG_TESTS") == "1"
 """Whether all of it runs, which takes far longer: ``scripts/test --long``.
 
 Otherwise a test marked ``long`` does not run: it is one more case of a rule which other cases show.
-And of the histories of a kind a sixteenth is played; see :func:`some`.
+Of the histories of a kind a sixteenth is played; see :func:`some`. Where a test has several sets of
+parameters, each value of each set has its turn, not each with each; see :func:`_thinned`.
 """
 
 
@@ -134,6 +135,7 @@ LONGEST = [
         "web/test_serve.py",
         "spark/test_engines.py",
         "spark/test_processes.py",
+        "spark/test_tutorial.py",
     )
 ]
 """Files that take long: begun last, one of them would run alone at the end."""
@@ -142,13 +144,46 @@ LONGEST = [
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not LONG and not any("::" in arg for arg in config.args):  # who names a test wants it
-        long = [item for item in items if item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        kept = _thinned([item for item in items if not item.get_closest_marker("long")])
+        config.hook.pytest_deselected(items=list(set(items).difference(kept)))
+        items[:] = kept
     if "PYTEST_XDIST_WORKER" in os.environ:
         # For --dist loadfile --no-loadscope-reorder.
         turns = _turns(Counter(item.path for item in items))
         items.sort(key=lambda item: turns[item.path])
+
+
+THINNED = {ROOT / "tests" / folder for folder in ("cli", "contract", "integration")}
+"""Whose tests take servers and processes, so that each with each would take most of the time."""
+
+
+def _thinned(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Without the cases of a test whose every value, of every set of parameters, an earlier has.
+
+    ("Each choice", the weakest of the combination strategies of M. Grindal, J. Offutt and
+    S. F. Andler, "Combination testing strategies: a survey", 2005.) In memory all cases stay: they
+    take no time, and the simulator rests on what they compare.
+    """
+    seen: defaultdict[str, set[object]] = defaultdict(set)
+    kept = []
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        here = seen[item.nodeid.partition("[")[0]]
+        choices = {(*names, *(id(params[name]) for name in names)) for names in _sets(item, params)}
+        everything = THINNED.isdisjoint(item.path.parents) or params.get("_server") == "memory"
+        if everything or not params or not choices <= here:
+            kept.append(item)
+        here |= choices
+    return kept
+
+
+def _sets(item: pytest.Item, params: Iterable[str]) -> set[tuple[str, ...]]:
+    """The names of the parameters of a case, those together that are given together."""
+    together = {}
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0]
+        together |= dict.fromkeys((name.strip() for name in names), tuple(map(str.strip, names)))
+    return {together.get(name, (name,)) for name in params}
 
 
 COMPUTING = {ROOT / "tests" / "unit", ROOT / "tests" / "contract"}

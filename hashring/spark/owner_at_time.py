@@ -3,7 +3,7 @@
 A time is looked up in a range table of the ring's versions. The period of ownership at a point and
 a version comes from tables that the driver makes (:mod:`hashring.spark.period_tables`). If a
 history is too long for these, Spark's workers make the periods, and the rows are joined with them
-(:mod:`hashring.spark.period_pieces`).
+(:mod:`hashring.spark.period_join`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hashring.core.ring_history import RingHistory, Version
 from hashring.errors import ConfigError, HistoryError
 from hashring.spark.array_types import Longs
 from hashring.spark.column_checks import quoted
-from hashring.spark.period_pieces import PeriodPieces, period_pieces
+from hashring.spark.period_join import PeriodPieces, period_pieces
 from hashring.spark.period_tables import MOST_IN_TABLES, PeriodTables, period_tables
 from hashring.spark.range_table import DEEP_STEP, RangeTable, range_table
 from hashring.spark.range_table_columns import look_up

@@ -26,7 +26,7 @@ from hashring.core.owner_periods import NOBODY, Period
 from hashring.errors import ConfigError
 from hashring.spark.array_types import Longs
 from hashring.spark.column_checks import quoted
-from hashring.spark.period_parts import TOLD, repeated
+from hashring.spark.period_worker import TOLD, repeated
 from hashring.spark.range_table import DEEP_STEP, RangeTable, range_table
 from hashring.spark.range_table_columns import look_up, told_of
 

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pages
-from facts import facts
+from machine_facts import facts
 from measures import BY_NAME, MEASURES
 from program import show
 from result import Run

@@ -386,14 +386,14 @@ def on_executors(monkeypatch):
     """Any history is too long for tables of the driver, and has many parts and slices of time."""
     monkeypatch.setattr("hashring.spark.owner_at_time.MOST_IN_TABLES", 0)
     for name, value in (("PART_LIVES", 7), ("CELL_POINTS", 3), ("SLICE_CHANGES", 4)):
-        monkeypatch.setattr(f"hashring.spark.period_pieces.{name}", value)
+        monkeypatch.setattr(f"hashring.spark.period_join.{name}", value)
 
 
 @pytest.mark.parametrize(
     ("seed", "is_long"),
     [
-        (1, False),
         (2, True),
+        pytest.param(1, False, marks=pytest.mark.long),
         pytest.param(0, False, marks=pytest.mark.long),
         pytest.param(0, True, marks=pytest.mark.long),
         pytest.param(1, True, marks=pytest.mark.long),
@@ -469,7 +469,7 @@ def test_all_hot_keys_together_have_so_many_slices_at_most(spark, history, monke
     assert (found.rows, found["keys"], found.overlapping) == (600, 3, 0)
 
 
-@pytest.mark.parametrize("rows", [3, 4])
+@pytest.mark.parametrize("rows", [3, pytest.param(4, marks=pytest.mark.long)])
 def test_only_a_key_with_more_rows_than_a_task_should_sort_is_cut(spark, history, rows):
     log = [("hello", "a", 12.0 + i, 13.0 + i) for i in range(4)] + [("world", "a", 12.0, 13.0)]
     work = spark.createDataFrame(log, LOG).withColumn("key", F.col("key").cast("binary"))
@@ -531,7 +531,7 @@ def test_a_log_is_read_and_shuffled_once_and_bad_records_are_counted_as_it_is_re
     assert told == [({**dict.fromkeys(REJECTIONS, 0), "unknown node": 1}, 1)]
 
 
-@pytest.mark.parametrize("is_long", [False, True])
+@pytest.mark.parametrize("is_long", [pytest.param(False, marks=pytest.mark.long), True])
 def test_java_compiles_every_method_of_an_audit(spark, is_long, monkeypatch):
     """It interprets a method of more than 8000 bytes, many times slower, and Spark writes such."""
     if is_long:
@@ -636,7 +636,9 @@ def test_workers_make_the_periods_of_a_history_that_is_too_long_for_tables(
 
 
 # Without a ring before the first change, and with one.
-@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
+)
 def test_workers_find_of_every_point_and_time_what_the_driver_s_tables_find(
     spark, seed, monkeypatch
 ):

@@ -65,7 +65,7 @@ def made_by_workers(monkeypatch):
     monkeypatch.setattr(owner_at_time, "MOST_IN_TABLES", 0)
 
 
-@pytest.mark.parametrize("is_planted", [False, True])
+@pytest.mark.parametrize("is_planted", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_the_loads_of_very_many_nodes_stay_on_executors(
     spark, little_room, monkeypatch, is_planted
 ):
@@ -81,7 +81,7 @@ def test_the_loads_of_very_many_nodes_stay_on_executors(
         compute(load(keys, ring))
 
 
-@pytest.mark.parametrize("is_planted", [False, True])
+@pytest.mark.parametrize("is_planted", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_the_periods_of_a_long_history_stay_on_executors(
     spark, little_room, made_by_workers, monkeypatch, is_planted
 ):

@@ -100,8 +100,9 @@ class Page(HTMLParser):
 # --- assign -----------------------------------------------------------------------------------
 
 
-# Of the formats of text, CSV stays.
-@pytest.mark.parametrize("kind", ["parquet", "csv", pytest.param("json", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("csv", "json"))]
+)
 def test_assign_writes_every_row_with_its_owner(spark, keys, ring_file, tmp_path, kind):
     out = tmp_path / f"owned.{kind}"
     told = run("assign", "--input", keys, "--ring-file", ring_file, "--output", out)
@@ -244,7 +245,7 @@ def test_assign_to_a_table_and_not_twice(spark, keys, ring_file):
     ("where", "mode", "held"),
     [
         ("--output", "overwrite", "c"),
-        ("--table", "append", "abc"),
+        pytest.param("--table", "append", "abc", marks=pytest.mark.long),
         pytest.param("--output", "append", "abc", marks=pytest.mark.long),
         pytest.param("--table", "overwrite", "c", marks=pytest.mark.long),
     ],
@@ -1070,7 +1071,12 @@ def three_joins(tmp_path):
     ("judged", "name", "log"),
     [
         (2, "log.csv", "k,n3,{0}4,{0}5\nk,n3,{0}6,{0}7\nk,n3,x,{0}4\n"),
-        (0, "log.json", '{{"key":"k","node":"ghost","start":{0}4.5,"end":{0}5.5}}\n{{"key":\n'),
+        pytest.param(
+            0,
+            "log.json",
+            '{{"key":"k","node":"ghost","start":{0}4.5,"end":{0}5.5}}\n{{"key":\n',
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_bad_records_are_counted_whatever_is_left_to_judge(  # noqa: PLR0917

@@ -66,7 +66,7 @@ def layout(spark, table):
     ("format", "parts"),
     [
         ("parquet", ()),
-        ("orc", ("part",)),
+        pytest.param("orc", ("part",), marks=pytest.mark.long),
         pytest.param("parquet", ("part",), marks=pytest.mark.long),
         pytest.param("orc", (), marks=pytest.mark.long),
     ],
@@ -111,7 +111,7 @@ def shared(spark):
     spark.sql("DROP TABLE IF EXISTS shared")
 
 
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("lost", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_rows_that_others_append_before_a_count_hide_no_loss(spark, shared, monkeypatch, lost):
     on_workers(monkeypatch, lost=lost, by=spark)
     insert = DataFrameWriter.insertInto
@@ -188,8 +188,9 @@ def test_files_are_counted_by_their_names_only_where_spark_gives_them(spark):
         spark.conf.unset("spark.sql.sources.commitProtocolClass")
 
 
-# Of the formats of text, CSV stays.
-@pytest.mark.parametrize("kind", ["parquet", "csv", pytest.param("json", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "kind", ["csv", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("parquet", "json"))]
+)
 def test_rows_appended_elsewhere_are_counted_whose_workers_may_keep_some(
     spark, tmp_path, monkeypatch, kind
 ):

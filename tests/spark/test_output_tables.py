@@ -51,7 +51,7 @@ def lost(spark, monkeypatch):
     [
         pytest.param(mode, held, name, marks=() if name in usual else pytest.mark.long)
         for mode, held, usual in (
-            ("append", [0, 1, 5], ("lost", "spark_catalog.default.lost")),
+            ("append", [0, 1, 5], ("spark_catalog.default.lost",)),
             ("overwrite", [5], ("default.`lost`",)),
         )
         for name in ("lost", "default.`lost`", "spark_catalog.default.lost")

@@ -47,7 +47,12 @@ def keys_frame(spark, keys, kind=None):
 
 @pytest.mark.parametrize(
     ("nodes", "replicas", "keys"),
-    [(1, 1, 1000), (3, 2, 10_000), (100, 16, 1_000_000), (400, 64, 100_000)],
+    [
+        (3, 2, 10_000),
+        (100, 16, 1_000_000),
+        pytest.param(1, 1, 1000, marks=pytest.mark.long),
+        pytest.param(400, 64, 100_000, marks=pytest.mark.long),
+    ],
 )
 def test_every_one_of_a_million_keys_has_the_owner_that_the_ring_says(spark, nodes, replicas, keys):
     ring = random_ring(nodes, replicas)

@@ -57,8 +57,8 @@ def of_rows(spark, keys):
 @pytest.mark.parametrize(
     ("buckets", "with_point"),
     [
-        # Few, more and very many buckets stay, with and without a column of points.
-        (1, False),
+        # More and very many buckets stay, with and without a column of points.
+        pytest.param(1, False, marks=pytest.mark.long),
         (2**6, True),
         (2**16, False),
         pytest.param(1, True, marks=pytest.mark.long),
@@ -78,7 +78,11 @@ def test_the_load_is_that_of_the_rows(keys, of_rows, buckets, with_point):
 
 @pytest.mark.parametrize(
     "sizes",
-    [(2**6, 2**6), pytest.param((2**6, 2**12), marks=pytest.mark.long), (2**12, 1)],
+    [
+        pytest.param((2**6, 2**6), marks=pytest.mark.long),
+        pytest.param((2**6, 2**12), marks=pytest.mark.long),
+        (2**12, 1),
+    ],
 )
 def test_histograms_put_together_count_each_row_once(keys, of_rows, sizes):
     halves = F.crc32("key") % 2 == 0, (F.crc32("key") % 2 == 1) | F.col("key").isNull()
@@ -106,10 +110,10 @@ OTHERS = {
 @pytest.mark.parametrize(
     ("answer", "with_point"),
     [
-        # Each answer stays, and rows with their points and without.
+        # Rows with their points stay, and without.
         ("load", True),
         ("moves", False),
-        ("plan", True),
+        pytest.param("plan", True, marks=pytest.mark.long),
         pytest.param("load", False, marks=pytest.mark.long),
         pytest.param("moves", True, marks=pytest.mark.long),
         pytest.param("plan", False, marks=pytest.mark.long),
@@ -142,10 +146,14 @@ def of_jam(keys):
 @pytest.mark.parametrize(
     "other",
     [
-        "by another hash algorithm", "of another key", "text, as in a CSV", "no point of a ring",
-        "of an older version",
+        "by another hash algorithm",
+        "of another key",
+        *(
+            pytest.param(other, marks=pytest.mark.long)
+            for other in ("text, as in a CSV", "no point of a ring", "of an older version")
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_column_point_of_another_origin_is_not_taken_for_that_of_the_key(keys, of_jam, other):
     histogram = point_histogram(keys, buckets=16, hash_algorithm="jamcrc")
     known = with_owner(keys, JAM)

@@ -91,7 +91,7 @@ def java_of(process):
         pytest.param(signal.SIGINT, 130, "", marks=pytest.mark.long),
         (signal.SIGTERM, 143, ""),
         pytest.param(signal.SIGHUP, 129, "", marks=pytest.mark.long),
-        (signal.SIGKILL, 2, "hashring: Spark failed: "),
+        pytest.param(signal.SIGKILL, 2, "hashring: Spark failed: ", marks=pytest.mark.long),
     ],
 )
 def test_a_job_that_is_ended_leaves_nothing(work, tmp_path, told, status, says):

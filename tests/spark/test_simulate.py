@@ -74,7 +74,11 @@ def test_how_many_replicas_for_a_peak():
 
 @pytest.mark.parametrize(
     ("nodes", "replicas", "peak"),
-    [(3, 1, 1.9), (10, 16, 1.4), pytest.param(50, 8, 2, marks=pytest.mark.long)],
+    [
+        pytest.param(3, 1, 1.9, marks=pytest.mark.long),
+        (10, 16, 1.4),
+        pytest.param(50, 8, 2, marks=pytest.mark.long),
+    ],
 )
 def test_peaks_by_their_distribution_are_those_of_drawn_rings(spark, nodes, replicas, peak):
     rings, within = drawn_within(spark, Scenario(nodes, replicas), peak, 1000)

@@ -263,7 +263,7 @@ def test_two_processes_do_not_write_one_batch(spark, tmp_path):
     assert not begun.exists()
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("elsewhere", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_batch_whose_rows_the_workers_keep_fails_until_they_are_there(
     spark, tmp_path, monkeypatch, elsewhere
 ):

@@ -40,7 +40,7 @@ def test_a_change_of_the_ring_is_reported_before_its_batch_is_written(spark, tmp
     assert seen == [(2, SECOND.fingerprint, 2)]
 
 
-@pytest.mark.parametrize("format", ["parquet", "csv"])
+@pytest.mark.parametrize("format", ["parquet", pytest.param("csv", marks=pytest.mark.long)])
 def test_changes_of_the_ring_are_read_from_the_batches(spark, tmp_path, format):
     query = tagged(spark, tmp_path, [FIRST, FIRST, SECOND, FIRST], format=format)
     rings = RingsOfBatches(spark, str(tmp_path / "out"), format)

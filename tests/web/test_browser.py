@@ -678,32 +678,37 @@ def test_a_tab_in_the_background_leaves_its_connection_to_others(
         page.close()
 
 
+AXE_PAGES = (
+    "/",
+    "/ring?name=axe",
+    "/ring?name=axe&node=well&key=hello",
+    "/group?name=axes",
+    "/plan/ring?ring=axe&leave=well&join=x",
+    "/plan/group?group=axes&join=x",
+    "/login",
+    # Of the same parts as those before.
+    "/nothing",
+    "/act/remove?ring=axe&node=dead",
+    "/act/drain?ring=axe&node=well",
+    "/act/weight?ring=axe&node=well&weight=2",
+    "/act/group-weight?group=axes&member=m&weight=2",
+    "/act/rebalance?group=axes",
+)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(client: Redis, running: Running, browser: Browser, scheme: Any) -> None:
     put(client, "well", 0, ring="axe", told={"ttl": 900, "held": 3, "limit": 5, "unserved": 2})
     put(client, "late", 7, ring="axe", expires_in=60, told={"ttl": 900})
     put(client, "dead", 7, ring="axe", expires_in=-60)
     # In other colours it is the same page.
-    rules = {"runOnly": ["color-contrast"]} if scheme == "dark" and not LONG else None
+    again = scheme == "dark" and not LONG
+    rules = {"runOnly": ["color-contrast"]} if again else None
     context = browser.new_context(color_scheme=scheme)
     page = context.new_page()
     page.set_default_timeout(PATIENCE * 1000)
     with PartitionGroup(client, "axes", partitions=6, member="m", rebalance_delay=0):
-        for path in (
-            "/",
-            "/ring?name=axe",
-            "/ring?name=axe&node=well&key=hello",
-            "/group?name=axes",
-            "/plan/ring?ring=axe&leave=well&join=x",
-            "/plan/group?group=axes&join=x",
-            "/login",
-            "/nothing",
-            "/act/remove?ring=axe&node=dead",
-            "/act/drain?ring=axe&node=well",
-            "/act/weight?ring=axe&node=well&weight=2",
-            "/act/group-weight?group=axes&member=m&weight=2",
-            "/act/rebalance?group=axes",
-        ):
+        for path in AXE_PAGES[: AXE_PAGES.index("/nothing") if again else None]:
             page.goto(running.url + path)
             if "/act/" in path and "/login" in page.url:
                 page.get_by_label("Your name").fill("ada")

@@ -10,7 +10,7 @@ import random
 from bisect import bisect_left, insort
 from collections import Counter
 
-from crowd import KEYS, crowd_of
+from redis_load import KEYS, crowd_of
 from result import Measure, Result, Run
 from targets import SCALE
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crowd import KEYS, SCORING, cpu_of, crowd_of
 from redis import Redis
+from redis_load import KEYS, SCORING, cpu_of, crowd_of
 from result import Measure, Result, Run
 from simulated_own import OwnCosts, play
 from targets import SCALE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from crowd import cpu_of, crowd_of
+from redis_load import cpu_of, crowd_of
 from result import Measure, Plot, Result, Run
 from simulated import HEARTBEAT, POINTS, Costs, World
 from targets import SCALE

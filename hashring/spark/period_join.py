@@ -19,7 +19,7 @@ from hashring.core.owner_periods import Lives, SweptParts, swept_parts
 from hashring.spark.array_types import Longs
 from hashring.spark.arrays_to_spark import frame_of, one_row
 from hashring.spark.column_checks import quoted
-from hashring.spark.period_parts import (
+from hashring.spark.period_worker import (
     PIECE,
     POINT_BITS,
     TOLD,
