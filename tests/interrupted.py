@@ -50,9 +50,9 @@ PURE = (
 )
 RING = f"interrupted-{os.getpid()}"
 # A call that goes on until it is stopped is interrupted in so many lines. Of the first in a thread
-# every third is interrupted, and of all others every 30th; with all tests each, and every fifth.
+# every third is interrupted, and of all others every 15th; with all tests each, and every fifth.
 MOST = 5000 if REST else 450
-EVERY = MOST if REST else 0 if RUNNER != "thread" else 200 if WHOLE else 40
+EVERY = MOST if REST else 0 if RUNNER != "thread" else 200 if WHOLE else 80
 LOCKING = ("select", "hold")
 """The calls that take locks."""
 
@@ -158,4 +158,4 @@ EARLY = {
 
 
 if __name__ == "__main__":
-    interrupt_each(attempt, PATIENCE, every=EVERY, stride=3, step=5 if WHOLE else 30, most=MOST)
+    interrupt_each(attempt, PATIENCE, every=EVERY, stride=3, step=5 if WHOLE else 15, most=MOST)

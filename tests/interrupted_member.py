@@ -127,5 +127,5 @@ def attempt(line: int, redis: Redis) -> bool:
 
 
 if __name__ == "__main__":
-    every, step = (100, 3) if WHOLE else (25, 16)
+    every, step = (100, 3) if WHOLE else (50, 8)
     interrupt_each(attempt, 2 * PATIENCE, every=every, stride=2, step=step, most=float("inf"))
