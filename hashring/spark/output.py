@@ -33,6 +33,7 @@ from hashring.spark.input import (
 )
 from hashring.spark.key_column import TEXTS
 from hashring.spark.session import is_connect
+from hashring.spark.session_setting import setting
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import (
     ANOTHER,
@@ -43,7 +44,6 @@ from hashring.spark.worker_disks import (
     check_count,
     check_whole,
     count_of_files,
-    files_named,
     is_on_workers,
     new_file_name,
 )
@@ -51,6 +51,10 @@ from hashring.spark.worker_disks import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
+_REPLACED_PARTS: Final = "partitionOverwriteMode"
+"""The option of a writer, and the end of a setting, that says what an overwrite replaces."""
+_ALL: Final = "static"
+"""All partitions. Sessions are often set up to keep those without a new row: ``dynamic``."""
 MODES: Final = ("error", "append", "overwrite")
 CSV_OPTIONS: Final[dict[str, bool | str]] = {
     "ignoreLeadingWhiteSpace": False,
@@ -383,7 +387,7 @@ class Output:
     ) -> DataFrameWriter:
         spark = df.sparkSession
         writer = df.write.mode("error").options(**lossless(spark, self.kept_as(spark)))
-        writer = writer.options(**self.options)
+        writer = writer.options(**{_REPLACED_PARTS: _ALL, **self.options})
         if name is not None:
             writer = writer.format(name)
         return writer.partitionBy(*partition_by) if partition_by else writer
@@ -555,8 +559,12 @@ class Output:
             )
         fitted = df.select(*map(quoted, columns)).write.options(**self.options)
         if not _is_replaced_by_name(spark, table):
-            with cancelled(spark):
-                fitted.insertInto(table, overwrite=self.mode == "overwrite")
+            if self.mode == "append":
+                with cancelled(spark):
+                    fitted.insertInto(table)
+            else:
+                with setting(spark, f"spark.sql.sources.{_REPLACED_PARTS}", _ALL), cancelled(spark):
+                    fitted.insertInto(table, overwrite=True)
             return
         if self.mode == "append":
             name = new_file_name(spark)
@@ -652,7 +660,7 @@ def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str)
     """
     before = _properties(spark, table).get(_REPLACED)
     try:
-        with files_named(spark, name) if name else nullcontext(), cancelled(spark):
+        with setting(spark, FILE_NAME, name) if name else nullcontext(), cancelled(spark):
             writer.insertInto(table)
     except SPARK_ERRORS as error:
         if _replaced_since(spark, table, before):

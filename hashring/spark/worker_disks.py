@@ -11,11 +11,8 @@ another may lose rows, and Spark may report success.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from threading import Lock
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
@@ -52,28 +49,6 @@ def new_file_name(spark: SparkSession) -> str:
     """A beginning of files' names that no other job gives; empty if Spark cannot be told one."""
     protocol = spark.conf.get(_PROTOCOL, None) or _NAMING_PROTOCOLS[0]
     return f"part-{uuid.uuid4().hex[:8]}" if protocol.endswith(_NAMING_PROTOCOLS) else ""
-
-
-_naming: WeakKeyDictionary[SparkSession, Lock] = WeakKeyDictionary()
-
-
-@contextmanager
-def files_named(spark: SparkSession, name: str) -> Iterator[None]:
-    """Within it, the names of files that the session writes begin so; one at a time does it.
-
-    A table that is there ignores a writer's options, but not the settings of the session.
-    """
-    with _naming.setdefault(spark, Lock()):
-        before = spark.conf.get(FILE_NAME, None)
-        spark.conf.set(FILE_NAME, name)
-        try:
-            yield
-        finally:
-            with suppress(Exception):  # a signal within a call to Java spoils the next call
-                if before is None:
-                    spark.conf.unset(FILE_NAME)
-                else:
-                    spark.conf.set(FILE_NAME, before)
 
 
 def beside_another(name: str) -> str:

@@ -53,6 +53,15 @@ def ring() -> Ring:
     return Ring({"a": [0], "b": [quarter, 3 * quarter], "c": [2 * quarter]})
 
 
+@pytest.fixture
+def dynamic(spark) -> str:
+    """The name of the setting, in a session that keeps the partitions without a new row."""
+    name = "spark.sql.sources.partitionOverwriteMode"
+    spark.conf.set(name, "dynamic")
+    yield name
+    spark.conf.unset(name)
+
+
 def rows(df: DataFrame) -> list[tuple]:
     return [tuple(row) for row in df.collect()]
 

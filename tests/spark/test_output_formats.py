@@ -86,3 +86,18 @@ def test_an_output_of_a_format_that_keeps_a_log_is_refused_if_it_exists(spark, t
     Output(str(place), logged, mode="append").write(spark.range(3))
     with pytest.raises(OutputExists):
         Output(str(place), logged).check(spark)
+
+
+@pytest.mark.usefixtures("dynamic")
+def test_a_format_that_replaces_rows_itself_replaces_those_of_all_partitions(
+    spark, tmp_path, monkeypatch
+):
+    # Parquet as if it kept a log: of the formats that are here, none does and has partitions.
+    monkeypatch.setattr(Output, "_is_plain_files", lambda self: False)
+    place = str(tmp_path / "out.parquet")
+    for owners in (("a", "b"), ("a",)):
+        owned = spark.createDataFrame(
+            [(f"key of {each}", each) for each in owners], "key STRING, owner STRING"
+        )
+        Output(place, mode="overwrite").write(owned, ["owner"])
+    assert [row.owner for row in spark.read.parquet(place).collect()] == ["a"]

@@ -3,6 +3,7 @@
 import uuid
 
 import pytest
+from pyspark.sql import DataFrameWriter
 
 from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.output import Output
@@ -176,3 +177,22 @@ def test_a_new_table_may_be_named_with_sparks_own_catalog(spark):
         Output(None, table="spark_catalog.default.made", mode=mode).write(spark.range(2))
     assert ids(spark.table("made")) == [0, 1]
     spark.sql("DROP TABLE made")
+
+
+def test_a_table_of_a_catalog_is_replaced_whole_whatever_a_session_keeps(
+    spark, lake, dynamic, monkeypatch
+):
+    table = f"{lake}.APP.T"
+    Output(None, table=table).write(spark.range(2))
+    insert, kept = DataFrameWriter.insertInto, []
+
+    def insert_into(writer, *given, **more):
+        kept.append(spark.conf.get(dynamic))
+        insert(writer, *given, **more)
+
+    monkeypatch.setattr(DataFrameWriter, "insertInto", insert_into)
+    Output(None, table=table, mode="overwrite").write(spark.range(7, 9))
+    assert ids(spark.table(table)) == [7, 8]
+    # A database has no partitions: Iceberg and Delta read the setting as they insert.
+    assert kept == ["static"]
+    assert spark.conf.get(dynamic) == "dynamic"
