@@ -17,6 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from hashring.core.printable import printable
 from hashring.errors import (
+    ColumnError,
     ConfigError,
     HashringError,
     InputDamaged,
@@ -171,6 +172,7 @@ def read_frame(
             file that Spark passes over.
         InputDamaged: a file is cut short, damaged or of another format, as far as its columns
             show it. What is wrong further on shows when the frame is read.
+        ColumnError: several columns of a CSV have no name in its header line.
         ConfigError: no format, or no schema.
     """
     name = format_of(paths, format)
@@ -197,13 +199,14 @@ def read_frame(
         if wanted is not None:
             names = wanted.names
             if schema is None and name == "csv":
-                wanted = _as_in_header(load, wanted)
+                wanted = _as_in_header(load, wanted, source)
+            renamed = dict(zip(wanted.names, names, strict=True))
             if name in _MALFORMED and wanted.fields:
                 wanted = StructType([*wanted.fields, StructField(CORRUPT, StringType())])
-                names = [*names, CORRUPT]
             frame = load(wanted)
-            if names != wanted.names:
-                frame = frame.toDF(*names)
+            if renamed.keys() != set(names):
+                # Columns of directories come last, whatever their place in the schema.
+                frame = frame.toDF(*(renamed.get(column, column) for column in frame.columns))
         columns = frame.columns
     except SPARK_ERRORS as error:
         raise _refusal(error, name, source) from error
@@ -275,19 +278,29 @@ def _with_key_as_it_is(
     return StructType([StructField(f.name, StringType()) if f.name == key else f for f in kept])
 
 
-def _as_in_header(load: Callable[..., DataFrame], named: StructType) -> StructType:
+def _as_in_header(load: Callable[..., DataFrame], named: StructType, source: str) -> StructType:
     """The schema of a CSV with no name where the header has none, and Spark gives ``_c0``.
 
     By these names Spark compares it with the header of each file.
+
+    Raises:
+        ColumnError: the header leaves several columns without a name.
     """
-    unnamed = [i for i, name in enumerate(named.names) if name == f"_c{i}"]
-    if not unnamed:
+    given = [i for i, name in enumerate(named.names) if name == f"_c{i}"]
+    if not given:
         return named
-    header = load(header=False).first()
+    header = load(header=False).first() or ()
+    unnamed = [i for i in given if i < len(header) and not header[i]]
+    if len(unnamed) > 1:
+        places = ", ".join(str(i + 1) for i in unnamed)
+        raise ColumnError(
+            "",
+            f"is the name of columns {places} in the header line of {source}: give each a name of "
+            f"its own",
+        )
     fields = list(named.fields)
     for i in unnamed:
-        if header is not None and i < len(header) and not header[i]:
-            fields[i] = StructField("", fields[i].dataType)
+        fields[i] = StructField("", fields[i].dataType)
     return StructType(fields)
 
 

@@ -485,6 +485,25 @@ def test_a_column_of_a_csv_may_have_no_name(spark, tmp_path):
         read_frame(spark, [str(tmp_path / "*.csv")]).frame.collect()
 
 
+def test_a_column_of_a_csv_in_directories_may_have_no_name(spark, tmp_path):
+    for day in (1, 2):
+        (tmp_path / f"day={day}").mkdir()
+        (tmp_path / f"day={day}" / "x.csv").write_text(f",key\n{day},a\n")
+    found, bad = read_frame(spark, [str(tmp_path)], "csv").counted()
+    assert sorted(rows(found)) == [("1", "a", 1), ("2", "a", 2)]
+    assert found.columns == ["_c0", "key", "day"]
+    assert bad() == 0
+
+
+def test_several_columns_of_a_csv_without_a_name_are_refused(spark, tmp_path):
+    place = tmp_path / "x.csv"
+    place.write_text("key,w,,\na,1,x,y\n")
+    with pytest.raises(
+        ColumnError, match=r"columns 3, 4 in the header line of \S*x.csv: give each"
+    ):
+        read_frame(spark, [str(place)])
+
+
 def test_globs_and_several_inputs_are_read_together(spark, keys, ring_file, tmp_path):
     shutil.copytree(keys, tmp_path / "keys.parquet")
     more = keep(tmp_path / "more.parquet", key=list("01234"), w=[1.0] * 5)
