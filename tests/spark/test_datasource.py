@@ -186,6 +186,23 @@ def test_events_that_are_no_change_are_told_counted_and_no_gap(  # noqa: PLR0917
         assert int(told[f"events: {kind}"]) >= 1
 
 
+def test_a_full_node_that_stopped_and_came_back_is_not_full_in_the_history(redis, node, table):
+    def full():
+        a = node("a", lock=True, limit=1, heartbeat_interval=0.1, ttl=PATIENCE)
+        assert sum(a.contains(f"key {i}") for i in range(9)) == 1
+        eventually(lambda: redis.sismember(ring_keys(RING).full, "a"), "full")
+        return a
+
+    full().stop()
+    full().stop()
+    node("a")
+    history = history_of(table("events"))
+    kinds = [change.kind.value for change in history.changes]
+    # Each number is that of a version, and of the change that made it.
+    assert kinds == ["join", "full", "leave", "join", "full", "leave", "join"]
+    assert list(history.full()) == [("a", 2, 3), ("a", 5, 6)]
+
+
 def test_an_audit_of_a_live_ring_is_of_one_moment(spark, redis_server, node, tmp_path, monkeypatch):
     def joins_meanwhile(*given):
         node("b", n_replicas=1)
