@@ -177,7 +177,7 @@ def ring_history(
             repeated ones.
         base: the ring before the changes; without it they must begin with the ring's first one.
         since: Redis time of the base, in microseconds since 1970.
-        hash_algorithm: that of the ring, when there is no base to tell it.
+        hash_algorithm: that of the ring, when there is no base that has it. Changes do not.
 
     Raises:
         HistoryError: a change is missing, or there is neither a base nor a change.
