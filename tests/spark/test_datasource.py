@@ -212,7 +212,7 @@ def log_of_owners(folder, ring):
 
 
 FOREIGN = "work on a key of another node"
-ASSUMED = "assumed: no node on the ring reports it; give --hash-algorithm if the ring has another"
+ASSUMED = "assumed: no node reports it; to change it, give --hash-algorithm"
 
 
 def test_an_audit_of_a_live_ring_hashes_as_its_nodes_do(spark, redis_server, node, tmp_path):

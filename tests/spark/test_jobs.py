@@ -987,7 +987,7 @@ def test_an_audit_of_files_needs_no_redis(spark, tmp_path):
     assert told["rows judged"] == "2"
     assert told["work begun by the owner and gone on with after losing the key"] == "1"
     assert told["hash algorithm"] == "crc-32"
-    assert told["hash algorithm from"].startswith("assumed: events do not have it; give --hash-a")
+    assert told["hash algorithm from"].startswith("assumed: events do not have it; to ch")
     assert told["rows rejected: unknown node"] == "1"
     assert told["rows rejected: end before start"] == "1"
     assert told["bad records left out"] == "1"

@@ -118,8 +118,8 @@ def history_algorithm(
         name, is_reported = live_algorithm(settings)
         if is_reported:
             return name, "the nodes"
-        why = "no node on the ring reports it"
-    return name, f"assumed: {why}; give --hash-algorithm if the ring has another"
+        why = "no node reports it"
+    return name, f"assumed: {why}; to change it, give --hash-algorithm"
 
 
 def read_events(spark: SparkSession, settings: Settings, files: tuple[str, ...]) -> DataFrame:
