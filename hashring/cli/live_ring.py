@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hashring.cli.common_options import Settings
 from hashring.cli.connection import connected
+from hashring.core.hashing import hash_algorithm
 from hashring.core.ring_json import RingFile
 from hashring.errors import EmptyRingError
-from hashring.store.ring.node_reports import ring_algorithm
+from hashring.store.ring.node_reports import ring_algorithm, told_algorithms
 
 
 def live_ring(settings: Settings, algorithm: str | None = None) -> RingFile:
@@ -26,3 +27,18 @@ def live_ring(settings: Settings, algorithm: str | None = None) -> RingFile:
     if not ring.node_count:
         raise EmptyRingError
     return RingFile(ring, settings.ring, seen.stamp.epoch, seen.stamp.tag, seen.stamp.at)
+
+
+def live_algorithm(settings: Settings) -> tuple[str, bool]:
+    """The hash algorithm of the live ring, and whether a node on it reports one.
+
+    If none does, it is the default.
+
+    Raises:
+        ConfigError: its nodes do not agree, or report one that is not known here.
+        StoreError: the ring could not be read.
+    """
+    with connected(settings) as connection:
+        seen = connection.snapshot()
+    name = ring_algorithm(seen, wire=settings.wire)
+    return hash_algorithm(name).name, bool(told_algorithms(seen))

@@ -106,6 +106,15 @@ class RingChange:
         """Whether its nodes are off the ring after it."""
         return self.kind in (ChangeKind.LEAVE, ChangeKind.EXPIRE)
 
+    @property
+    def ends_full(self) -> bool:
+        """Whether none of its nodes is full after it.
+
+        A node that goes off the ring loses the mark, and no ``room`` is announced for it. A join
+        keeps the mark: a full node may get other points.
+        """
+        return self.kind not in (ChangeKind.FULL, ChangeKind.JOIN)
+
     def apply(self, ring: Ring) -> Ring:
         """The ring after this change, from the ring just before it."""
         if self.kind is ChangeKind.JOIN:

@@ -93,9 +93,10 @@ class RingHistory:
 
     def full(self) -> Iterator[tuple[str, int, int | None]]:
         """Each time in which a node held as many keys as it may: the node, the version from which
-        it was full, and the version from which it had room again (``None`` for never).
+        it was full, and the version from which it was not any more (``None`` for never).
 
-        What was full before the history began is not known.
+        A node that leaves or expires is not full when it comes back, and no ``room`` says so. What
+        was full before the history began is not known.
         """
         since: dict[str, int] = {}
         for version in self.versions():
@@ -103,7 +104,7 @@ class RingHistory:
             if change is None:
                 continue
             ended = list(since) if _begins(change) else []
-            if change.kind is ChangeKind.ROOM:
+            if change.ends_full:
                 ended += change.nodes
             for node in ended:
                 if node in since:
@@ -176,7 +177,7 @@ def ring_history(
             repeated ones.
         base: the ring before the changes; without it they must begin with the ring's first one.
         since: Redis time of the base, in microseconds since 1970.
-        hash_algorithm: that of the ring, when there is no base to tell it.
+        hash_algorithm: that of the ring, when there is no base that has it. Changes do not.
 
     Raises:
         HistoryError: a change is missing, or there is neither a base nor a change.

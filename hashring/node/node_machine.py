@@ -570,7 +570,7 @@ class NodeMachine:
     def _follow_full(self, change: RingChange) -> None:
         if change.kind is ChangeKind.FULL:
             self.full_nodes |= frozenset(change.nodes)
-        elif change.kind is not ChangeKind.JOIN and not self.full_nodes.isdisjoint(change.nodes):
+        elif change.ends_full and not self.full_nodes.isdisjoint(change.nodes):
             self.full_nodes -= frozenset(change.nodes)
 
     def _is_whole(self, ring: Ring, stamp: Stamp) -> bool:

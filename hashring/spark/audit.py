@@ -181,7 +181,8 @@ def audit(
         work: one row a piece of work. Times are TIMESTAMP, or numbers of seconds since 1970, by
             Redis' clock or one close to it: what the clocks differ shows as being early or late.
             The work of ``[start, end)`` does not include its end.
-        history: see :func:`hashring.spark.history_of`.
+        history: see :func:`hashring.spark.history_of`. Keys become points by its hash algorithm,
+            which must be the ring's.
         key, node, start, end: the names of the log's columns.
         slices: of hot keys, see :func:`work_slices`; without them all work on a key is one task's.
 

@@ -59,7 +59,9 @@ def history_of(
             ``release``, and what later versions may add) are passed over; a row without a kind
             is none of them.
         base: the ring before the events; without it they must begin with the ring's first change.
-        hash_algorithm: that of the ring, when there is no base.
+        hash_algorithm: that of the ring, when there is no base. Events do not have it: a ring's
+            nodes report it in the column ``hash_algorithm`` of the table ``nodes``. With a wrong
+            one, nearly all work looks like a fault.
 
     Raises:
         ColumnError: a column is missing, or of a type that no event has.

@@ -17,9 +17,10 @@ import pytest
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind, RingChange, parse_change
+from hashring.core.ring_history import ring_history
 from hashring.errors import MessageFormatError, ReplicaFormatError, WrongKeyType
 from hashring.store.interface import Answered, Message, Notice, Subscribed, Unsubscribed
-from hashring.store.ring import commands
+from hashring.store.ring import commands, node_orders
 from hashring.store.ring.commands import (
     BeatReply,
     BeatStatus,
@@ -29,6 +30,7 @@ from hashring.store.ring.commands import (
     beat,
     forget,
     owner,
+    park,
     read_members,
 )
 from hashring.store.ring.key_names import ring_keys
@@ -309,6 +311,34 @@ def test_a_node_that_went_is_not_full_any_more(place: Place, end: str) -> None:
     else:
         place.age("n")
     assert place.join("m", B, 20, fetch=True).full == frozenset()
+
+
+@pytest.mark.parametrize("end", ["leave", "remove", "expire", "drain", "stay"])
+def test_the_events_tell_when_a_node_that_went_and_came_back_was_full(
+    place: Place, end: str
+) -> None:
+    place.join("m", B, 20)
+    place.join("n", A, 10, full=True)
+    if end == "leave":
+        place.leave("n", A, 10)
+    elif end == "remove":
+        place.leave("n", "", 10, reason="removed", by="alice")
+    elif end == "expire":
+        place.age("n")
+    elif end == "drain":
+        place.store.run(node_orders.drain(place.keys, node="n", by="alice"))
+        assert place.beat("n", A, 10, full=True).status is BeatStatus.DRAINED
+        place.store.run(node_orders.undrain(place.keys, node="n", by="alice"))
+    else:
+        stay = park(place.keys, node="n", session=A, replicas=replicas("n", 10), scoring=AVAILABLE)
+        assert place.store.run(stay) is LeaveStatus.OK
+    session = A if end == "drain" else C
+    assert place.join("n", session, 10, fetch=True).full == frozenset()
+    place.join("o", "o" * 16, 30)
+    history = ring_history(event.change for event in place.events() if event.change)
+    assert history.changes[2].kind is ChangeKind.FULL
+    assert list(history.full()) == [("n", 3, 4)]
+    assert len(history.changes) > 4
 
 
 # --- leaving ----------------------------------------------------------------------------------

@@ -329,7 +329,8 @@ def random_history(rng, nodes, changes, base=None):
         elif node in alive and rng.random() < 0.6:
             gone = tuple(rng.sample(sorted(alive), min(len(alive), rng.choice([1, 1, 2]))))
             alive -= set(gone)
-            made.append(change(epoch + bool(base), "expire", gone, at=now))
+            kind = "expire" if len(gone) > 1 else rng.choice(["expire", "leave"])
+            made.append(change(epoch + bool(base), kind, gone, at=now))
         else:
             alive.add(node)
             points = [rng.randrange(2**32) for _ in range(rng.randint(1, 6))]
@@ -337,14 +338,31 @@ def random_history(rng, nodes, changes, base=None):
     return ring_history(made, base, base_epoch=1 if base else 0, since=1000), now
 
 
+def full_nodes(history):
+    """The full nodes of each version: a node is full until it has room, or is off the ring."""
+    full = [set()]
+    for version, ring in zip([*history.versions()][1:], [*history.rings()][1:], strict=True):
+        told_full = set(version.change.nodes) if version.change.kind == "full" else set()
+        told_room = set(version.change.nodes) if version.change.kind == "room" else set()
+        full.append(((full[-1] | told_full) - told_room).intersection(ring.nodes))
+    return full
+
+
+def returned_with_room(history):
+    """The nodes that were full when they went, and came back."""
+    went, back = set(), set()
+    for version, full in zip([*history.versions()][1:], full_nodes(history), strict=False):
+        if version.change.kind == "join":
+            back |= went.intersection(version.change.nodes)
+        elif version.change.takes_off:
+            went |= full.intersection(version.change.nodes)
+    return back
+
+
 def by_hand(history, log):
     """Each row of the log with what is wrong with it, the slow and plain way."""
     versions, rings = list(history.versions()), list(history.rings())
-    full = [set()]
-    for version in versions[1:]:
-        told_full = set(version.change.nodes) if version.change.kind == "full" else set()
-        told_room = set(version.change.nodes) if version.change.kind == "room" else set()
-        full.append((full[-1] | told_full) - told_room)
+    full = full_nodes(history)
     told = []
     for row in log:
         key, node, start, end = row
@@ -408,6 +426,7 @@ def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed, is_lon
     nodes = [f"n{i:02d}" for i in range(8)]
     base = Ring({n: [rng.randrange(2**32)] for n in nodes[:3]}) if seed % 2 else None
     history, last = random_history(rng, nodes, 60, base)
+    assert len(returned_with_room(history)) > 1
     known = history.nodes()
     log = []
     for _ in range(1500 if LONG else 600):

@@ -186,6 +186,69 @@ def test_events_that_are_no_change_are_told_counted_and_no_gap(  # noqa: PLR0917
         assert int(told[f"events: {kind}"]) >= 1
 
 
+def test_a_full_node_that_stopped_and_came_back_is_not_full_in_the_history(redis, node, table):
+    def full():
+        a = node("a", lock=True, limit=1, heartbeat_interval=0.1, ttl=PATIENCE)
+        assert sum(a.contains(f"key {i}") for i in range(9)) == 1
+        eventually(lambda: redis.sismember(ring_keys(RING).full, "a"), "full")
+        return a
+
+    full().stop()
+    full().stop()
+    node("a")
+    history = history_of(table("events"))
+    kinds = [change.kind.value for change in history.changes]
+    # Each number is that of a version, and of the change that made it.
+    assert kinds == ["join", "full", "leave", "join", "full", "leave", "join"]
+    assert list(history.full()) == [("a", 2, 3), ("a", 5, 6)]
+
+
+def log_of_owners(folder, ring):
+    """A work log of keys by their owners, who work as of now."""
+    keys = [f"k{number}" for number in range(200)]
+    now = [datetime.now(timezone.utc)] * len(keys)
+    owners = [ring.owner(key) for key in keys]
+    return keep(folder / "owners.parquet", key=keys, node=owners, start=now, end=now)
+
+
+FOREIGN = "work on a key of another node"
+ASSUMED = "assumed: no node reports it; to change it, give --hash-algorithm"
+
+
+def test_an_audit_of_a_live_ring_hashes_as_its_nodes_do(spark, redis_server, node, tmp_path):
+    for name in ("a", "b", "c"):
+        node(name, hash_algorithm="jamcrc")
+    log = log_of_owners(tmp_path, live_ring(spark, redis_server.url, RING))
+    live = ("audit", "--input", log, "--url", redis_server.url, "--ring", RING, "--json")
+    told = run(*live)
+    assert (told["rows judged"], told["worst findings"]) == (200, [])
+    assert (told["hash algorithm"], told["hash algorithm from"]) == ("jamcrc", "the nodes")
+    told = run(*live, "--hash-algorithm", "crc32")
+    assert told[FOREIGN] > 0
+    assert (told["hash algorithm"], told["hash algorithm from"]) == ("crc-32", "--hash-algorithm")
+
+
+def test_an_audit_of_a_ring_that_all_nodes_have_left_says_what_it_assumes(
+    spark, redis_server, node, tmp_path
+):
+    node("a").stop()
+    told = run("audit", "--input", log_of_now(tmp_path), "--url", redis_server.url,
+               "--ring", RING)  # fmt: skip
+    assert (told["hash algorithm"], told["hash algorithm from"]) == ("crc-32", ASSUMED)
+
+
+def test_an_audit_of_nodes_that_do_not_agree_on_the_hash_is_refused_with_a_remedy(
+    spark, redis_server, node, tmp_path, monkeypatch
+):
+    node("a", hash_algorithm="crc-32c")
+    node("b", hash_algorithm="jamcrc")
+    live = ("audit", "--input", log_of_now(tmp_path), "--url", redis_server.url, "--ring", RING)
+    assert run(*live, "--hash-algorithm", "jamcrc")["hash algorithm"] == "jamcrc"
+    monkeypatch.setattr(audit_command.Job, "session", None)  # Spark does not start for that
+    with pytest.raises(ConfigError, match=r"crc-32c and jamcrc.*give --hash-algorithm to ask"):
+        run(*live)
+
+
 def test_an_audit_of_a_live_ring_is_of_one_moment(spark, redis_server, node, tmp_path, monkeypatch):
     def joins_meanwhile(*given):
         node("b", n_replicas=1)
@@ -402,5 +465,6 @@ def test_jobs_work_on_the_live_ring(spark, redis_server, node, tmp_path):
 def test_a_redis_that_is_not_there_is_one_line_on_the_terminal(spark, tmp_path):
     keep(tmp_path / "log.parquet", key=["k"])
     with pytest.raises(RedisUnavailable, match=r"^XRANGE: .*check host, port and that") as caught:
-        run("audit", "--input", tmp_path / "log.parquet", "--url", f"unix://{tmp_path}/no")
+        run("audit", "--input", tmp_path / "log.parquet", "--url", f"unix://{tmp_path}/no",
+            "--hash-algorithm", "crc-32")  # fmt: skip
     assert "\n" not in str(caught.value)

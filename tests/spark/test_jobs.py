@@ -948,7 +948,8 @@ def test_the_audit_of_a_large_ring_is_no_large_file(spark):
     log = spark.range(20_000).selectExpr(
         "concat('key', id) key", "concat('n', id % 3000) node", "11D + id % 300 start", "400D end"
     )
-    outcome = audit_job(Input(log, "log"), ring_history(changes))
+    outcome = audit_job(Input(log, "log"), ring_history(changes, hash_algorithm="jamcrc"))
+    assert dict(outcome.facts)["hash algorithm"] == "jamcrc"
     page = outcome.report.html()
     assert [len(table.rows) for table in outcome.tables] == [100, 3000]
     assert len(page) < 2**20
@@ -1004,6 +1005,8 @@ def test_an_audit_of_files_needs_no_redis(spark, tmp_path):
     )  # fmt: skip
     assert told["rows judged"] == "2"
     assert told["work begun by the owner and gone on with after losing the key"] == "1"
+    assert told["hash algorithm"] == "crc-32"
+    assert told["hash algorithm from"].startswith("assumed: events do not have it; to ch")
     assert told["rows rejected: unknown node"] == "1"
     assert told["rows rejected: end before start"] == "1"
     assert told["bad records left out"] == "1"
@@ -1012,6 +1015,31 @@ def test_an_audit_of_files_needs_no_redis(spark, tmp_path):
     (finding,) = read_frame(spark, [str(tmp_path / "findings.json")]).frame.collect()
     assert (finding.problem, finding.unowned) == ("overrun", 5.0)
     assert Page((tmp_path / "audit.html").read_text()).loads == []
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "source"),
+    [
+        (["--base", "ring.json"], "crc-32c", "--base"),
+        (["--hash-algorithm", "crc32c"], "crc-32c", "--hash-algorithm"),
+    ],
+)
+def test_an_audit_of_files_has_the_hash_algorithm_that_is_given(  # noqa: PLR0917
+    spark, tmp_path, three_joins, given, name, source
+):
+    write_ring(RingFile(Ring({}, "crc-32c")), tmp_path / "ring.json")
+    (tmp_path / "log.csv").write_text("key,node,start,end\nk,n3,1704067214,1704067215\n")
+    told = run(
+        "audit", "--input", tmp_path / "log.csv", "--events", three_joins / "*.json",
+        "--schema", "key string, node string, start double, end double",
+        *(tmp_path / word if word.endswith(".json") else word for word in given),
+    )  # fmt: skip
+    assert (told["hash algorithm"], told["hash algorithm from"]) == (name, source)
+
+
+def test_a_hash_algorithm_that_there_is_not_ends_an_audit_before_spark_starts():
+    with pytest.raises(ConfigError, match="md5"):
+        run("audit", "--input", "l.parquet", "--events", "e.parquet", "--hash-algorithm", "md5")
 
 
 AGAIN = 1729990800

@@ -209,6 +209,64 @@ def test_a_node_is_full_until_it_has_room_or_the_ring_begins_anew():
     assert {period.owner for period in periods_of(history)} == {NOBODY, 0, 1}
 
 
+@pytest.mark.parametrize("end", ["leave", "expire"])
+def test_a_full_node_that_went_and_came_back_has_room(end):
+    history = ring_history(
+        [
+            change(1, "join", ("a",), [1]),
+            change(2, "join", ("b",), [2]),
+            change(3, "full", ("a",)),
+            change(4, "full", ("b",)),
+            change(5, end, ("a",)),
+            change(6, "join", ("a",), [1]),
+        ]
+    )
+    # No `room` follows: in Redis, the node was not full any more when it came back.
+    assert sorted(history.full()) == [("a", 3, 5), ("b", 4, None)]
+
+
+def test_a_node_that_is_full_again_after_it_came_back_was_not_full_in_between():
+    history = ring_history(
+        [
+            change(1, "join", ("a",), [1]),
+            change(2, "full", ("a",)),
+            change(3, "expire", ("a",)),
+            change(4, "join", ("a",), [1]),
+            change(5, "full", ("a",)),
+        ]
+    )
+    assert list(history.full()) == [("a", 2, 3), ("a", 5, None)]
+
+
+def test_a_full_node_stays_full_as_others_come_and_go_and_as_it_gets_other_points():
+    history = ring_history(
+        [
+            change(1, "join", ("a",), [1]),
+            change(2, "full", ("a",)),
+            change(3, "join", ("b",), [2]),
+            change(4, "join", ("a",), [1, 3]),
+            change(5, "expire", ("b",)),
+            change(6, "expire", ()),  # garbage alone
+            change(7, "join", ("b",), [2]),
+            change(8, "leave", ("b",)),
+        ]
+    )
+    assert list(history.full()) == [("a", 2, None)]
+
+
+def test_of_nodes_that_expired_together_none_is_full_any_more():
+    history = ring_history(
+        [
+            change(1, "join", ("a",), [1]),
+            change(2, "join", ("b",), [2]),
+            change(3, "full", ("a",)),
+            change(4, "full", ("b",)),
+            change(5, "expire", ("b", "a")),
+        ]
+    )
+    assert sorted(history.full()) == [("a", 3, 5), ("b", 4, 5)]
+
+
 def test_a_point_outside_the_ring_is_an_error():
     with pytest.raises(ConfigError, match="outside the ring"):
         ring_history([change(1, "join", ("a",), [TOP])]).lives()

@@ -8,7 +8,7 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.given_options import refuse
-from hashring.cli.spark.inputs import read_events, read_input
+from hashring.cli.spark.inputs import check_events, history_algorithm, read_events, read_input
 from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import answer_options, job_options, output_options, source_options
 from hashring.errors import ConfigError
@@ -32,9 +32,8 @@ from hashring.ring_files import read_ring
 )
 @click.option(
     "--hash-algorithm",
-    default="crc-32",
-    show_default=True,
-    help="The ring's, when no --base tells it.",
+    help="The ring's, if no --base has it. Default: as the live ring's nodes report; else crc-32, "
+    "and the answer says so.",
 )
 @output_options
 @ring_options()
@@ -49,7 +48,7 @@ def command(
     end: str,
     events: tuple[str, ...],
     base: str | None,
-    hash_algorithm: str,
+    hash_algorithm: str | None,
     **options: Any,
 ) -> None:
     """Hold a work log against the ring's history.
@@ -67,16 +66,19 @@ def command(
 
     if base:
         refuse(ctx, "hash_algorithm", why="the ring of --base has one: leave out one of the two")
+    settings = ctx.ensure_object(Settings)
+    check_events(settings, events)
     output = output_of(options)
     job = Job(ctx, options)
     base_ring = read_ring(base) if base else None
     if events and format_of(events, None) == "csv":
         raise ConfigError("events", list(events), "a CSV holds no lists: give Parquet or JSON")
+    algorithm, algorithm_from = history_algorithm(settings, events, base_ring, hash_algorithm)
     spark = job.session()
-    told = read_events(spark, ctx.ensure_object(Settings), events)
+    told = read_events(spark, settings, events)
     # A live ring has more events at each look.
     with kept(told):
-        history = history_of(told, base_ring, hash_algorithm)
+        history = history_of(told, base_ring, algorithm)
         source = read_input(spark, options)
         job.finish(
             audit_job(
@@ -84,6 +86,7 @@ def command(
                 history,
                 output,
                 events=told,
+                algorithm_from=algorithm_from,
                 key=options["key"],
                 node=node,
                 start=start,

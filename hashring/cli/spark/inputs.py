@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hashring.cli.common_options import Settings
-from hashring.cli.live_ring import live_ring
+from hashring.cli.live_ring import live_algorithm, live_ring
 from hashring.cli.spark.options import name_and_value
+from hashring.core.hashing import hash_algorithm
 from hashring.errors import EmptyRingError
 from hashring.ring_files import read_ring
+from hashring.store.ring.node_reports import DEFAULT_ALGORITHM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,11 +85,47 @@ def format_options(options: dict[str, Any]) -> dict[str, str]:
     return dict(name_and_value("--input-option", text) for text in options["input_options"])
 
 
+def check_events(settings: Settings, files: tuple[str, ...]) -> None:
+    """Check that there are events to read.
+
+    Raises:
+        UsageError: neither files nor the URL of a Redis.
+    """
+    if not files and settings.url is None:
+        raise click.UsageError("give --url, or files: Spark's workers need to find Redis")
+
+
+def history_algorithm(
+    settings: Settings, files: tuple[str, ...], base: RingFile | None, wanted: str | None
+) -> tuple[str, str]:
+    """The hash algorithm of a history, and where it comes from: no event has it.
+
+    Args:
+        files: of events; without them they are the live ring's, whose nodes report it.
+        base: the ring before the events.
+        wanted: the name that the user gave.
+
+    Raises:
+        ConfigError: the nodes do not agree, or there is no such algorithm.
+        StoreError: the live ring could not be read.
+    """
+    if base is not None:
+        return base.ring.hash_algorithm.name, "--base"
+    if wanted is not None:
+        return hash_algorithm(wanted).name, "--hash-algorithm"
+    name, why = DEFAULT_ALGORITHM, "events do not have it"
+    if not files:
+        name, is_reported = live_algorithm(settings)
+        if is_reported:
+            return name, "the nodes"
+        why = "no node reports it"
+    return name, f"assumed: {why}; to change it, give --hash-algorithm"
+
+
 def read_events(spark: SparkSession, settings: Settings, files: tuple[str, ...]) -> DataFrame:
     """The exported events in these files; without files, those of the live ring.
 
     Raises:
-        UsageError: neither files nor the URL of a Redis.
         InputDamaged: a file holds a record that is no event, such as one that is cut short.
     """
     from hashring.spark.datasource import SCHEMAS, register  # noqa: PLC0415 - as above
@@ -96,8 +134,6 @@ def read_events(spark: SparkSession, settings: Settings, files: tuple[str, ...])
     if files:
         schema = None if all(".parquet" in path for path in files) else SCHEMAS["events"]
         return read_frame(spark, files, schema=schema).whole()
-    if settings.url is None:
-        raise click.UsageError("give --url, or files: Spark's workers need to find Redis")
     register(spark)
     return (
         spark.read.format("hashring")

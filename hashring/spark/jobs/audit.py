@@ -37,6 +37,7 @@ def audit_job(
     output: Output | None = None,
     *,
     events: DataFrame | None = None,
+    algorithm_from: str | None = None,
     key: str = "key",
     node: str = "node",
     start: str = "start",
@@ -46,6 +47,7 @@ def audit_job(
 
     Args:
         events: what the history was made of, to count its kinds.
+        algorithm_from: where the history's hash algorithm comes from, to print it.
     """
     df, bad_records = source.counted()
     if output:
@@ -77,6 +79,8 @@ def audit_job(
         *([("hot keys, cut into slices of time", len(slices.keys))] if slices else []),
         *((f"rows rejected: {reason}", rejected[reason]) for reason in sorted(rejected)),
         ("bad records left out", bad_records()),
+        ("hash algorithm", asof.algorithm),
+        *([("hash algorithm from", algorithm_from)] if algorithm_from else []),
         ("ring changes", len(history.changes)),
         *((f"events: {row['kind']}", row["count"]) for row in told),
         ("work begun by the owner and gone on with after losing the key", summary["overrun"]),
