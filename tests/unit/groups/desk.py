@@ -33,6 +33,8 @@ class Desk:
         self.events: list[GroupEvent] = []
         self.due: float | None = None
         self.server = ""
+        self.unreadable: set[str] = set()
+        """The members whose reports cannot be read."""
         self._joins = 0
 
     # --- facts --------------------------------------------------------------------------------
