@@ -49,7 +49,7 @@ KINDS: Final[dict[str, int]] = {
 LOAD_KIND: Final = "busy"
 """A partition becomes more or less busy. Under other assignors nobody looks at that."""
 
-RARE: Final = {"migrate": 4, "odd answers": 2, "delete": 1}
+RARE: Final = {"migrate": 4, "odd answers": 2, "delete": 1, "garble": 3, "strange reports": 2}
 """Kinds of events that come up in histories :func:`with_rare_group_events`."""
 
 MIGRATIONS: Final = {
@@ -62,6 +62,8 @@ MIGRATIONS: Final = {
 }
 
 DELETED: Final = ("state", "views", "control")
+
+GARBLED: Final = ("report", "report", "entry", "view", "views", "phase")
 
 SKEWS: Final = (0.0, 1.0, 5.0)
 
@@ -167,13 +169,17 @@ def with_rare_group_events(history: GroupHistory) -> GroupHistory:
     events = list(history.events)
     for kind in rng.choices(list(RARE), list(RARE.values()), k=rng.randint(0, 4)):
         at, who = round(rng.uniform(0.0, window), 3), rng.choice(history.processes).label
-        what = ""
+        what, lasts = "", 0.0
         if kind == "migrate":
             name = rng.choice(list(MIGRATIONS))
             what = f"{name} {rng.choice(MIGRATIONS[name])}"
         elif kind == "delete":
             who, what = "", rng.choice(DELETED)
-        events.append(Event(at, kind, who, what=what))
+        elif kind == "garble":
+            what = rng.choice(GARBLED)
+        elif kind == "strange reports":
+            lasts = seconds(rng)
+        events.append(Event(at, kind, who, lasts, what))
     ordered = tuple(sorted(events, key=lambda event: event.at))
     return with_rare_events(replace(history, events=ordered), SKEWS)
 
