@@ -747,6 +747,20 @@ def test_a_member_that_another_decider_counts_as_gone_holds_nothing_after_its_ne
     assert held_by(one) == set()
 
 
+@pytest.mark.parametrize("edit", [lambda entry: None, lambda entry: b"nonsense"])
+def test_a_name_whose_lease_stands_is_not_given_away_though_its_entry_is_gone(
+    edit: Callable[[bytes], bytes | None],
+) -> None:
+    one, _ = two()
+    one.server.edit(KEYS.members, b"a", edit)
+    same = Hand("a", one.server, new_session=lambda: "5" * 16)
+    same.machine.start(same.now)
+    same.play(same.machine)
+    assert isinstance(same.machine.failure, MemberExists)
+    renew(one)
+    assert held_by(one) == set(range(TERMS.partitions))
+
+
 GARBLED = {
     "a line": (b"a", lambda entry: entry + b"\n7:7 {"),
     "a line without a tag": (b"a", lambda entry: entry + b"\nnonsense"),
