@@ -203,6 +203,21 @@ def ordered_group_history(seed: int) -> GroupHistory:
     return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
 
 
+def garbled_group_history(seed: int) -> GroupHistory:
+    """A history at random in which what Redis has of members becomes unreadable, often."""
+    history = random_group_history(seed)
+    rng = Random(f"{seed} garbled")
+    window = max(event.at for event in history.events) + 3.0
+    events = list(history.events)
+    for kind in rng.choices(("garble", "garble", "strange reports"), k=rng.randint(2, 6)):
+        at, label = round(rng.uniform(0.0, window), 3), rng.choice(history.processes).label
+        if kind == "garble":
+            events.append(Event(at, kind, label, what=rng.choice(GARBLED)))
+        else:
+            events.append(Event(at, kind, label, seconds(rng)))
+    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+
+
 def undecided_group_history(seed: int) -> GroupHistory:
     """A history at random in which the assignors of some members fail, and not of all."""
     history = random_group_history(seed)
