@@ -483,7 +483,7 @@ class _Step:
             self.roster[name] = _vacated(seat)
         if gone:
             for partition, owner in enumerate(self.owners):
-                if owner in gone and partition not in self.free:
+                if owner in gone and partition not in self.free and not self._kept(partition):
                     self._let_go(partition)
         place = max((seat.place for seat in self.roster.values()), default=-1)
         for member in sorted(self.present.values(), key=lambda m: (m.joined, m.name)):
@@ -498,6 +498,14 @@ class _Step:
                 self._tell(EventKind.JOINED, member.name)
             elif known.weight != member.weight:
                 self.roster[member.name] = replace(known, weight=member.weight)
+
+    def _kept(self, partition: int) -> bool:
+        """Whether the owner's new session still holds what the one before it had.
+
+        Without a recovery under way that is a loss: see :meth:`_loss`.
+        """
+        owner = self.present.get(str(self.owners[partition]))
+        return owner is not None and owner.claims.get(partition) == self.tokens[partition]
 
     def _let_go(self, partition: int) -> None:
         self.free.add(partition)

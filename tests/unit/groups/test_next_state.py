@@ -937,3 +937,14 @@ def test_whatever_the_assignor_a_frozen_member_keeps_what_it_has(name: str, acce
     desk.leave("b", "c").wait(1.0).settle()
     assert desk.having.get("a") == had.get("a")
     assert sum(desk.sizes.values()) == 8
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 0.0, 1.0])
+def test_one_that_comes_back_during_a_recovery_keeps_what_it_still_holds(seconds: float) -> None:
+    desk = Desk(4).join("a", "b").step()
+    desk.state = replace(desk.state, recovering=desk.now + seconds)
+    claims = {0: desk.state.tokens[0]}
+    desk.join("a", claims=claims).step()
+    assert desk.state.holder(0) == "a"
+    assert desk.state.tokens[0] == claims[0]
+    assert desk.state.holder(1) != "a" or desk.state.tokens[1] > claims[0]
