@@ -329,6 +329,7 @@ class GroupMemberMachine(BaseMemberMachine):
                 yield leave(self._keys, self.member, self._session)
                 raise GroupMismatch(self.group, setting, value, getattr(answer.terms, setting))
         self._known, self.view = NO_PART, None
+        self.membership.joined()
         self._redis_now = answer.now
         return bool(answer.due)
 

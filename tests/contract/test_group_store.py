@@ -1002,6 +1002,40 @@ def test_a_report_that_cannot_be_read_is_left_out_and_named(keys: GroupKeys) -> 
         reading = store.run(read(keys))
         assert [member.name for member in reading.facts.members] == ["a"]
         assert sorted(reading.garbage) == ["x", "y"]
+        assert reading.facts.unreadable == ()
+        store.close()
+
+
+def test_of_a_report_that_cannot_be_read_redis_itself_has_the_session_and_the_lease(
+    keys: GroupKeys,
+) -> None:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        store = RedisStore(client, PATIENCE)
+        store.run(join(keys, facts("a"), TERMS))
+        store.run(join(keys, facts("b", B), TERMS))
+        step(store, keys)
+        (known, _) = sorted(store.run(read(keys)).facts.members, key=lambda m: m.name)
+        for entry, session, garbage in (
+            (f"{A} {known.joined} {{}}", A, ("a",)),
+            ("nonsense", "", ("a",)),
+            (None, "", ()),
+        ):
+            if entry is None:
+                client.hdel(keys.members.decode(), "a")
+            else:
+                client.hset(keys.members.decode(), "a", entry)
+            reading = store.run(read(keys))
+            assert [member.name for member in reading.facts.members] == ["b"]
+            (found,) = reading.facts.unreadable
+            assert (found.name, found.session, found.expires) == ("a", session, known.expires)
+            assert reading.garbage == garbage
+            state = reading.standing()
+            assert state is not None
+            assert state.present(reading.facts).keys() == {"a", "b"}
+            # Its part stands as well, and nobody else may have its name.
+            step(store, keys)
+            assert client.hexists(keys.views.decode(), "a")
+            assert isinstance(store.run(join(keys, facts("a", "c" * 16), TERMS)), Taken)
         store.close()
 
 

@@ -421,8 +421,13 @@ def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> Mem
     Raises:
         GroupFormatError: the text is no report.
     """
-    fields = _whole(f"report of member {name!r}", text, lambda body: _loaded(body, _FACTS))
+    fields = _whole(f"report of member {name!r}", text, _report)
     return MemberFacts(name, joined=joined, expires=expires, **fields)
+
+
+def _report(body: Any) -> dict[str, Any]:
+    """The fields of a report; another version may have more of them, or fewer."""
+    return {"session": _FACTS["session"].load(body["session"]), **_loaded_if_there(body, _FACTS)}
 
 
 def dump_view_change(change: ViewChange) -> str:

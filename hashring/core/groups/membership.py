@@ -7,7 +7,8 @@ that neither a slow answer nor a slow clock in Redis can stretch them:
 
 - the lease: ``ttl`` after the last answered renewal was sent;
 - for a partition it was asked to let go of: the handoff's deadline;
-- for a partition that is not in the group's answer any more: at once.
+- for a partition that is not in the group's answer any more: at once; so for all of them, if the
+  group does not count a session any more that it has counted.
 
 A partition that was lost is never taken up again under the same token. Its loss is reported as a
 word given, and the group grants it anew.
@@ -133,6 +134,8 @@ class Membership:
         self.ttl = ttl
         self.seen = seen
         self.closing = False
+        # Whether the group has counted this session.
+        self._seated = False
         self.holding = Holding()
         self.warming: frozenset[int] = frozenset()
         self.step_at = self._look_at = math.inf
@@ -282,6 +285,13 @@ class Membership:
 
     # --- what the group says ------------------------------------------------------------------
 
+    def joined(self) -> None:
+        """The member is in the group as a new session.
+
+        It keeps what it holds, and says so, until the group has counted it.
+        """
+        self._seated = False
+
     def heard(
         self, view: MemberView, asked_at: float, redis_now: float, now: float
     ) -> list[PartitionChange]:
@@ -299,8 +309,9 @@ class Membership:
             # socket while this process was stopped. None of them may prolong anything.
             return earlier
         self.holding = replace(self.holding, lease_until=asked_at + self.ttl)
-        if not view.seated:
+        if not view.seated and not self._seated:
             return earlier
+        # Without its seat the session has nothing: others may have it by now.
         return earlier + self._take_up(view, asked_at, redis_now, now)
 
     def asked_for(
@@ -319,7 +330,7 @@ class Membership:
     def _take_up(
         self, view: MemberView, asked_at: float, redis_now: float, now: float
     ) -> list[PartitionChange]:
-        self.seen = view.generation
+        self.seen, self._seated = view.generation, view.seated
         lost, looked_at = self._news(view)
         before = self.holding.partitions
         partitions: dict[int, Held] = {}

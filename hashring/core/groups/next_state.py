@@ -8,7 +8,8 @@ In one step, in this order:
 
 1. who is gone loses everything: a lease that ended, a member that left, a name that came back as
    another session; its place and its partitions are for a member that holds nothing, if there is
-   one of its weight (:mod:`.heirs`);
+   one of its weight (:mod:`.heirs`). A member whose report cannot be read keeps what it has, and
+   gets nothing, until its report can be read or its lease ends (:meth:`.state.GroupState.frozen`);
 2. owners' words are heard: a partition let go of is free; so is one whose handoff is overdue
    (:meth:`Handoff.ends_by`) and a removed one that is drained is forgotten;
 3. the assignor says where everything should be;
@@ -300,6 +301,7 @@ class _Step:
         self.facts = facts
         self.orders = state.orders_at(facts.now)
         self.present = state.present(facts)
+        self.frozen = state.frozen(facts).keys()
         self.generation = state.generation + 1
         self.owners = Draft(state.owners)
         self.tokens = Draft(state.tokens)
@@ -468,7 +470,8 @@ class _Step:
     # --- 1: who is there ----------------------------------------------------------------------
 
     def _seat(self) -> None:
-        expired = {m.name for m in self.facts.members if m.name not in self.present}
+        every = (*self.facts.members, *self.facts.unreadable)
+        expired = {m.name for m in every if m.expires <= self.now}
         gone = set()
         for name, seat in list(self.roster.items()):
             member = self.present.get(name)
@@ -480,7 +483,7 @@ class _Step:
             self.roster[name] = _vacated(seat)
         if gone:
             for partition, owner in enumerate(self.owners):
-                if owner in gone and partition not in self.free:
+                if owner in gone and partition not in self.free and not self._kept(partition):
                     self._let_go(partition)
         place = max((seat.place for seat in self.roster.values()), default=-1)
         for member in sorted(self.present.values(), key=lambda m: (m.joined, m.name)):
@@ -495,6 +498,14 @@ class _Step:
                 self._tell(EventKind.JOINED, member.name)
             elif known.weight != member.weight:
                 self.roster[member.name] = replace(known, weight=member.weight)
+
+    def _kept(self, partition: int) -> bool:
+        """Whether the owner's new session still holds what the one before it had.
+
+        Without a recovery under way that is a loss: see :meth:`_loss`.
+        """
+        owner = self.present.get(str(self.owners[partition]))
+        return owner is not None and owner.claims.get(partition) == self.tokens[partition]
 
     def _let_go(self, partition: int) -> None:
         self.free.add(partition)
@@ -577,6 +588,7 @@ class _Step:
                 vacant.append(place)
             elif (
                 member is not None
+                and name not in self.frozen
                 and name not in busy
                 and name not in estates
                 and member_state(member, self.orders.get(name)) is MemberState.ACTIVE
@@ -593,11 +605,14 @@ class _Step:
         """The members as the assignor sees them.
 
         One that stops, or whose time to leave is over, is not among them, as long as somebody else
-        is: so the assignor gives what it has to others at once, warm or not.
+        is: so the assignor gives what it has to others at once, warm or not. A frozen one is not
+        among them either: nobody can say what may be given to it.
         """
         found: dict[str, GroupMember] = {}
         overdue: dict[str, GroupMember] = {}
         for name, facts in self.present.items():
+            if name in self.frozen:
+                continue
             kind = member_state(facts, self.orders.get(name))
             member = GroupMember(name, self.roster[name].place, facts.weight, kind)
             ends = self._leave_end(facts)
@@ -705,6 +720,7 @@ class _Step:
             and partition not in self.handoffs
             and (partition < self.terms.partitions or partition in self.draining)
             and to != self.owners[partition]
+            and self.owners[partition] not in self.frozen
         )
 
     def _having(self) -> Counter[str | None]:
@@ -756,7 +772,7 @@ class _Step:
             if target.owners[partition] == to in self.takers and partition not in self.free
         ]
         for partition in (*moves, *warmed_for):
-            if self._stops(self.owners[partition]):
+            if self._stops(self.owners[partition]) or self.owners[partition] in self.frozen:
                 # As after its end: it may be back at once.
                 continue
             owner = self.members.get(self.owners[partition] or "")
@@ -894,6 +910,8 @@ class _Step:
         pending: dict[str, dict[str, Queue]] = {}
         for (owner, to), partitions in self.pending_moves.routes.items():
             queue = Queue(partitions, passed)
+            if owner in self.frozen:
+                continue
             if queue and owner is not None and to is not None and to in self.takers:
                 pending.setdefault(owner, {})[to] = queue
         for (owner, to), partitions in more.items():

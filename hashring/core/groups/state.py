@@ -160,11 +160,14 @@ class Facts:
         now: that instant.
         members: in any order; one whose lease has ended counts as gone.
         server: identifies the run of the Redis server that was read; empty when unknown.
+        unreadable: members whose report is missing or cannot be read, with what Redis itself has of
+            them: when the lease ends, and the session, which is empty if that is unknown, too.
     """
 
     now: float
     members: tuple[MemberFacts, ...] = ()
     server: str = ""
+    unreadable: tuple[MemberFacts, ...] = ()
 
 
 # --- decisions --------------------------------------------------------------------------------
@@ -372,11 +375,32 @@ class GroupState:
         return standing
 
     def present(self, facts: Facts) -> dict[str, MemberFacts]:
-        """The members whose leases stand, by name, with the weights that were ordered."""
+        """The members whose leases stand, by name, with the weights that were ordered.
+
+        They include the :meth:`frozen` ones.
+        """
         found = {member.name: member for member in facts.members if member.expires > facts.now}
+        found |= self.frozen(facts)
         for name, order in self.orders.items():
             if order.weight is not None and name in found:
                 found[name] = replace(found[name], weight=order.weight)
+        return found
+
+    def frozen(self, facts: Facts) -> dict[str, MemberFacts]:
+        """The members with a seat whose leases stand, and whose reports cannot be read, by name.
+
+        Each renews and works on, so it keeps what it has until its lease ends in Redis.
+        """
+        found = {}
+        for member in facts.unreadable:
+            seat = self.roster.get(member.name)
+            if (
+                seat is not None
+                and seat.session
+                and member.session in ("", seat.session)
+                and member.expires > facts.now
+            ):
+                found[member.name] = replace(member, session=seat.session, weight=seat.weight)
         return found
 
     @property

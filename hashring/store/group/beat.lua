@@ -79,8 +79,10 @@ if whose ~= ARGV[2] and ARGV[6] == tag then
   redis.call('HSET', KEYS[4], ARGV[1], ARGV[2] .. ' ' .. tag)
   last, changes = tag, ''
 elseif whose ~= ARGV[2] then
-  -- If it knew one, somebody has deleted that: what it did not know of it stands in the state.
-  changes = ARGV[6] == '-' and ''
+  -- If it knew one, somebody has deleted that: what it did not know of it stands in the state. So it
+  -- does if what is there cannot be read.
+  local unreadable = not whose and redis.call('HGET', KEYS[4], ARGV[1])
+  changes = ARGV[6] == '-' and not unreadable and ''
 else
   last = string.match(changes, '.*\n(%S+) ') or since
   if since ~= ARGV[6] then

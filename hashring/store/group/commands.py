@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -44,6 +45,9 @@ CLAIM: Final = 0.5
 
 STEP: Final = b"step"
 """The message that asks a member to take the next step."""
+
+_RECORD: Final = re.compile(rb"([0-9a-fA-F]+) ([0-9]{1,15}) ")
+"""What an entry of a member begins with, as the scripts know it; see ``_head.lua``."""
 
 _FIELD: Final = b"="
 """What names of fields of a state begin with in Redis."""
@@ -241,15 +245,17 @@ def beat(
             return None
         tag, part = raw[2].decode("utf-8", "replace"), raw[5].decode("utf-8", "replace")
         generation, _ = _parted(tag)
-        try:
-            phase = GroupPhase(raw[3].decode("utf-8", "replace"))
-        except ValueError as error:
-            raise GroupFormatError("phase", raw[3], "is none") from error
+        phase = _readable_phase(raw[3], known)
         view: MemberView | None = MemberView(generation, phase)
         if raw[6] is not None and part != NO_PART:
             lines = raw[6].split(b"\n")[1:]
-            changes = (load_view_change(line.partition(b" ")[2]) for line in lines)
-            view = changed_view(known or MemberView(0, phase), changes, generation, phase)
+            try:
+                changes = [load_view_change(line.partition(b" ")[2]) for line in lines]
+            except GroupFormatError:
+                # The lease is renewed, and the state has what cannot be read here.
+                view = None
+            else:
+                view = changed_view(known or MemberView(0, phase), changes, generation, phase)
         elif raw[6] is None:
             view = None
         wait = float(raw[7]) if raw[7] else None
@@ -280,6 +286,17 @@ def beat(
         "" if terms is None else dump_terms(terms),
     )
     return Command(script("group", "beat"), keys.script_keys(), arguments, read)
+
+
+def _readable_phase(text: bytes, known: MemberView | None) -> GroupPhase:
+    """The group's phase; the last known one for text that costs no member its lease.
+
+    The next decision writes it anew. No member decides by it: the state has its own.
+    """
+    try:
+        return GroupPhase(text.decode("utf-8", "replace"))
+    except ValueError:
+        return GroupPhase.READY if known is None else known.phase
 
 
 def _readable_terms(text: bytes) -> Terms | None:
@@ -337,7 +354,8 @@ class Reading:
         facts: all members' reports.
         changes: counts changes of facts.
         terms: the group's; ``None`` when no member ever joined.
-        garbage: members whose report cannot be read.
+        garbage: members whose report cannot be read. Those whose lease stands are among the facts
+            as unreadable.
         server: the run of the Redis server that was recorded last; empty when none was.
     """
 
@@ -395,7 +413,7 @@ def _reading(raw: Any, known_tag: str, known: GroupState | None, parsed: Reports
     # A score written by hand may be infinite.
     ends = (min(float(score), _FAR) for score in leases[1::2])
     until = dict(zip(leases[::2], ends, strict=True))
-    members, garbage, before = [], [], parsed.copy()
+    members, unreadable, garbage, before = [], [], [], parsed.copy()
     parsed.clear()
     for name, entry in zip(told[::2], told[1::2], strict=True):
         try:
@@ -406,6 +424,9 @@ def _reading(raw: Any, known_tag: str, known: GroupState | None, parsed: Reports
             members.append(replace(facts, expires=until.get(name, 0.0)))
         except (GroupFormatError, ValueError):
             garbage.append(name.decode("utf-8", "replace"))
+            unreadable.append((name, entry))
+    # Whoever leaves takes its entry and its lease away: a lease alone is of a member that is there.
+    unreadable += [(name, b"") for name in until.keys() - set(told[::2])]
     # What is known of a group without a decision stands nowhere.
     state = known if generation and not whole else None
     if generation and (state is None or tag != known_tag):
@@ -418,7 +439,16 @@ def _reading(raw: Any, known_tag: str, known: GroupState | None, parsed: Reports
     return Reading(
         tag,
         _served(state, server),
-        Facts(int(at) / 1e6, tuple(members), run.decode("utf-8", "replace")),
+        Facts(
+            int(at) / 1e6,
+            tuple(members),
+            run.decode("utf-8", "replace"),
+            tuple(
+                _unreadable(name, entry, until[name])
+                for name, entry in sorted(unreadable)
+                if name in until
+            ),
+        ),
         int(changes),
         load_terms(terms) if terms else None,
         tuple(garbage),
@@ -432,8 +462,19 @@ def _report(name: bytes, entry: bytes) -> MemberFacts:
     Raises:
         GroupFormatError, ValueError: it is no report.
     """
-    _, joined, report = entry.split(b" ", 2)
-    return load_facts(name.decode("utf-8", "replace"), int(joined), 0.0, report)
+    session, joined, report = entry.split(b" ", 2)
+    facts = load_facts(name.decode("utf-8", "replace"), int(joined), 0.0, report)
+    if facts.session.encode() != session:
+        # Redis renews the lease of the session that it has, whatever the report says.
+        raise ValueError("a report of another session")
+    return facts
+
+
+def _unreadable(name: bytes, entry: bytes, expires: float) -> MemberFacts:
+    """What Redis itself has of a member; without a session if the entry has none."""
+    begins = _RECORD.match(entry)
+    session, joined = ("", 0) if begins is None else (begins[1].decode(), int(begins[2]))
+    return MemberFacts(name.decode("utf-8", "replace"), session, joined, expires)
 
 
 def _served(state: GroupState | None, server: str) -> GroupState | None:
@@ -505,7 +546,8 @@ def commit(
         for name, change in changes.items():
             views += (name, after.roster[name].session, int(change.fresh), dump_view_change(change))
         # One that left while a decision about it was made has a part that nobody reads.
-        there = {member.name for member in reading.facts.members}
+        facts = reading.facts
+        there = {member.name for member in (*facts.members, *facts.unreadable)}
         seats = {} if before is None else before.roster
         for name, seat in seats.items():
             if seat.session and name not in there:

@@ -33,6 +33,8 @@ class Desk:
         self.events: list[GroupEvent] = []
         self.due: float | None = None
         self.server = ""
+        self.unreadable: set[str] = set()
+        """The members whose reports cannot be read."""
         self._joins = 0
 
     # --- facts --------------------------------------------------------------------------------
@@ -120,7 +122,14 @@ class Desk:
     @property
     def facts(self) -> Facts:
         """All facts, now."""
-        return Facts(self.now, tuple(self.members.values()), self.server)
+        read, unread = [], []
+        for name, member in self.members.items():
+            if name in self.unreadable:
+                known = MemberFacts(name, member.session, member.joined, member.expires)
+                unread.append(known)
+            else:
+                read.append(member)
+        return Facts(self.now, tuple(read), self.server, tuple(unread))
 
     @property
     def phase(self) -> GroupPhase:

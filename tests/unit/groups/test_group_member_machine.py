@@ -16,18 +16,21 @@ from hashring.core.assignors import (
     LearnerAssignor,
     TargetAssignment,
 )
-from hashring.core.groups.membership import PartitionChangeKind
-from hashring.core.groups.state import Terms
+from hashring.core.groups import next_state
+from hashring.core.groups.membership import Membership, PartitionChangeKind
+from hashring.core.groups.state import Facts, GroupState, Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import AssignorError, MemberExists, RedisUnavailable
 from hashring.protocol.base_member_machine import Stage
-from hashring.protocol.flow import TRIES
+from hashring.protocol.flow import TRIES, run_flow
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
+from hashring.protocol.group_flows import change
 from hashring.protocol.group_member_machine import NAME_POLL, GroupMemberMachine
 from hashring.protocol.machine_steps import Finished, Machine, Run, Step, Subscribe, Wait
 from hashring.store.command import Command
 from hashring.store.group.commands import (
     CLAIM,
+    NO_PART,
     STEP,
     Brought,
     Committed,
@@ -661,3 +664,144 @@ def test_one_whose_join_was_lost_takes_the_place_of_the_session_before_it() -> N
     assert hand.machine.error is None
     (back,) = hand.server.run(read(KEYS)).facts.members
     assert back.claims == held
+
+
+# --- what somebody else wrote into Redis --------------------------------------------------------
+
+
+def renew(*hands: Hand) -> None:
+    """Time passes, and each of them renews; whoever is to decide does."""
+    for hand in hands:
+        hand.now += INTERVAL
+        hand.machine.wake()
+        hand.play(hand.machine)
+        hand.play(hand.decider)
+        hand.play(hand.machine)
+
+
+def held_by(hand: Hand) -> set[int]:
+    return set(hand.machine.membership.held(hand.now))
+
+
+def two(**options: Any) -> tuple[Hand, Hand]:
+    """One member with all partitions, and one that is about to join, on one server."""
+    clock: list[Hand] = []
+    server = MemoryServer(lambda: max(hand.now for hand in clock))
+    one, other = Hand("a", server, **options), Hand("b", server, **options)
+    clock += one, other
+    return one.inside(), other
+
+
+def join_group(hand: Hand) -> None:
+    hand.machine.start(hand.now)
+    for _ in range(2):
+        hand.play(hand.machine)
+        hand.play(hand.decider)
+    hand.play(hand.machine)
+
+
+UNREADABLE = {
+    "an empty report": lambda entry: b" ".join([*entry.split(b" ", 2)[:2], b"{}"]),
+    "no report": lambda entry: b" ".join([*entry.split(b" ", 2)[:2], b"not json"]),
+    "another session's report": lambda entry: entry.replace(b'"session":"', b'"session":"1'),
+    "nothing of an entry": lambda entry: b"nonsense",
+}
+
+
+@pytest.mark.parametrize("edit", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_member_whose_report_cannot_be_read_is_not_robbed(
+    edit: Callable[[bytes], bytes],
+) -> None:
+    one, other = two()
+    one.server.edit(KEYS.members, b"a", edit)
+    join_group(other)
+    assert held_by(one) == set(range(TERMS.partitions))
+    assert held_by(other) == set()
+    for _ in range(20):
+        renew(one, other)
+        assert not held_by(one) & held_by(other)
+    assert held_by(one) | held_by(other) == set(range(TERMS.partitions))
+    assert len(held_by(other)) == TERMS.partitions / 2
+
+
+def test_a_member_of_which_only_the_lease_stands_is_not_robbed() -> None:
+    one, other = two()
+    one.server.edit(KEYS.members, b"a", lambda entry: None)
+    join_group(other)
+    assert held_by(other) == set()
+
+
+def test_a_member_that_another_decider_counts_as_gone_holds_nothing_after_its_next_renewal() -> (
+    None
+):
+    one, _ = two()
+
+    def without(state: GroupState, now: float) -> next_state.StepOutcome:
+        return next_state.step(state, Facts(now), BalancedAssignor())
+
+    one.server.edit(KEYS.views, b"a", lambda entry: None)
+    run_flow(one.server.run, change("orders", KEYS, "old", without))
+    one.now += INTERVAL
+    one.machine.wake()
+    one.play(one.machine)
+    assert held_by(one) == set()
+
+
+@pytest.mark.parametrize("edit", [lambda entry: None, lambda entry: b"nonsense"])
+def test_a_name_whose_lease_stands_is_not_given_away_though_its_entry_is_gone(
+    edit: Callable[[bytes], bytes | None],
+) -> None:
+    one, _ = two()
+    one.server.edit(KEYS.members, b"a", edit)
+    same = Hand("a", one.server, new_session=lambda: "5" * 16)
+    same.machine.start(same.now)
+    same.play(same.machine)
+    assert isinstance(same.machine.failure, MemberExists)
+    renew(one)
+    assert held_by(one) == set(range(TERMS.partitions))
+
+
+GARBLED = {
+    "a line": (b"a", lambda entry: entry + b"\n7:7 {"),
+    "a line without a tag": (b"a", lambda entry: entry + b"\nnonsense"),
+    "nothing of a view": (b"a", lambda entry: b"nonsense"),
+}
+
+
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize(("field", "edit"), GARBLED.values(), ids=GARBLED)
+def test_a_member_whose_view_cannot_be_read_has_its_part_again_soon(
+    field: bytes, edit: Callable[[bytes], bytes], knows: bool
+) -> None:
+    one, other = two()
+    if not knows:
+        # As before its first answer.
+        one.machine._known, one.machine.view = NO_PART, None
+        one.machine.membership = Membership(TERMS.ttl)
+    one.server.edit(KEYS.views, field, edit)
+    for _ in range(2):
+        renew(one)
+    assert one.machine.error is None
+    assert held_by(one) == set(range(TERMS.partitions))
+    other.now = one.now
+    join_group(other)
+    for _ in range(20):
+        renew(one, other)
+        assert not held_by(one) & held_by(other)
+    assert len(held_by(one)) == len(held_by(other)) == TERMS.partitions / 2
+
+
+def test_a_phase_that_cannot_be_read_costs_no_member_its_lease() -> None:
+    one, other = two()
+    one.server.edit(KEYS.state, b"phase", lambda phase: b"nonsense")
+    for _ in range(10):
+        renew(one)
+        assert held_by(one) == set(range(TERMS.partitions))
+    other.now = one.now
+    join_group(other)
+    for _ in range(20):
+        renew(one, other)
+    assert len(held_by(one)) == len(held_by(other)) == TERMS.partitions / 2
+    phases: list[bytes] = []
+    one.server.edit(KEYS.state, b"phase", lambda phase: phases.append(phase) or phase)
+    assert phases == [b"Ready"]

@@ -19,10 +19,12 @@ import pytest
 
 from hashring.core.assignors import ASSIGNORS, BalancedAssignor
 from hashring.core.groups import heirs, next_state
+from hashring.core.groups.json_codec import load_view_change
 from hashring.core.groups.membership import Held, Membership
 from hashring.core.groups.partition_map import PartitionMap
-from hashring.core.groups.state import Handoff, Terms
-from hashring.errors import MemberExists
+from hashring.core.groups.state import GroupState, Handoff, MemberView, Terms
+from hashring.core.groups.view_changes import ViewChange
+from hashring.errors import GroupFormatError, MemberExists, StoreError
 from hashring.protocol.base_member_machine import RETRY, Stage, Turn
 from hashring.protocol.group_decider import Decider
 from hashring.protocol.group_member_machine import NAME_POLL, GroupMemberMachine
@@ -38,7 +40,11 @@ from hashring.testing.simulator.groups.process import GroupProcess
 from hashring.testing.simulator.groups.random_histories import (
     ASSIGNORS as RULES,
 )
-from hashring.testing.simulator.groups.random_histories import KINDS, LOAD_KIND
+from hashring.testing.simulator.groups.random_histories import (
+    KINDS,
+    LOAD_KIND,
+    garbled_group_history,
+)
 from hashring.testing.simulator.groups.rest_rules import unrest
 from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.network import LATENCY, Call
@@ -734,6 +740,76 @@ def test_a_member_that_cannot_decide_and_takes_each_step_is_found(
 ) -> None:
     monkeypatch.setattr(GroupMemberMachine, "_others_first", 0.0)
     find_fault(GroupSimulator(), "rest", undecided_group_history, 800, late=(301,))
+
+
+def test_no_history_in_which_what_redis_has_of_members_is_unreadable_breaks_a_rule() -> None:
+    none_breaks_a_rule(GroupSimulator(), garbled_group_history, range(60))
+
+
+def takes_an_unreadable_member_for_one_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GroupState, "frozen", lambda self, facts: {})
+
+
+def keeps_what_it_has_without_a_seat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the group takes it for one that left: two owners without end."""
+    takes_an_unreadable_member_for_one_that_left(monkeypatch)
+    heard = Membership.heard
+
+    def deaf(self: Membership, view: MemberView, *times: float) -> list[Any]:
+        self._seated = self._seated and view.seated
+        return heard(self, view, *times)
+
+    monkeypatch.setattr(Membership, "heard", deaf)
+
+
+def asks_a_frozen_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a member has whose report cannot be read is free once others should have it."""
+
+    def frees(self: Any) -> None:
+        inherit(self)
+        for partition, owner in enumerate(self.owners):
+            if owner in self.frozen:
+                self._let_go(partition)
+
+    inherit = next_state._Step._inherit
+    monkeypatch.setattr(next_state._Step, "_inherit", frees)
+
+
+def gives_a_name_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name whose entry is gone is anybody's, whoever renews its lease."""
+    plant(monkeypatch, (" or (not held_by and ARGV[6] ~= '')", " or not held_by"))
+
+
+def refuses_a_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that cannot read its part asks again, and reads nothing else."""
+
+    def refused(text: bytes) -> ViewChange:
+        try:
+            return load_view_change(text)
+        except GroupFormatError as error:
+            raise StoreError(str(error)) from error
+
+    monkeypatch.setattr("hashring.store.group.commands.load_view_change", refused)
+
+
+UNREAD: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    "takes an unreadable member for one that left": (
+        takes_an_unreadable_member_for_one_that_left,
+        "holder",
+    ),
+    "keeps what it has without a seat": (keeps_what_it_has_without_a_seat, "holder"),
+    "asks a frozen member": (asks_a_frozen_member, "holder"),
+    "gives a name away": (gives_a_name_away, "holder"),
+    "refuses a view": (refuses_a_view, "rest|nothing escapes"),
+}
+
+
+@pytest.mark.parametrize(("plant", "rules"), UNREAD.values(), ids=UNREAD)
+def test_a_fault_with_what_cannot_be_read_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], rules: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    find_fault(GroupSimulator(), rules, garbled_group_history, FAULT_BUDGET)
 
 
 def test_a_recovery_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

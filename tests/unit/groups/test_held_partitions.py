@@ -173,7 +173,23 @@ def test_an_answer_from_before_the_last_decision_is_ignored() -> None:
 
 def test_before_it_has_a_seat_a_member_keeps_what_it_claims() -> None:
     one = member({0: 1})
-    assert one.heard(MemberView(1, GroupPhase.REBALANCING), 1.0, 5001.0, 1.0) == []
+    one.joined()
+    for generation in (1, 2):
+        assert one.heard(MemberView(generation, GroupPhase.READY), 1.0, 5001.0, 1.0) == []
+    assert one.held(5.0) == {0: 1}
+
+
+def test_a_member_that_lost_its_seat_loses_everything_at_once() -> None:
+    one = member({0: 1, 1: 2})
+    lost = one.heard(MemberView(2, GroupPhase.READY), 1.0, 5001.0, 1.0)
+    assert kinds(lost) == [("lost", 0), ("lost", 1)]
+    assert one.held(1.0) == {}
+
+
+def test_a_view_without_a_seat_from_before_the_last_decision_is_ignored() -> None:
+    one = Membership(10.0)
+    one.heard(view(5, held={0: 1}), 0.0, 5000.0, 0.0)
+    assert one.heard(MemberView(4, GroupPhase.READY), 1.0, 5001.0, 1.0) == []
     assert one.held(5.0) == {0: 1}
 
 

@@ -868,3 +868,83 @@ def test_a_recovery_lasts_the_longest_lease_of_which_a_member_tells_from_its_com
     desk.join("b", seen=desk.state.generation + 1, lease=40.0)
     outcome = next_state.step(desk.state, desk.facts, desk.assignor)
     assert outcome.state.stamped(desk.now + 0.2).recovering == desk.now + 40.2
+
+
+# --- a member whose report cannot be read ------------------------------------------------------
+
+
+def unreadable(desk: Desk, name: str) -> Desk:
+    desk.unreadable.add(name)
+    return desk
+
+
+def test_a_member_whose_report_cannot_be_read_keeps_what_it_has_and_gets_nothing() -> None:
+    desk = Desk(6).join("a", "b", "c").step()
+    had = desk.having
+    unreadable(desk, "a").step()
+    assert desk.having == had
+    assert desk.told(EventKind.LEFT) == []
+    desk.leave("c").settle()
+    assert desk.having == {"a": had["a"], "b": sorted(had["b"] + had["c"])}
+    assert desk.phase is GroupPhase.READY
+
+
+def test_nobody_is_asked_for_what_a_member_with_an_unreadable_report_has() -> None:
+    desk = unreadable(Desk(6).join("a").step(), "a").join("b").step()
+    assert desk.asked == {}
+    assert desk.having == {"a": [0, 1, 2, 3, 4, 5]}
+    desk.unreadable.clear()
+    desk.settle()
+    assert desk.sizes == {"a": 3, "b": 3}
+
+
+def test_the_end_of_the_lease_frees_what_a_member_with_an_unreadable_report_has() -> None:
+    desk = unreadable(Desk(2).join("a", "b").step(), "a")
+    desk.set("a", expires=desk.now).step()
+    assert desk.having == {"b": [0, 1]}
+    assert desk.told(EventKind.EXPIRED) == [("a", None)]
+
+
+def test_another_session_whose_report_cannot_be_read_has_nothing_of_the_one_before() -> None:
+    desk = Desk(2).join("a", "b").step()
+    unreadable(desk.join("a"), "a").step()
+    assert desk.having == {"b": [0, 1]}
+
+
+def test_a_handoff_ends_though_the_owners_report_cannot_be_read_any_more() -> None:
+    desk = Desk(2, ttl=10.0, max_handoff_time=3.0).join("a").step().join("b").step()
+    assert desk.asked == {1: ("a", "b")}
+    unreadable(desk, "a").wait(3.1).step()
+    assert desk.having == {"a": [0, 1]}
+    desk.wait(7.0).step()
+    assert desk.having == {"a": [0], "b": [1]}
+
+
+def test_a_group_of_which_no_report_can_be_read_stays_as_it_is() -> None:
+    desk = Desk(4).join("a", "b").step()
+    had = desk.having
+    unreadable(unreadable(desk, "a"), "b").step()
+    assert desk.having == had
+
+
+@pytest.mark.parametrize("access", ["exclusive", "non-exclusive"])
+@pytest.mark.parametrize("name", ["balanced", "contiguous", "learner", "ring", "load"])
+def test_whatever_the_assignor_a_frozen_member_keeps_what_it_has(name: str, access: str) -> None:
+    desk = Desk(8, name, access=access).join("a", "b").settle()
+    had = desk.having
+    unreadable(desk, "a").join("c", "d").wait(1.0).settle()
+    assert desk.having.get("a") == had.get("a")
+    desk.leave("b", "c").wait(1.0).settle()
+    assert desk.having.get("a") == had.get("a")
+    assert sum(desk.sizes.values()) == 8
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 0.0, 1.0])
+def test_one_that_comes_back_during_a_recovery_keeps_what_it_still_holds(seconds: float) -> None:
+    desk = Desk(4).join("a", "b").step()
+    desk.state = replace(desk.state, recovering=desk.now + seconds)
+    claims = {0: desk.state.tokens[0]}
+    desk.join("a", claims=claims).step()
+    assert desk.state.holder(0) == "a"
+    assert desk.state.tokens[0] == claims[0]
+    assert desk.state.holder(1) != "a" or desk.state.tokens[1] > claims[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
@@ -50,6 +51,31 @@ def _delete(world: Any, event: Event) -> None:
         world.rolled_back_at = world.now
         world.server.drop(getattr(KEYS, event.what))
         world.touched(lost=True)
+
+
+def _garble(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    """Somebody overwrites what stands in Redis about a member, or the group's phase."""
+    key, field, edit = _GARBLED[event.what]
+    world.server.edit(getattr(KEYS, key), field or process.spec.name.encode(), edit)
+    world.touched(lost=False)
+
+
+def _without_report(entry: bytes) -> bytes:
+    return b" ".join([*entry.split(b" ", 2)[:2], b"{}"])
+
+
+_GARBLED: Final[dict[str, tuple[str, bytes, Callable[[bytes], bytes]]]] = {
+    "report": ("members", b"", _without_report),
+    "entry": ("members", b"", lambda entry: b"nobody wrote this"),
+    "view": ("views", b"", lambda view: view + b"\nnobody wrote this"),
+    "views": ("views", b"", lambda view: b"nobody wrote this"),
+    "phase": ("state", b"phase", lambda phase: b"nobody wrote this"),
+}
+
+
+def _report_strangely(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    process.strange_until = max(process.strange_until, world.now + event.seconds)
+    process.world.late_until = max(process.world.late_until, process.strange_until)
 
 
 def _drain(world: GroupWorld, process: GroupProcess, event: Event) -> None:
@@ -108,6 +134,8 @@ GROUP_FAULTS: Final[dict[str, Fault]] = {
     "migrate": of_process(_migrate),
     "odd answers": of_process(_answer_oddly),
     "delete": _delete,
+    "garble": of_process(_garble),
+    "strange reports": of_process(_report_strangely),
     "drain": of_process(_drain),
     "undrain": of_process(_undrain),
     "weigh": of_process(_weigh),

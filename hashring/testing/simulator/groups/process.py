@@ -82,6 +82,8 @@ class GroupProcess(Process):
         self.asking = FlowCaller(self)
         self.stalled_until = 0.0
         self.slow_decisions: list[float] = []
+        self.strange_until = 0.0
+        """Until when its reports are of a form that no version knows which is here."""
         self.odd: Random | None = None
         """Where its application's odd answers come from; ``None`` while it gives none."""
         self.hangs = False
@@ -210,6 +212,8 @@ class GroupProcess(Process):
 
     def send(self, call: Call) -> None:
         """Send a command; before a decision an assignor may have taken its time."""
+        if self.world.now < self.strange_until and call.command.script.name == "group_beat":
+            call.command = _strange(call.command)
         deciding = self.deciding
         if self.hangs and call is deciding.busy and _commits(call):
             return
@@ -362,6 +366,13 @@ class _Raising:
 
     def assign(self, situation: GroupSituation) -> TargetAssignment:
         raise RuntimeError("no answer")
+
+
+def _strange(command: Command[Any]) -> Command[Any]:
+    """The command with a report of another form: a field has another name."""
+    arguments = list(command.arguments)
+    arguments[3] = str(arguments[3]).replace('"session":', '"who":')
+    return replace(command, arguments=tuple(arguments))
 
 
 def _commits(call: Call) -> bool:

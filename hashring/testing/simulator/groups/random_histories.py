@@ -49,7 +49,7 @@ KINDS: Final[dict[str, int]] = {
 LOAD_KIND: Final = "busy"
 """A partition becomes more or less busy. Under other assignors nobody looks at that."""
 
-RARE: Final = {"migrate": 4, "odd answers": 2, "delete": 1}
+RARE: Final = {"migrate": 4, "odd answers": 2, "delete": 1, "garble": 3, "strange reports": 2}
 """Kinds of events that come up in histories :func:`with_rare_group_events`."""
 
 MIGRATIONS: Final = {
@@ -62,6 +62,8 @@ MIGRATIONS: Final = {
 }
 
 DELETED: Final = ("state", "views", "control")
+
+GARBLED: Final = ("report", "report", "entry", "view", "views", "phase")
 
 SKEWS: Final = (0.0, 1.0, 5.0)
 
@@ -167,13 +169,17 @@ def with_rare_group_events(history: GroupHistory) -> GroupHistory:
     events = list(history.events)
     for kind in rng.choices(list(RARE), list(RARE.values()), k=rng.randint(0, 4)):
         at, who = round(rng.uniform(0.0, window), 3), rng.choice(history.processes).label
-        what = ""
+        what, lasts = "", 0.0
         if kind == "migrate":
             name = rng.choice(list(MIGRATIONS))
             what = f"{name} {rng.choice(MIGRATIONS[name])}"
         elif kind == "delete":
             who, what = "", rng.choice(DELETED)
-        events.append(Event(at, kind, who, what=what))
+        elif kind == "garble":
+            what = rng.choice(GARBLED)
+        elif kind == "strange reports":
+            lasts = seconds(rng)
+        events.append(Event(at, kind, who, lasts, what))
     ordered = tuple(sorted(events, key=lambda event: event.at))
     return with_rare_events(replace(history, events=ordered), SKEWS)
 
@@ -194,6 +200,21 @@ def ordered_group_history(seed: int) -> GroupHistory:
                 events.append(Event(at, "weigh", label, what=rng.choice(("0.5", "3"))))
             case kind:
                 events.append(Event(at, kind, label))
+    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+
+
+def garbled_group_history(seed: int) -> GroupHistory:
+    """A history at random in which what Redis has of members becomes unreadable, often."""
+    history = random_group_history(seed)
+    rng = Random(f"{seed} garbled")
+    window = max(event.at for event in history.events) + 3.0
+    events = list(history.events)
+    for kind in rng.choices(("garble", "garble", "strange reports"), k=rng.randint(2, 6)):
+        at, label = round(rng.uniform(0.0, window), 3), rng.choice(history.processes).label
+        if kind == "garble":
+            events.append(Event(at, kind, label, what=rng.choice(GARBLED)))
+        else:
+            events.append(Event(at, kind, label, seconds(rng)))
     return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
 
 
