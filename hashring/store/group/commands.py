@@ -200,6 +200,11 @@ class Beat:
     brought: Brought | None = None
     terms: Terms | None = None
 
+    @property
+    def generation(self) -> int:
+        """The number of the decision that stands."""
+        return _parted(self.tag)[0]
+
 
 def _parted(tag: str) -> tuple[int, float]:
     """The generation of a tag, and when it was committed; zeros when there was no decision yet."""

@@ -43,6 +43,8 @@ from hashring.store.memory_store import MemoryServer
 KEYS = group_keys("orders")
 TERMS = Terms(8, rebalance_delay=0.0)
 INTERVAL = 2.0
+LATER = 100
+"""A generation of after all that these tests decide."""
 NEWS = Decided(0, None, None, news=True, due=None)
 
 
@@ -138,7 +140,7 @@ def test_one_that_has_left_is_no_member_any_more() -> None:
 def test_a_ttl_that_was_lowered_and_raised_again_leaves_the_interval_as_it_was() -> None:
     hand = Hand().inside()
     for ttl, interval in ((1.5, 0.5), (TERMS.ttl, INTERVAL)):
-        hand.machine.offer(replace(TERMS, ttl=ttl))
+        hand.machine.offer(replace(TERMS, ttl=ttl), LATER)
         hand.play(hand.machine)
         assert hand.machine.interval == interval
 
@@ -155,13 +157,13 @@ def test_one_that_migrates_its_group_joins_on_its_own_terms() -> None:
 def test_terms_that_are_offered_before_it_starts_are_its_own() -> None:
     hand = Hand()
     offered = replace(TERMS, partitions=16)
-    hand.machine.offer(offered)
+    hand.machine.offer(offered, LATER)
     assert hand.machine.terms == offered
 
 
 def test_terms_that_are_offered_to_a_member_are_taken_up_with_its_renewal() -> None:
     hand = Hand().inside()
-    hand.machine.offer(replace(TERMS, partitions=16))
+    hand.machine.offer(replace(TERMS, partitions=16), LATER)
     assert hand.machine.terms == TERMS
     assert hand.asks_at_once()
 
@@ -646,7 +648,7 @@ def test_one_whose_join_was_lost_takes_the_place_of_the_session_before_it() -> N
     hand = Hand(new_session=lambda: next(sessions)).inside()
     held = hand.machine.membership.held(hand.now)
     older = hand.server.copy()
-    hand.machine.offer(replace(TERMS, handoffs=3))
+    hand.machine.offer(replace(TERMS, handoffs=3), LATER)
     # A failover: what stands there is older than what the member has seen.
     hand.machine.membership.seen += 1
     hand.server.restore(older)
@@ -661,3 +663,96 @@ def test_one_whose_join_was_lost_takes_the_place_of_the_session_before_it() -> N
     assert hand.machine.error is None
     (back,) = hand.server.run(read(KEYS)).facts.members
     assert back.claims == held
+
+
+def migrate_to(changed: Terms, hand: Hand) -> None:
+    """Another member changes the group's terms, and this one learns of it with its renewals."""
+    other = Hand("o", hand.server, terms=changed, migrate=True)
+    other.machine.start(other.now)
+    other.play(other.machine)
+    other.play(other.decider)
+    for _ in range(2):
+        hand.machine.wake()
+        hand.play(hand.machine)
+    assert hand.machine.terms == hand.machine.offered == changed
+
+
+CHANGED = [replace(TERMS, ttl=6.0), replace(TERMS, ttl=60.0, partitions=16)]
+
+
+@pytest.mark.parametrize("changed", CHANGED)
+@pytest.mark.parametrize("decides_before", [True, False])
+def test_a_turn_that_could_not_read_offers_no_terms_of_before(
+    changed: Terms, decides_before: bool
+) -> None:
+    hand = Hand(terms=replace(TERMS, ttl=60.0)).inside()
+    if decides_before:
+        hand.decider.ask(98)
+        hand.play(hand.decider)
+    migrate_to(changed, hand)
+    hand.decider.ask(99)
+    step = hand.decider.next(hand.now)
+    assert command_of(step) == "group_read"
+    assert isinstance(step, Run)
+    step.failed(RedisUnavailable("cut"), hand.now)
+    assert hand.reports[-1].terms is None
+    assert hand.machine.offered == changed
+
+
+@pytest.mark.parametrize("changed", CHANGED)
+def test_an_assignor_that_raises_late_offers_no_terms_of_before(changed: Terms) -> None:
+    hand = Hand(terms=replace(TERMS, ttl=60.0)).inside()
+    hand.decider.ask(99)
+    step = hand.decider.next(hand.now)
+    assert isinstance(step, Run)
+    reading = hand.server.run(step.command)
+    migrate_to(changed, hand)
+    hand.decider.assignor = Raises()
+    step.done(reading, hand.now, hand.now)
+    assert isinstance(hand.reports[-1].error, AssignorError)
+    assert hand.machine.offered == changed
+
+
+@pytest.mark.parametrize("changed", CHANGED)
+def test_terms_that_were_changed_from_here_are_none_once_others_changed_them_again(
+    changed: Terms,
+) -> None:
+    hand = Hand(terms=replace(TERMS, ttl=60.0)).inside()
+    before = hand.server.run(read(KEYS)).standing()
+    assert before is not None
+    migrate_to(changed, hand)
+    hand.machine.offer(replace(TERMS, ttl=60.0, handoffs=3), before.generation)
+    assert hand.machine.offered == changed
+
+
+def test_a_renewal_of_before_takes_back_no_terms_that_were_changed_from_here() -> None:
+    hand = Hand().inside()
+    hand.machine.wake()
+    step = hand.machine.next(hand.now)
+    assert isinstance(step, Run)
+    answer = hand.server.run(step.command)
+    changed = replace(TERMS, partitions=16)
+    hand.machine.offer(changed, LATER)
+    step.done(answer, hand.now, hand.now)
+    assert hand.machine.offered == changed
+
+
+def test_one_that_is_back_goes_by_no_terms_that_its_decider_read_before() -> None:
+    sessions = (f"{number:016x}" for number in range(1, 100))
+    hand = Hand(terms=replace(TERMS, ttl=60.0), new_session=lambda: next(sessions)).inside()
+    old = replace(TERMS, ttl=60.0)
+    changed = replace(TERMS, ttl=6.0)
+    hand.server.run(leave(KEYS, "m"))
+    other = Hand("o", hand.server, terms=changed, migrate=True)
+    other.machine.start(other.now)
+    other.play(other.machine)
+    hand.machine.wake()
+    while command_of(step := hand.machine.next(hand.now)) != "group_join":
+        assert isinstance(step, Run)
+        step.done(hand.server.run(step.command), hand.now, hand.now)
+    hand.machine.decided(replace(NEWS, terms=old, generation=LATER))
+    assert isinstance(step, Run)
+    step.done(hand.server.run(step.command), hand.now, hand.now)
+    hand.machine.decided(replace(NEWS, terms=old, generation=LATER))
+    hand.play(hand.machine)
+    assert hand.machine.terms == hand.machine.offered == changed
