@@ -913,8 +913,7 @@ class _Step:
 
     def _ask(self, partition: int, to: str, why: str) -> None:
         owner = str(self.owners[partition])
-        deadline = self.now + self.terms.max_handoff_time
-        self.handoffs[partition] = Handoff(owner, to, self.generation, deadline)
+        self.handoffs[partition] = Handoff(owner, to, self.generation, math.inf)
         self._tell(EventKind.REVOKED, owner, partition, to, why)
 
     # --- the end ------------------------------------------------------------------------------
@@ -985,9 +984,9 @@ class _Step:
         if state.recovering is not None:
             yield min(state.recovering, self.now + state.longest_lease)
         for handoff in state.handoffs.values():
-            yield handoff.deadline
-            # Not committed yet: it will be a moment from now, and one ttl after that is a bound.
-            unheard = handoff.lease_end
-            yield max(
-                handoff.deadline, self.now + state.longest_lease if unheard is None else unheard
-            )
+            deadline, unheard = handoff.deadline, handoff.lease_end
+            # Not committed yet: it will be a moment from now. The step then finds the time itself.
+            if deadline == math.inf:
+                deadline = self.now + state.terms.max_handoff_time
+            yield deadline
+            yield max(deadline, self.now + state.longest_lease if unheard is None else unheard)

@@ -240,7 +240,9 @@ class Handoff:
         owner: who holds it.
         to: whom it was meant for when the handoff began.
         generation: the decision that began it.
-        deadline: until when the owner may keep it; after that it fences itself.
+        deadline: until when the owner may keep it; after that it fences itself. Infinite until the
+            decision is committed: the owner's time counts from then on, however long the assignor
+            took.
         lease_end: until when an owner that has not heard of the handoff may believe that it
             holds the partition; ``None`` until the decision is known to be committed.
     """
@@ -407,8 +409,11 @@ class GroupState:
         """This state as it was written at that time.
 
         From then on every renewal tells of the handoffs it began, and no session of before a
-        recovery renews. So a lease of before ends one lease later at the latest.
+        recovery renews. So a lease of before ends one lease later at the latest. The time that
+        owners have to let go begins then, too.
         """
+        # As commit.lua writes it.
+        deadline = round(committed + self.terms.max_handoff_time, 6)
         lease_end = committed + self.longest_lease
         return replace(
             self,
@@ -420,7 +425,11 @@ class GroupState:
             handoffs={
                 partition: handoff
                 if handoff.lease_end is not None
-                else replace(handoff, lease_end=lease_end)
+                else replace(
+                    handoff,
+                    deadline=deadline if handoff.deadline == math.inf else handoff.deadline,
+                    lease_end=lease_end,
+                )
                 for partition, handoff in self.handoffs.items()
             },
         )

@@ -534,6 +534,7 @@ def commit(
         len(views) // 4,
         len(dismissed) // 2,
         "" if stays or outcome.due is None else "\n".join(deputies(reading.facts, after, by)),
+        after.terms.max_handoff_time,
         *fields,
         *views,
         *dismissed,
@@ -547,7 +548,13 @@ def commit(
         if not decided:
             return Committed(now, again, reading.tag, after)
         tag = f"{after.generation}:{int(raw[1])}"
-        return Committed(now, again, tag, after.stamped(now), changes.get(by))
+        stamped, own = after.stamped(now), changes.get(by)
+        if own is not None and own.revoked:
+            deadlines = {
+                partition: stamped.handoffs[partition].deadline for partition in own.revoked
+            }
+            own = replace(own, revoked=deadlines)
+        return Committed(now, again, tag, stamped, own)
 
     return Command(script("group", "commit"), keys.script_keys(), arguments, read_)
 

@@ -699,15 +699,28 @@ def test_a_turn_that_could_not_read_offers_no_terms_of_before(
     assert hand.machine.offered == changed
 
 
+class RaisesLater:
+    """Answers until it is told to raise; it is asked with every step."""
+
+    name = "balanced"
+    fails = False
+
+    def assign(self, situation: GroupSituation) -> TargetAssignment:
+        if self.fails:
+            raise RuntimeError("no answer")
+        return BalancedAssignor().assign(situation)
+
+
 @pytest.mark.parametrize("changed", CHANGED)
 def test_an_assignor_that_raises_late_offers_no_terms_of_before(changed: Terms) -> None:
-    hand = Hand(terms=replace(TERMS, ttl=60.0)).inside()
+    assignor = RaisesLater()
+    hand = Hand(assignor=assignor, terms=replace(TERMS, ttl=60.0)).inside()
     hand.decider.ask(99)
     step = hand.decider.next(hand.now)
     assert isinstance(step, Run)
     reading = hand.server.run(step.command)
     migrate_to(changed, hand)
-    hand.decider.assignor = Raises()
+    assignor.fails = True
     step.done(reading, hand.now, hand.now)
     assert isinstance(hand.reports[-1].error, AssignorError)
     assert hand.machine.offered == changed
@@ -756,3 +769,51 @@ def test_one_that_is_back_goes_by_no_terms_that_its_decider_read_before() -> Non
     hand.machine.decided(replace(NEWS, terms=old, generation=LATER))
     hand.play(hand.machine)
     assert hand.machine.terms == hand.machine.offered == changed
+
+
+def test_an_owner_has_all_its_time_to_let_go_however_long_the_assignor_took() -> None:
+    owner = Hand("a").inside()
+    taker = Hand("b", owner.server)
+    taker.machine.start(owner.now)
+    taker.play(taker.machine)
+    owner.machine.changes.clear()
+    while command_of(step := taker.decider.next(owner.now)) != "group_commit":
+        assert isinstance(step, Run)
+        step.done(owner.server.run(step.command), owner.now, owner.now)
+    assert isinstance(step, Run)
+    # So long did the assignor take. The owner renews meanwhile.
+    for _ in range(4):
+        owner.now += 1.0
+        owner.machine.wake()
+        owner.play(owner.machine)
+    step.done(owner.server.run(step.command), owner.now, owner.now)
+    owner.now += INTERVAL / 2
+    owner.machine.wake()
+    owner.play(owner.machine)
+    (change,) = owner.machine.changes
+    assert change.kind is PartitionChangeKind.REVOKED
+    assert change.deadline - owner.now == pytest.approx(TERMS.max_handoff_time - INTERVAL / 2)
+    stored = owner.server.run(read(KEYS)).standing()
+    assert stored is not None
+    (handoff,) = stored.handoffs.values()
+    assert stored.committed is not None
+    assert handoff.deadline == stored.committed + TERMS.max_handoff_time
+
+
+def test_a_member_that_decides_about_itself_has_all_its_time_to_let_go() -> None:
+    owner = Hand("a").inside()
+    taker = Hand("b", owner.server)
+    taker.machine.start(owner.now)
+    taker.play(taker.machine)
+    owner.machine.changes.clear()
+    owner.decider.ask(99)
+    while command_of(step := owner.decider.next(owner.now)) != "group_commit":
+        assert isinstance(step, Run)
+        step.done(owner.server.run(step.command), owner.now, owner.now)
+    assert isinstance(step, Run)
+    owner.now += 4.0
+    step.done(owner.server.run(step.command), owner.now, owner.now)
+    (own,) = owner.own_decisions[-1:]
+    assert [*own.change.revoked.values()] == [owner.now + TERMS.max_handoff_time]
+    (change,) = owner.machine.changes
+    assert change.deadline == owner.now + TERMS.max_handoff_time
