@@ -41,6 +41,7 @@ from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState
 from hashring.core.assignors.target import Assignor, TargetAssignment, checked_target
 from hashring.core.groups import heirs, reported_loads
+from hashring.core.groups.made_up_names import is_made_up
 from hashring.core.groups.partition_column import Column, Draft
 from hashring.core.groups.pending_moves import PendingMoves, Queue, Wanted
 from hashring.core.groups.state import (
@@ -476,6 +477,8 @@ class _Step:
                 continue
             gone.add(name)
             self._tell(EventKind.EXPIRED if name in expired else EventKind.LEFT, name)
+            if name not in expired and name not in self.present and is_made_up(name):
+                self._lift_orders_about(name)
             # The place is kept for one that returns during the holddown; see _outcome.
             self.roster[name] = _vacated(seat)
         if gone:
@@ -495,6 +498,12 @@ class _Step:
                 self._tell(EventKind.JOINED, member.name)
             elif known.weight != member.weight:
                 self.roster[member.name] = replace(known, weight=member.weight)
+
+    def _lift_orders_about(self, name: str) -> None:
+        """Nobody starts again under the name. One whose lease ended may be back."""
+        order = self.orders.pop(name, None)
+        if order is not None and order.drained:
+            self._tell(EventKind.UNDRAIN, name, why="it left, and its name was made up")
 
     def _let_go(self, partition: int) -> None:
         self.free.add(partition)

@@ -288,7 +288,7 @@ class MemberOrder:
 
     Attributes:
         by: who ordered the drain; empty without one.
-        since: Redis time of the order to drain.
+        since: Redis time of the order to drain; without one, of the order about the weight.
         drained: whether it is to hand over everything and get nothing new.
         until: Redis time at which the drain ends by itself; ``None`` for never.
         weight: its weight instead of its own; ``None`` for its own.
@@ -304,7 +304,8 @@ class MemberOrder:
 
     def undrained(self) -> MemberOrder:
         """What is left without the drain."""
-        return replace(self, by="", since=0.0, drained=False, until=None)
+        since = 0.0 if self.weight is None else self.since
+        return replace(self, by="", since=since, drained=False, until=None)
 
 
 @dataclass(frozen=True)

@@ -485,6 +485,7 @@ def commit(
     *,
     goes_on: bool = False,
     stays: bool = False,
+    counts_out: bool = True,
 ) -> Command[Committed | Conflict]:
     """Write what a step decided, unless another decision was written since the reading.
 
@@ -494,6 +495,8 @@ def commit(
             at once. No message goes to that member: the answer says what it needs.
         stays: whether they wait for the next step that is due later. Otherwise two members are
             told of the decision, so that they do.
+        counts_out: whether it is a step, which takes note of the leases that have ended. Otherwise
+            their entries stay, so that the next step does not take an end for a departure.
     """
     before, after = reading.standing(), outcome.state
     decided = before is None or after.generation != before.generation
@@ -528,7 +531,7 @@ def commit(
         DECISIONS_KEPT,
         dump_terms(after.terms) if decided and terms else "",
         CLAIM if goes_on else 0,
-        looked_at(reading),
+        looked_at(reading) if counts_out else 0,
         reading.facts.server,
         after.server,
         len(views) // 4,

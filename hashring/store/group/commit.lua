@@ -5,8 +5,8 @@
 --       4 phase  5 Redis time of the next step, empty for never  6 changes as they were read
 --       7 events  8 who decided  9 entries of history to keep  10 terms, empty when unchanged
 --       11 seconds for which who decided claims the next step, if one is due at once; 0 for not
---       12 Redis time at which the facts were read  13 the run of Redis they were read from
---       14 the run of Redis to record  15 how many parts  16 how many members are dismissed
+--       12 Redis time at which the facts were read; 0 if ended leases are left to the next step
+--       13 the run of Redis they were read from  14 the run of Redis to record  15 how many parts  16 how many members are dismissed
 --       17 other members that are to ask when the next step is due, one a line
 --       18 seconds that owners have for the handoffs that begin
 --       then for each field of the state: name, text; empty for one that is no more
