@@ -96,7 +96,7 @@ def undrain(state: GroupState, member: str, now: float, by: str) -> StepOutcome:
     if not order.drained:
         return StepOutcome(state, (), None)
     event = GroupEvent(EventKind.UNDRAIN, member, why=f"by {by}")
-    return _ordered(state, standing, member, order.undrained(), event, now)
+    return _ordered(state, member, order.undrained(), event, now)
 
 
 def weigh(state: GroupState, member: str, weight: float | None, now: float, by: str) -> StepOutcome:
