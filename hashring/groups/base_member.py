@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import Any, Final
 
+from hashring.core.groups.made_up_names import made_up_name
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
 from hashring.core.value_checks import (
@@ -623,7 +624,7 @@ class BaseMember(NotCopied, ABC):
 
 
 def _made_up() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+    return made_up_name(socket.gethostname(), os.getpid(), secrets.token_hex(3))
 
 
 # By identity: a subclass may define when its members are equal, or have no hash.

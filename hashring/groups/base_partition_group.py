@@ -213,7 +213,7 @@ class BasePartitionGroup(BaseMember):
             lambda state, now: next_state.resize(state, partitions),
         )
         with self._lock:
-            self._group.offer(state.terms)
+            self._group.offer(state.terms, state.generation)
         self._wake()
 
     def _drain(self, seconds: float | None, force: bool) -> Flow[None]:
@@ -241,14 +241,15 @@ class BasePartitionGroup(BaseMember):
     # --- the decider --------------------------------------------------------------------------
 
     def _new_decider(self, assignor: Assignor) -> Decider:
-        return Decider(
+        decider = Decider(
             self.name,
             self._keys,
             self.member,
             assignor,
-            report=self._decided,
+            report=lambda decided: self._decided(decider, decided),
             tell=self._own_decision,
         )
+        return decider
 
     def _begin(self, stay: Stay) -> None:
         self._group.waits_for_name = stay.waits_for_name
@@ -273,8 +274,11 @@ class BasePartitionGroup(BaseMember):
         if stay is not None and stay.loop is not None:
             stay.loop.tell(lambda now: machine.own_decision(own, now))
 
-    def _decided(self, decided: Decided) -> None:
+    def _decided(self, decider: Decider, decided: Decided) -> None:
         stay, machine = self._stay, self._group
+        if decider is not machine.decider:
+            # An assignor of an earlier stay answers late: that says nothing about this one.
+            return
         if machine.stage is not Stage.JOINED:
             # Else it is raised where start() was called.
             self._log(decided.error, machine.undecided)

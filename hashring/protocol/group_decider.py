@@ -46,12 +46,13 @@ class Decided:
 
     Attributes:
         number: of the last ask that it answers.
-        terms: the group's, as far as they were read.
+        terms: the group's, as this turn read them; ``None`` if it did not.
         error: why nothing could be decided.
         news: whether anything was decided.
         due: monotonic time of the next step; ``None`` when none is due by itself.
         look: monotonic time at which to look whether the step was taken, which was left to
             another member that is at work on it; ``None`` when it was not left.
+        generation: of the decision that had these terms.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Decided:
     news: bool
     due: float | None
     look: float | None = None
+    generation: int = 0
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,8 @@ class Decider:
         # What the last ask brought, to go by.
         self._brought: Brought | None = None
         self._asked = self._answers = 0
-        self._terms: Terms | None = None
+        # The last decision that this turn read or made.
+        self._latest: GroupState | None = None
         self._due: float | None = None
         self._look: float | None = None
 
@@ -258,6 +261,7 @@ class Decider:
         while DECIDER_LIFE.may(self.stage, DeciderTurn.BEGUN):
             self._turn(DeciderTurn.BEGUN)
             self._answers, self._due, self._look = self._asked, None, None
+            self._latest = None
             self._flow = FlowRun(self._decide(), self._done, self._failed)
             self._flow.begin(now)
         if self._flow is not None and self._flow.step is not None:
@@ -305,7 +309,7 @@ class Decider:
         state = reading.standing()
         if state is None:
             return _Taken(news=False, again=False)
-        self._terms = state.terms
+        self._latest = state
         self.follow(state.terms.assignor)
         outcome = self._step(state, reading.facts)
         self._plan = outcome.plan
@@ -317,7 +321,7 @@ class Decider:
             # Two at once would only overtake each other. That one may be gone by then.
             self._look = self._flow_now + CLAIM
             return _Taken(news=False, again=False)
-        self._known = done.tag, done.state
+        self._known, self._latest = (done.tag, done.state), done.state
         self._tell_of(done)
         if not done.again:
             self._due = self._wait_for(outcome.due, done.now)
@@ -377,14 +381,18 @@ class Decider:
         return None if due is None else self._flow_now + due - redis_now
 
     def _done(self, decided: bool, now: float) -> None:
-        self._finish(Decided(self._answers, self._terms, None, decided, self._due, self._look))
+        self._finish(None, news=decided)
 
     def _failed(self, error: Exception, now: float) -> None:
         # If it is what stands in Redis that cannot be read, the rest of it may not be known either.
         self._known = ("", None)
-        self._finish(Decided(self._answers, self._terms, error, news=False, due=None))
+        self._due = self._look = None
+        self._finish(error, news=False)
 
-    def _finish(self, decided: Decided) -> None:
+    def _finish(self, error: Exception | None, *, news: bool) -> None:
         self._flow = None
         self._turn(DeciderTurn.DONE)
-        self._report(decided)
+        terms, generation = None, 0
+        if self._latest is not None:
+            terms, generation = self._latest.terms, self._latest.generation
+        self._report(Decided(self._answers, terms, error, news, self._due, self._look, generation))

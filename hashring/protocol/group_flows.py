@@ -47,7 +47,7 @@ def change(
         if outcome.state is state:
             return state
         due = next_state.StepOutcome(outcome.state, outcome.events, reading.facts.now)
-        done = yield commit(keys, reading, due, by)
+        done = yield commit(keys, reading, due, by, counts_out=False)
         return None if isinstance(done, Conflict) else outcome.state
 
     return (yield from committed(f"group {name!r}", attempt))

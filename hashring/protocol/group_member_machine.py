@@ -117,6 +117,8 @@ class GroupMemberMachine(BaseMemberMachine):
         self._longest_lease = 0.0
         self._longest_until = -math.inf
         self._turn_of_terms = 0
+        # The decision that had the offered terms; None until a renewal is answered after a join.
+        self._offered_as_of: int | None = None
         self._before: str | None = None
         self._known = NO_PART
         self._leaving: float | None = None
@@ -169,8 +171,9 @@ class GroupMemberMachine(BaseMemberMachine):
     def decided(self, decided: Decided) -> None:
         """The decider has taken its turn."""
         self.undecided = decided.error
-        if decided.terms is not None:
-            self.offered = decided.terms
+        # Without an answer since it joined, it cannot compare them with those that it joined on.
+        if decided.terms is not None and self._offered_as_of is not None:
+            self._hear_of(decided.terms, decided.generation)
         if decided.due is not None:
             self.membership.watch(decided.due)
         if decided.look is not None:
@@ -213,12 +216,22 @@ class GroupMemberMachine(BaseMemberMachine):
         if self.view.revoked:
             self._due = min(self._due, now + RETRY)
 
-    def offer(self, terms: Terms) -> None:
-        """The group's terms were changed from here."""
-        self.offered = terms
+    def offer(self, terms: Terms, generation: int) -> None:
+        """The group's terms were changed from here, by the decision of that generation."""
         if self.stage in (Stage.OUTSIDE, Stage.LEFT, Stage.FAILED):
-            self.terms = terms
+            self.terms = self.offered = terms
+        else:
+            self._hear_of(terms, generation)
         self.wake()
+
+    def _hear_of(self, terms: Terms, generation: int) -> None:
+        """Take these terms up with the next renewal, unless later ones are known.
+
+        A decider may have read them long ago, as with a slow assignor. Terms of before a change
+        would make the lease longer than the others count on.
+        """
+        if self._offered_as_of is None or generation >= self._offered_as_of:
+            self.offered, self._offered_as_of = terms, generation
 
     # --- entering -----------------------------------------------------------------------------
 
@@ -317,6 +330,7 @@ class GroupMemberMachine(BaseMemberMachine):
         # Else nobody knows whether this session has joined: it is asked again, and takes the place
         # of the one before, if that still has it.
         before = self._before
+        self._offered_as_of = None
         self._claims = self.membership.held(self.now)
         answer = yield join(self._keys, self._facts(), self.terms, before)
         self._before = None
@@ -365,8 +379,10 @@ class GroupMemberMachine(BaseMemberMachine):
                 # Somebody deleted it. With the next renewal Redis has it again.
                 part = reading.tag
         self._redis_now = answer.now
-        if answer.terms is not None:
-            self.offered = answer.terms
+        if self.offered == self.terms:
+            # Whatever a Redis that lost decisions had before: this is what counts now.
+            self._offered_as_of = None
+        self._hear_of(self.terms if answer.terms is None else answer.terms, answer.generation)
         if answer.wait is not None:
             self.membership.watch(self.now + answer.wait)
         if view is not None:
@@ -402,9 +418,11 @@ class GroupMemberMachine(BaseMemberMachine):
             return min(RETRY, self.interval)
         # The group's terms may have changed while it was away.
         terms = yield agreed(self._keys)
-        if terms is not None and terms != self.terms:
-            self.decider.follow(terms.assignor)
-            self._take_up(terms)
+        if terms is not None:
+            if terms != self.terms:
+                self.decider.follow(terms.assignor)
+                self._take_up(terms)
+            self.offered = terms
         due = yield from self._join()
         # Not before there is a decision later than the last one seen here: a Redis that has lost
         # it would find this session gone, too.

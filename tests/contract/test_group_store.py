@@ -4,6 +4,7 @@ and in memory. Nothing here waits for time to pass: leases that must have ended 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from hashring.core.groups.json_codec import (
     load_state,
     load_view_change,
 )
+from hashring.core.groups.member_orders import drain, weigh
 from hashring.core.groups.partition_column import Column
 from hashring.core.groups.state import (
     EventKind,
@@ -36,6 +38,8 @@ from hashring.core.groups.state import (
 )
 from hashring.core.groups.view_changes import changed_views
 from hashring.errors import GroupFormatError, PermissionDenied, WrongKeyType
+from hashring.protocol.flow import run_flow
+from hashring.protocol.group_flows import change
 from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import (
@@ -991,6 +995,62 @@ def test_a_group_is_bounded_in_what_it_leaves_behind(store: Store, keys: GroupKe
     assert reading.facts.members == ()
     assert reading.state is not None
     assert reading.state.roster == {}
+
+
+def ordered(store: Store, keys: GroupKeys, order: Callable[..., next_state.StepOutcome]) -> None:
+    run_flow(store.run, change("orders", keys, "ops", order))
+
+
+def test_a_group_is_bounded_in_what_it_leaves_behind_of_orders(
+    store: Store, keys: GroupKeys
+) -> None:
+    for number in range(30):
+        name, session = f"host:{number}:0a1b2c", f"{number:016x}"
+        store.run(join(keys, facts(name, session), TERMS))
+        step(store, keys)
+        if number % 2:
+            ordered(store, keys, lambda s, now, m=name: drain(s, m, now, "ops", force=True))
+        ordered(store, keys, lambda s, now, m=name: weigh(s, m, 2.0, now, "ops"))
+        store.run(leave(keys, name, session))
+    step(store, keys)
+    state = store.run(read(keys)).state
+    assert state is not None
+    assert (state.roster, state.orders) == ({}, {})
+
+
+def test_an_order_takes_no_lease_that_ended_for_a_departure(store: Store, keys: GroupKeys) -> None:
+    name = "host:1:0a1b2c"
+    store.run(join(keys, facts("a"), TERMS))
+    store.run(join(keys, facts(name, B), TERMS))
+    step(store, keys)
+    ordered(store, keys, lambda state, now: drain(state, name, now, "ops"))
+    store.run(beat(keys, facts(name, B), 1e-6))
+    ordered(store, keys, lambda state, now: weigh(state, "a", 2.0, now, "ops"))
+    step(store, keys)
+    state = store.run(read(keys)).state
+    assert state is not None
+    assert (state.roster.keys(), state.orders.keys()) == ({"a"}, {"a", name})
+
+
+def test_a_deadline_counts_from_the_commit_and_stands_in_redis_as_a_time(
+    store: Store, keys: GroupKeys
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    step(store, keys)
+    known = beaten(store, keys, facts("a"))
+    store.run(join(keys, facts("b", B), TERMS))
+    done = step(store, keys, "a", goes_on=True)
+    assert isinstance(done, Committed)
+    deadline = round(done.now + TERMS.max_handoff_time, 6)
+    asked = beaten(store, keys, facts("a"), known)
+    assert asked.view is not None
+    assert done.own is not None
+    assert [*asked.view.revoked.values()] == [*done.own.revoked.values()] == [deadline]
+    state = store.run(read(keys)).state
+    assert state == done.state
+    assert [handoff.deadline for handoff in done.state.handoffs.values()] == [deadline]
+    stored = store.run(replace(read(keys), read=lambda raw: raw[3]))
+    assert not any(b"deadline" in text for text in stored)
 
 
 def test_a_report_that_cannot_be_read_is_left_out_and_named(keys: GroupKeys) -> None:

@@ -36,6 +36,10 @@ VERSION: Final = 1
 # For a recovery: one lease from the commit on, whose time is not known when the state is written.
 _FROM_COMMIT: Final = "commit"
 
+# For a deadline: commit.lua replaces it, in quotes, by a time. It is no name: those have no control
+# characters.
+_DEADLINE_FROM_COMMIT: Final = "\0deadline"
+
 # What text from Redis may raise that is no JSON, too deep, of other types, or lacks something;
 # overflow: JSON's Infinity, which Python reads, is no integer.
 _NOT_WHOLE: Final = (
@@ -90,6 +94,19 @@ def _seconds(value: Any) -> float:
 
 def _from_commit_on(value: Any) -> float:
     return math.inf if value == _FROM_COMMIT else _seconds(value)
+
+
+def _deadline(value: Any) -> float:
+    return math.inf if value == _DEADLINE_FROM_COMMIT else _seconds(value)
+
+
+def _dumped_deadline(deadline: float) -> float | str:
+    return _DEADLINE_FROM_COMMIT if deadline == math.inf else deadline
+
+
+def _handoff_row(handoff: Handoff) -> list[Any]:
+    row = vars(handoff) | {"deadline": _dumped_deadline(handoff.deadline)}
+    return [*row.values()]
 
 
 def _load(value: Any) -> float:
@@ -250,7 +267,7 @@ _VIEW: Final[_Fields] = {
     # Two lists: there may be thousands, and numbers are read and written fastest so.
     "held": _Form(_held, lambda held: [[*held], [*held.values()]] if held else None),
     "not_held": _NUMBERS,
-    "revoked": _by_partition(_SECONDS),
+    "revoked": _by_partition(_Form(_seconds, _dumped_deadline)),
     "not_revoked": _NUMBERS,
     "warming": _NUMBERS,
     "not_warming": _NUMBERS,
@@ -270,11 +287,13 @@ _VIEW: Final[_Fields] = {
 
 _CORE: Final = "core"
 
+_HANDOFF: Final = _row(Handoff, _TEXT, _TEXT, _COUNT, _Form(_deadline), _SECONDS_OR_NONE)
+
 _CORE_FIELDS: Final[_Fields] = {
     "generation": _COUNT,
     "holddown": _or_none(_row(Holddown, _SECONDS, _SECONDS)),
     "settled": _COUNT,
-    "handoffs": _by_partition(_row(Handoff, _TEXT, _TEXT, _COUNT, _SECONDS, _SECONDS_OR_NONE)),
+    "handoffs": _by_partition(_Form(_HANDOFF.load, _handoff_row)),
     "warming": _by_partition(_TEXT),
     "token": _COUNT,
     "recovering": _or_none(_UNTIL),

@@ -3,14 +3,19 @@
 An order names a member, not a process, and is part of what the group has decided. So it outlasts
 restarts of a named member, and of two operators the later one is obeyed; the history has both.
 A drain may end by itself, at a Redis time. Orders are lost when Redis loses the group's state.
+
+Nobody starts again under a made-up name. The step that finds such a member gone lifts the orders
+about it. If its lease ended, it may be back: a later order then lifts them, a day after they were
+given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from hashring.core.assignors.situation import GroupMember
+from hashring.core.groups.made_up_names import is_made_up
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import (
     EventKind,
@@ -20,6 +25,9 @@ from hashring.core.groups.state import (
 )
 from hashring.core.order_checks import checked_lasting
 from hashring.errors import ConfigError, UnknownMemberError
+
+DAY: Final = 86_400.0
+"""Seconds for which an order about a made-up name stands at least, if its member is gone."""
 
 
 def drain(
@@ -58,9 +66,8 @@ def drain(
     until = None if seconds is None else now + seconds
     order = replace(standing.get(member, NOTHING), by=by, since=now, drained=True, until=until)
     span = "" if seconds is None else f" for {seconds:g} s"
-    return _ordered(
-        state, standing, member, order, GroupEvent(EventKind.DRAIN, member, why=f"by {by}{span}")
-    )
+    event = GroupEvent(EventKind.DRAIN, member, why=f"by {by}{span}")
+    return _ordered(state, member, order, event, now)
 
 
 def is_last(state: GroupState, member: str, now: float) -> bool:
@@ -89,7 +96,7 @@ def undrain(state: GroupState, member: str, now: float, by: str) -> StepOutcome:
     if not order.drained:
         return StepOutcome(state, (), None)
     event = GroupEvent(EventKind.UNDRAIN, member, why=f"by {by}")
-    return _ordered(state, standing, member, order.undrained(), event)
+    return _ordered(state, member, order.undrained(), event, now)
 
 
 def weigh(state: GroupState, member: str, weight: float | None, now: float, by: str) -> StepOutcome:
@@ -108,8 +115,11 @@ def weigh(state: GroupState, member: str, weight: float | None, now: float, by: 
     if weight == before.weight:
         return StepOutcome(state, (), None)
     order = replace(before, weight=weight, weighed_by="" if weight is None else by)
+    if not order.drained:
+        order = replace(order, since=now)
     why = f"to {'its own' if weight is None else f'{weight:g}'} by {by}"
-    return _ordered(state, standing, member, order, GroupEvent(EventKind.WEIGHED, member, why=why))
+    event = GroupEvent(EventKind.WEIGHED, member, why=why)
+    return _ordered(state, member, order, event, now)
 
 
 NOTHING = MemberOrder(by="", since=0.0)
@@ -123,12 +133,17 @@ def _check_known(state: GroupState, member: str) -> None:
 
 def _ordered(
     state: GroupState,
-    standing: Mapping[str, MemberOrder],
     member: str,
     order: MemberOrder,
     event: GroupEvent,
+    now: float,
 ) -> StepOutcome:
-    orders = {**standing, member: order}
+    orders = {
+        name: found
+        for name, found in state.orders_at(now).items()
+        if name in state.roster or not is_made_up(name) or found.since > now - DAY
+    }
+    orders[member] = order
     if not order.drained and order.weight is None:
         del orders[member]
     changed = replace(state, generation=state.generation + 1, orders=orders, committed=None)

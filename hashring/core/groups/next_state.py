@@ -42,6 +42,7 @@ from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState
 from hashring.core.assignors.target import Assignor, TargetAssignment, checked_target
 from hashring.core.groups import heirs, reported_loads
+from hashring.core.groups.made_up_names import is_made_up
 from hashring.core.groups.partition_column import Column, Draft
 from hashring.core.groups.pending_moves import PendingMoves, Queue, Wanted
 from hashring.core.groups.state import (
@@ -479,6 +480,8 @@ class _Step:
                 continue
             gone.add(name)
             self._tell(EventKind.EXPIRED if name in expired else EventKind.LEFT, name)
+            if name not in expired and name not in self.present and is_made_up(name):
+                self._lift_orders_about(name)
             # The place is kept for one that returns during the holddown; see _outcome.
             self.roster[name] = _vacated(seat)
         if gone:
@@ -506,6 +509,12 @@ class _Step:
         """
         owner = self.present.get(str(self.owners[partition]))
         return owner is not None and owner.claims.get(partition) == self.tokens[partition]
+
+    def _lift_orders_about(self, name: str) -> None:
+        """Nobody starts again under the name. One whose lease ended may be back."""
+        order = self.orders.pop(name, None)
+        if order is not None and order.drained:
+            self._tell(EventKind.UNDRAIN, name, why="it left, and its name was made up")
 
     def _let_go(self, partition: int) -> None:
         self.free.add(partition)
@@ -931,8 +940,7 @@ class _Step:
 
     def _ask(self, partition: int, to: str, why: str) -> None:
         owner = str(self.owners[partition])
-        deadline = self.now + self.terms.max_handoff_time
-        self.handoffs[partition] = Handoff(owner, to, self.generation, deadline)
+        self.handoffs[partition] = Handoff(owner, to, self.generation, math.inf)
         self._tell(EventKind.REVOKED, owner, partition, to, why)
 
     # --- the end ------------------------------------------------------------------------------
@@ -1003,9 +1011,9 @@ class _Step:
         if state.recovering is not None:
             yield min(state.recovering, self.now + state.longest_lease)
         for handoff in state.handoffs.values():
-            yield handoff.deadline
-            # Not committed yet: it will be a moment from now, and one ttl after that is a bound.
-            unheard = handoff.lease_end
-            yield max(
-                handoff.deadline, self.now + state.longest_lease if unheard is None else unheard
-            )
+            deadline, unheard = handoff.deadline, handoff.lease_end
+            # Not committed yet: it will be a moment from now. The step then finds the time itself.
+            if deadline == math.inf:
+                deadline = self.now + state.terms.max_handoff_time
+            yield deadline
+            yield max(deadline, self.now + state.longest_lease if unheard is None else unheard)

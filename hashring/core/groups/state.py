@@ -243,7 +243,9 @@ class Handoff:
         owner: who holds it.
         to: whom it was meant for when the handoff began.
         generation: the decision that began it.
-        deadline: until when the owner may keep it; after that it fences itself.
+        deadline: until when the owner may keep it; after that it fences itself. Infinite until the
+            decision is committed: the owner's time counts from then on, however long the assignor
+            took.
         lease_end: until when an owner that has not heard of the handoff may believe that it
             holds the partition; ``None`` until the decision is known to be committed.
     """
@@ -289,7 +291,7 @@ class MemberOrder:
 
     Attributes:
         by: who ordered the drain; empty without one.
-        since: Redis time of the order to drain.
+        since: Redis time of the order to drain; without one, of the order about the weight.
         drained: whether it is to hand over everything and get nothing new.
         until: Redis time at which the drain ends by itself; ``None`` for never.
         weight: its weight instead of its own; ``None`` for its own.
@@ -305,7 +307,8 @@ class MemberOrder:
 
     def undrained(self) -> MemberOrder:
         """What is left without the drain."""
-        return replace(self, by="", since=0.0, drained=False, until=None)
+        since = 0.0 if self.weight is None else self.since
+        return replace(self, by="", since=since, drained=False, until=None)
 
 
 @dataclass(frozen=True)
@@ -431,8 +434,11 @@ class GroupState:
         """This state as it was written at that time.
 
         From then on every renewal tells of the handoffs it began, and no session of before a
-        recovery renews. So a lease of before ends one lease later at the latest.
+        recovery renews. So a lease of before ends one lease later at the latest. The time that
+        owners have to let go begins then, too.
         """
+        # As commit.lua writes it.
+        deadline = round(committed + self.terms.max_handoff_time, 6)
         lease_end = committed + self.longest_lease
         return replace(
             self,
@@ -444,7 +450,11 @@ class GroupState:
             handoffs={
                 partition: handoff
                 if handoff.lease_end is not None
-                else replace(handoff, lease_end=lease_end)
+                else replace(
+                    handoff,
+                    deadline=deadline if handoff.deadline == math.inf else handoff.deadline,
+                    lease_end=lease_end,
+                )
                 for partition, handoff in self.handoffs.items()
             },
         )

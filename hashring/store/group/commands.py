@@ -204,6 +204,11 @@ class Beat:
     brought: Brought | None = None
     terms: Terms | None = None
 
+    @property
+    def generation(self) -> int:
+        """The number of the decision that stands."""
+        return _parted(self.tag)[0]
+
 
 def _parted(tag: str) -> tuple[int, float]:
     """The generation of a tag, and when it was committed; zeros when there was no decision yet."""
@@ -521,6 +526,7 @@ def commit(
     *,
     goes_on: bool = False,
     stays: bool = False,
+    counts_out: bool = True,
 ) -> Command[Committed | Conflict]:
     """Write what a step decided, unless another decision was written since the reading.
 
@@ -530,6 +536,8 @@ def commit(
             at once. No message goes to that member: the answer says what it needs.
         stays: whether they wait for the next step that is due later. Otherwise two members are
             told of the decision, so that they do.
+        counts_out: whether it is a step, which takes note of the leases that have ended. Otherwise
+            their entries stay, so that the next step does not take an end for a departure.
     """
     before, after = reading.standing(), outcome.state
     decided = before is None or after.generation != before.generation
@@ -565,12 +573,13 @@ def commit(
         DECISIONS_KEPT,
         dump_terms(after.terms) if decided and terms else "",
         CLAIM if goes_on else 0,
-        looked_at(reading),
+        looked_at(reading) if counts_out else 0,
         reading.facts.server,
         after.server,
         len(views) // 4,
         len(dismissed) // 2,
         "" if stays or outcome.due is None else "\n".join(deputies(reading.facts, after, by)),
+        after.terms.max_handoff_time,
         *fields,
         *views,
         *dismissed,
@@ -584,7 +593,13 @@ def commit(
         if not decided:
             return Committed(now, again, reading.tag, after)
         tag = f"{after.generation}:{int(raw[1])}"
-        return Committed(now, again, tag, after.stamped(now), changes.get(by))
+        stamped, own = after.stamped(now), changes.get(by)
+        if own is not None and own.revoked:
+            deadlines = {
+                partition: stamped.handoffs[partition].deadline for partition in own.revoked
+            }
+            own = replace(own, revoked=deadlines)
+        return Committed(now, again, tag, stamped, own)
 
     return Command(script("group", "commit"), keys.script_keys(), arguments, read_)
 

@@ -5,9 +5,10 @@
 --       4 phase  5 Redis time of the next step, empty for never  6 changes as they were read
 --       7 events  8 who decided  9 entries of history to keep  10 terms, empty when unchanged
 --       11 seconds for which who decided claims the next step, if one is due at once; 0 for not
---       12 Redis time at which the facts were read  13 the run of Redis they were read from
---       14 the run of Redis to record  15 how many parts  16 how many members are dismissed
+--       12 Redis time at which the facts were read; 0 if ended leases are left to the next step
+--       13 the run of Redis they were read from  14 the run of Redis to record  15 how many parts  16 how many members are dismissed
 --       17 other members that are to ask when the next step is due, one a line
+--       18 seconds that owners have for the handoffs that begin
 --       then for each field of the state: name, text; empty for one that is no more
 --       then for each member whose part changes: member, session, 1 when it had none, change
 --       then: members that are dismissed, with the session each had
@@ -20,6 +21,15 @@
 local ROOM = 2048
 -- If more parts of the state change at once, what is known of an earlier state is of little use.
 local MANY = 256
+
+-- The deadline of a handoff that begins, as texts have it: it counts from now on, and not from when
+-- the facts were read. The decision may have taken long since. No name is written so.
+local DEADLINE = '"\\u0000deadline"'
+local deadline = text(now + tonumber(ARGV[18]))
+
+local function with_deadlines(json)
+  return (string.gsub(json, DEADLINE, deadline))
+end
 
 local function write_part(member, session, fresh, change)
   local whose, since, changes = part(member)
@@ -51,22 +61,22 @@ if ARGV[2] ~= '' then
   if ARGV[10] ~= '' then
     redis.call('HSET', KEYS[1], 'terms', ARGV[10])
   end
-  local last_field = 17 + 2 * tonumber(ARGV[3])
+  local last_field = 18 + 2 * tonumber(ARGV[3])
   local last_view = last_field + 4 * tonumber(ARGV[15])
   local last_dismissed = last_view + 2 * tonumber(ARGV[16])
   local names = {}
-  for i = 18, last_field, 2 do
+  for i = 19, last_field, 2 do
     names[#names + 1] = ARGV[i]
     if ARGV[i + 1] == '' then
       redis.call('HDEL', KEYS[1], '=' .. ARGV[i])
     else
-      redis.call('HSET', KEYS[1], '=' .. ARGV[i], ARGV[i + 1])
+      redis.call('HSET', KEYS[1], '=' .. ARGV[i], with_deadlines(ARGV[i + 1]))
     end
   end
   local parts = #names > MANY and '*' or table.concat(names, ' ')
   redis.call('HSET', KEYS[1], slot(tag), tag .. ' ' .. (before == '' and '-' or before) .. ' ' .. parts)
   for i = last_field + 1, last_view, 4 do
-    write_part(ARGV[i], ARGV[i + 1], ARGV[i + 2], tag .. ' ' .. ARGV[i + 3])
+    write_part(ARGV[i], ARGV[i + 1], ARGV[i + 2], tag .. ' ' .. with_deadlines(ARGV[i + 3]))
   end
   for i = last_view + 1, #ARGV, 2 do
     -- A name that came back meanwhile, as another session, keeps its entry.

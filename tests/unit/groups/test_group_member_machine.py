@@ -46,6 +46,8 @@ from hashring.store.memory_store import MemoryServer
 KEYS = group_keys("orders")
 TERMS = Terms(8, rebalance_delay=0.0)
 INTERVAL = 2.0
+LATER = 100
+"""A generation of after all that these tests decide."""
 NEWS = Decided(0, None, None, news=True, due=None)
 
 
@@ -141,7 +143,7 @@ def test_one_that_has_left_is_no_member_any_more() -> None:
 def test_a_ttl_that_was_lowered_and_raised_again_leaves_the_interval_as_it_was() -> None:
     hand = Hand().inside()
     for ttl, interval in ((1.5, 0.5), (TERMS.ttl, INTERVAL)):
-        hand.machine.offer(replace(TERMS, ttl=ttl))
+        hand.machine.offer(replace(TERMS, ttl=ttl), LATER)
         hand.play(hand.machine)
         assert hand.machine.interval == interval
 
@@ -158,13 +160,13 @@ def test_one_that_migrates_its_group_joins_on_its_own_terms() -> None:
 def test_terms_that_are_offered_before_it_starts_are_its_own() -> None:
     hand = Hand()
     offered = replace(TERMS, partitions=16)
-    hand.machine.offer(offered)
+    hand.machine.offer(offered, LATER)
     assert hand.machine.terms == offered
 
 
 def test_terms_that_are_offered_to_a_member_are_taken_up_with_its_renewal() -> None:
     hand = Hand().inside()
-    hand.machine.offer(replace(TERMS, partitions=16))
+    hand.machine.offer(replace(TERMS, partitions=16), LATER)
     assert hand.machine.terms == TERMS
     assert hand.asks_at_once()
 
@@ -649,7 +651,7 @@ def test_one_whose_join_was_lost_takes_the_place_of_the_session_before_it() -> N
     hand = Hand(new_session=lambda: next(sessions)).inside()
     held = hand.machine.membership.held(hand.now)
     older = hand.server.copy()
-    hand.machine.offer(replace(TERMS, handoffs=3))
+    hand.machine.offer(replace(TERMS, handoffs=3), LATER)
     # A failover: what stands there is older than what the member has seen.
     hand.machine.membership.seen += 1
     hand.server.restore(older)
@@ -805,3 +807,157 @@ def test_a_phase_that_cannot_be_read_costs_no_member_its_lease() -> None:
     phases: list[bytes] = []
     one.server.edit(KEYS.state, b"phase", lambda phase: phases.append(phase) or phase)
     assert phases == [b"Ready"]
+
+
+def migrate_to(changed: Terms, hand: Hand) -> None:
+    """Another member changes the group's terms, and this one learns of it with its renewals."""
+    other = Hand("o", hand.server, terms=changed, migrate=True)
+    other.machine.start(other.now)
+    other.play(other.machine)
+    other.play(other.decider)
+    for _ in range(2):
+        hand.machine.wake()
+        hand.play(hand.machine)
+    assert hand.machine.terms == hand.machine.offered == changed
+
+
+CHANGED = [replace(TERMS, ttl=6.0), replace(TERMS, ttl=60.0, partitions=16)]
+
+
+@pytest.mark.parametrize("changed", CHANGED)
+@pytest.mark.parametrize("decides_before", [True, False])
+def test_a_turn_that_could_not_read_offers_no_terms_of_before(
+    changed: Terms, decides_before: bool
+) -> None:
+    hand = Hand(terms=replace(TERMS, ttl=60.0)).inside()
+    if decides_before:
+        hand.decider.ask(98)
+        hand.play(hand.decider)
+    migrate_to(changed, hand)
+    hand.decider.ask(99)
+    step = hand.decider.next(hand.now)
+    assert command_of(step) == "group_read"
+    assert isinstance(step, Run)
+    step.failed(RedisUnavailable("cut"), hand.now)
+    assert hand.reports[-1].terms is None
+    assert hand.machine.offered == changed
+
+
+class RaisesLater:
+    """Answers until it is told to raise; it is asked with every step."""
+
+    name = "balanced"
+    fails = False
+
+    def assign(self, situation: GroupSituation) -> TargetAssignment:
+        if self.fails:
+            raise RuntimeError("no answer")
+        return BalancedAssignor().assign(situation)
+
+
+@pytest.mark.parametrize("changed", CHANGED)
+def test_an_assignor_that_raises_late_offers_no_terms_of_before(changed: Terms) -> None:
+    assignor = RaisesLater()
+    hand = Hand(assignor=assignor, terms=replace(TERMS, ttl=60.0)).inside()
+    hand.decider.ask(99)
+    step = hand.decider.next(hand.now)
+    assert isinstance(step, Run)
+    reading = hand.server.run(step.command)
+    migrate_to(changed, hand)
+    assignor.fails = True
+    step.done(reading, hand.now, hand.now)
+    assert isinstance(hand.reports[-1].error, AssignorError)
+    assert hand.machine.offered == changed
+
+
+@pytest.mark.parametrize("changed", CHANGED)
+def test_terms_that_were_changed_from_here_are_none_once_others_changed_them_again(
+    changed: Terms,
+) -> None:
+    hand = Hand(terms=replace(TERMS, ttl=60.0)).inside()
+    before = hand.server.run(read(KEYS)).standing()
+    assert before is not None
+    migrate_to(changed, hand)
+    hand.machine.offer(replace(TERMS, ttl=60.0, handoffs=3), before.generation)
+    assert hand.machine.offered == changed
+
+
+def test_a_renewal_of_before_takes_back_no_terms_that_were_changed_from_here() -> None:
+    hand = Hand().inside()
+    hand.machine.wake()
+    step = hand.machine.next(hand.now)
+    assert isinstance(step, Run)
+    answer = hand.server.run(step.command)
+    changed = replace(TERMS, partitions=16)
+    hand.machine.offer(changed, LATER)
+    step.done(answer, hand.now, hand.now)
+    assert hand.machine.offered == changed
+
+
+def test_one_that_is_back_goes_by_no_terms_that_its_decider_read_before() -> None:
+    sessions = (f"{number:016x}" for number in range(1, 100))
+    hand = Hand(terms=replace(TERMS, ttl=60.0), new_session=lambda: next(sessions)).inside()
+    old = replace(TERMS, ttl=60.0)
+    changed = replace(TERMS, ttl=6.0)
+    hand.server.run(leave(KEYS, "m"))
+    other = Hand("o", hand.server, terms=changed, migrate=True)
+    other.machine.start(other.now)
+    other.play(other.machine)
+    hand.machine.wake()
+    while command_of(step := hand.machine.next(hand.now)) != "group_join":
+        assert isinstance(step, Run)
+        step.done(hand.server.run(step.command), hand.now, hand.now)
+    hand.machine.decided(replace(NEWS, terms=old, generation=LATER))
+    assert isinstance(step, Run)
+    step.done(hand.server.run(step.command), hand.now, hand.now)
+    hand.machine.decided(replace(NEWS, terms=old, generation=LATER))
+    hand.play(hand.machine)
+    assert hand.machine.terms == hand.machine.offered == changed
+
+
+def test_an_owner_has_all_its_time_to_let_go_however_long_the_assignor_took() -> None:
+    owner = Hand("a").inside()
+    taker = Hand("b", owner.server)
+    taker.machine.start(owner.now)
+    taker.play(taker.machine)
+    owner.machine.changes.clear()
+    while command_of(step := taker.decider.next(owner.now)) != "group_commit":
+        assert isinstance(step, Run)
+        step.done(owner.server.run(step.command), owner.now, owner.now)
+    assert isinstance(step, Run)
+    # So long did the assignor take. The owner renews meanwhile.
+    for _ in range(4):
+        owner.now += 1.0
+        owner.machine.wake()
+        owner.play(owner.machine)
+    step.done(owner.server.run(step.command), owner.now, owner.now)
+    owner.now += INTERVAL / 2
+    owner.machine.wake()
+    owner.play(owner.machine)
+    (change,) = owner.machine.changes
+    assert change.kind is PartitionChangeKind.REVOKED
+    assert change.deadline - owner.now == pytest.approx(TERMS.max_handoff_time - INTERVAL / 2)
+    stored = owner.server.run(read(KEYS)).standing()
+    assert stored is not None
+    (handoff,) = stored.handoffs.values()
+    assert stored.committed is not None
+    assert handoff.deadline == stored.committed + TERMS.max_handoff_time
+
+
+def test_a_member_that_decides_about_itself_has_all_its_time_to_let_go() -> None:
+    owner = Hand("a").inside()
+    taker = Hand("b", owner.server)
+    taker.machine.start(owner.now)
+    taker.play(taker.machine)
+    owner.machine.changes.clear()
+    owner.decider.ask(99)
+    while command_of(step := owner.decider.next(owner.now)) != "group_commit":
+        assert isinstance(step, Run)
+        step.done(owner.server.run(step.command), owner.now, owner.now)
+    assert isinstance(step, Run)
+    owner.now += 4.0
+    step.done(owner.server.run(step.command), owner.now, owner.now)
+    (own,) = owner.own_decisions[-1:]
+    assert [*own.change.revoked.values()] == [owner.now + TERMS.max_handoff_time]
+    (change,) = owner.machine.changes
+    assert change.deadline == owner.now + TERMS.max_handoff_time

@@ -214,3 +214,54 @@ def test_a_decision_that_gives_to_drained_members_is_found(monkeypatch: pytest.M
     state = next_state.member_state
     monkeypatch.setattr(next_state, "member_state", lambda member, order: state(member, None))
     assert found("drained")
+
+
+# --- names that were made up ----------------------------------------------------------------------
+
+MADE_UP = "host:17:0a1b2c"
+
+
+@pytest.mark.parametrize(("name", "orders"), [(MADE_UP, set()), ("worker:3", {"worker:3"})])
+def test_a_departure_lifts_the_orders_about_a_name_that_nobody_has_again(
+    name: str, orders: set[str]
+) -> None:
+    desk = weigh(drain(Desk(6).join("a", name).settle(), name), name, 2.0)
+    desk.leave(name).step()
+    assert desk.state.orders.keys() == orders
+    assert desk.told(EventKind.UNDRAIN) == ([] if orders else [(name, None)])
+
+
+def test_an_order_about_a_made_up_name_outlasts_the_end_of_the_lease() -> None:
+    desk = drain(Desk(6).join("a", MADE_UP).settle(), MADE_UP).settle()
+    desk.set(MADE_UP, expires=desk.now).settle()
+    assert desk.state.roster.keys() == {"a"}
+    desk.join(MADE_UP).settle()
+    assert MADE_UP not in desk.having
+
+
+@pytest.mark.parametrize("order", [drain, lambda desk, name: weigh(desk, name, 2.0)])
+@pytest.mark.parametrize(
+    ("name", "later", "stands"),
+    [(MADE_UP, member_orders.DAY - 1, True), (MADE_UP, member_orders.DAY, False), ("w", 1e9, True)],
+)
+def test_a_later_order_lifts_those_about_made_up_names_a_day_after_they_were_given(
+    order: Any, name: str, later: float, stands: bool
+) -> None:
+    desk = order(Desk(6).join("a", name).settle(), name).settle()
+    desk.set(name, expires=desk.now).settle()
+    desk.leave(name).wait(later)
+    assert name in desk.state.orders
+    weigh(desk, "a", 3.0)
+    assert (name in desk.state.orders) is stands
+
+
+def test_an_order_about_a_member_that_is_there_outlasts_a_day() -> None:
+    desk = drain(Desk(6).join("a", MADE_UP).settle(), MADE_UP).settle()
+    weigh(desk.wait(2 * member_orders.DAY), "a", 3.0)
+    assert MADE_UP in desk.state.orders
+
+
+def test_a_weight_that_is_left_of_two_orders_counts_from_when_it_was_given() -> None:
+    desk = weigh(Desk(6).join("a", MADE_UP).settle(), MADE_UP, 2.0)
+    undrain(drain(desk, MADE_UP), MADE_UP)
+    assert desk.state.orders[MADE_UP] == MemberOrder("", desk.now, weight=2.0, weighed_by="ops")

@@ -16,6 +16,9 @@ another is warm.
 
 **Drained.** A member that is drained by order is granted nothing while another could take it.
 
+**Time to let go.** An owner has ``max_handoff_time`` from the commit on, however long the assignor
+took.
+
 **As before.** While there are as many members as when the group was Ready, and its settings are the
 same, nothing is handed off.
 """
@@ -25,7 +28,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from hashring.core.assignors import GroupMember, LearnerAssignor, LoadAssignor, RingAssignor
 from hashring.core.assignors.quotas import fair_shares, round_down, round_up
@@ -46,6 +49,9 @@ from hashring.store.group.commands import Beat, Committed, Reading, looked_at
 from hashring.testing.simulator.groups.process import GroupProcess
 from hashring.testing.simulator.groups.world import GroupRule, GroupWorld
 from hashring.testing.simulator.virtual_time import NEVER
+
+# Redis time in seconds is a float.
+_ROUNDING: Final = 3e-6
 
 
 @dataclass(frozen=True)
@@ -265,6 +271,24 @@ class Drained(DecisionRule):
                     world,
                     f"partition {event.partition} went to {event.member}, which is drained, though "
                     f"{' and '.join(takers)} could take it",
+                )
+
+
+class TimeToLetGo(DecisionRule):
+    name = "time to let go"
+
+    def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
+        after, committed = decision.after, decision.after.committed
+        assert committed is not None
+        for partition, handoff in after.handoffs.items():
+            left = handoff.deadline - committed
+            if (
+                handoff.generation == after.generation
+                and left < after.terms.max_handoff_time - _ROUNDING
+            ):
+                raise self.broken(
+                    world,
+                    f"{handoff.owner} has {left:.3f} s to let go of partition {partition}",
                 )
 
 

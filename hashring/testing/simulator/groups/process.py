@@ -354,7 +354,7 @@ class GroupProcess(Process):
         flow = change(NAME, KEYS, str(self.spec.name), decide)
 
         def offer(state: GroupState) -> None:
-            self.machine.offer(state.terms)
+            self.machine.offer(state.terms, state.generation)
             self.renewing.tell(lambda: None)
 
         self.asking.run(flow, offer)

@@ -10,6 +10,7 @@ from hashring.testing.simulator.groups.decision_rules import (
     Needed,
     PartitionTokens,
     StandbysFirst,
+    TimeToLetGo,
 )
 from hashring.testing.simulator.groups.member_rules import (
     MemberRenewal,
@@ -31,7 +32,13 @@ def group_rules() -> list[GroupRule]:
         Once(),
         Prompt(),
         DecisionRules(
-            Decisions(), PartitionTokens(), StandbysFirst(), Needed(), AsBefore(), Drained()
+            Decisions(),
+            PartitionTokens(),
+            StandbysFirst(),
+            Needed(),
+            AsBefore(),
+            Drained(),
+            TimeToLetGo(),
         ),
         MemberReports(),
         GroupRest(),
