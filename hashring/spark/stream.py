@@ -10,7 +10,7 @@ depends on the output:
 * Of files, nothing. Each batch goes to a directory ``batch=<number>`` of its own, which gets its
   name only when it is whole. If its directory or that of a later batch is there, a batch is not
   written again. So the numbers in an output are those of one checkpoint, whose id is kept in the
-  output's file ``_checkpoint``.
+  output's file ``_checkpoint``. An older copy of that checkpoint is refused.
 * Of a format that leaves out a batch whose ``txnAppId`` and ``txnVersion`` it has, nothing. These
   are the checkpoint's id and the batch's number.
 * Of any other format, such as iceberg, the rows of a batch that was not noted as ended.
@@ -302,7 +302,8 @@ def tag_stream(
         format: of the output. Files are written a directory a batch, and no row is doubled over a
             restart. Any other format gets each batch appended, with the options ``txnAppId`` and
             ``txnVersion``. Delta leaves out a batch by them that it has. Other formats ignore
-            them, and get a batch again that Spark has not noted as ended.
+            them, and get a batch again that Spark has not noted as ended. An older copy of the
+            checkpoint is not noticed: Delta then leaves out new rows, and others get rows again.
         counts: is kept up to date, if given.
         changed: is called as soon as a batch begins with another ring than the batch before. Over
             Spark Connect it is called in a process of the server.
@@ -318,8 +319,9 @@ def tag_stream(
             ``ring`` is there already.
         OutputExists: there is an output without its checkpoint: what is in it cannot be told
             from what is to come.
-        OutputRefused: the output or the checkpoint cannot be written there, or the output is of
-            another checkpoint. A checkpoint that is a file raises OutputExists.
+        OutputRefused: the output or the checkpoint cannot be written there; the output is of
+            another checkpoint; or it holds batches that an older copy of its checkpoint does not
+            have. A checkpoint that is a file raises OutputExists.
         ConfigError: ``interval`` is no length of time.
     """
     known = counts or StreamCounts()
@@ -334,6 +336,7 @@ def tag_stream(
     mark = StreamMark(output, target, checkpoint)
     if by_batch:
         mark.check(spark)
+        mark.check_planned(spark)
 
     has_bad = _has_bad_records(rows)
     batches = _Batches(ring, output, target, mark, key, format, known, has_bad, changed)
