@@ -346,11 +346,10 @@ def test_an_older_copy_of_the_checkpoint_is_refused_and_loses_no_row(
         # As if Spark alone could see the paths.
         monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
 
-    def run_all(cp="cp"):
+    def run_all():
         rows = spark.readStream.schema("key string").parquet(str(tmp_path / "in"))
-        tag_stream(
-            rows, fixed_ring(random_ring(4, 8)), str(tmp_path / "out"), str(tmp_path / cp)
-        ).awaitTermination()
+        places = str(tmp_path / "out"), str(tmp_path / "cp")
+        tag_stream(rows, fixed_ring(random_ring(4, 8)), *places).awaitTermination()
 
     files(tmp_path, 0)
     run_all()
@@ -362,9 +361,7 @@ def test_an_older_copy_of_the_checkpoint_is_refused_and_loses_no_row(
     # The next batch 1 would be of both files, and batch 1 is there.
     files(tmp_path, 2)
     for _ in range(2):
-        with pytest.raises(
-            OutputRefused, match="holds batch 1, .* planned none after batch 0: "
-        ) as told:
+        with pytest.raises(OutputRefused, match=r"batch 1, .* none after batch 0:") as told:
             run_all()
     assert f"output {tmp_path}/out cannot be written" in str(told.value)
     assert f"the checkpoint {tmp_path}/cp " in str(told.value)
