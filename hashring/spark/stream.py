@@ -55,6 +55,7 @@ from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import check_whole, is_on_workers
+from hashring.store.ring.commands import check_wire
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -76,12 +77,16 @@ def fixed_ring(ring: Ring) -> RingNow:
     return lambda _: ring
 
 
-def followed_ring(url: str, name: str, refresh: float = 1.0) -> RingNow:
+def followed_ring(url: str, name: str, refresh: float = 1.0, wire: str | None = None) -> RingNow:
     """A live ring, read anew when what is known is older than ``refresh`` seconds.
 
+    Args:
+        wire: ``"redis-hashring"`` for a ring that nodes of redis-hashring 0.7 are on.
+
     Raises:
-        ConfigError: ``refresh`` is negative.
+        ConfigError: ``refresh`` is negative, or there is no such ``wire``.
     """
+    check_wire(wire)
     if refresh < 0:
         raise ConfigError("refresh", refresh, "give seconds; 0 reads the ring for every batch")
     known: tuple[float, Ring] | None = None
@@ -91,7 +96,7 @@ def followed_ring(url: str, name: str, refresh: float = 1.0) -> RingNow:
         # Before the reading: what is read is no older than this.
         at = time.monotonic()
         if known is None or at - known[0] >= refresh:
-            known = at, live_ring(spark, url, name)
+            known = at, live_ring(spark, url, name, wire)
         return known[1]
 
     return now

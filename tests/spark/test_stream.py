@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 from redis import Redis
+from redis_hashring import RingNode as OldNode
 
 from hashring import RingNode
 from hashring.core.ring import Ring
@@ -144,7 +145,8 @@ def test_the_ring_is_followed_while_the_stream_runs(spark, redis_server, tmp_pat
 def test_a_ring_is_read_again_when_what_is_known_is_old(monkeypatch):
     clock, read = [100.0], []
 
-    def ring_now(spark, url, name):
+    def ring_now(spark, url, name, wire):
+        assert wire is None
         read.append((url, name))
         clock[0] += 2  # a reading takes time, too
         return random_ring(2, 2, seed=len(read))
@@ -477,6 +479,29 @@ def test_the_command_tags_what_there_is(spark, redis_server, tmp_path):
         )  # fmt: skip
     assert (told["batches"], told["rows written"], told["bad records left out"]) == ("1", "20", "0")
     assert Path(tmp_path / "out" / "batch=0").exists()
+
+
+def test_the_command_tags_by_a_ring_of_redis_hashring(spark, redis_server, tmp_path):
+    files(tmp_path, 0)
+    arguments = (
+        "stream", "--input", tmp_path / "in", "--format", "parquet", "--output", tmp_path / "out",
+        "--checkpoint", tmp_path / "cp", "--url", redis_server.url, "--ring", RING,
+    )  # fmt: skip
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        old = OldNode(client, RING)
+        old.start()
+        try:
+            told = run(*arguments, "--wire", "redis-hashring")
+            ring = live_ring(spark, redis_server.url, RING, "redis-hashring")
+        finally:
+            old.stop()
+    assert ring.hash_algorithm.name == "xxh32"
+    assert (told["rows written"], told["ring fingerprint"]) == ("20", ring.fingerprint)
+    found = stored(tmp_path / "out")
+    assert all((row["owner"],) == ring.nodes for row in found)
+    assert {row["point"] for row in found} == {
+        ring.hash_algorithm.point(row["key"]) for row in found
+    }
 
 
 def test_a_stream_reads_with_the_options_of_the_format(spark, tmp_path):

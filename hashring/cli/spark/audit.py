@@ -65,6 +65,12 @@ def command(
     from hashring.spark.input import format_of  # noqa: PLC0415 - optional
     from hashring.spark.jobs import audit_job, kept  # noqa: PLC0415 - optional
 
+    settings = ctx.ensure_object(Settings)
+    if settings.wire:
+        raise click.UsageError(
+            "--wire: nodes of redis-hashring write no events, so the history has gaps: audit the "
+            "time after the last of them has left, without --wire"
+        )
     if base:
         refuse(ctx, "hash_algorithm", why="the ring of --base has one: leave out one of the two")
     output = output_of(options)
@@ -73,7 +79,7 @@ def command(
     if events and format_of(events, None) == "csv":
         raise ConfigError("events", list(events), "a CSV holds no lists: give Parquet or JSON")
     spark = job.session()
-    told = read_events(spark, ctx.ensure_object(Settings), events)
+    told = read_events(spark, settings, events)
     # A live ring has more events at each look.
     with kept(told):
         history = history_of(told, base_ring, hash_algorithm)
