@@ -15,7 +15,6 @@ from hashring.store.ring.commands import Scoring
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_RING: Final = "ring"
-_REDIS_HASHRING_TTL: Final = 60.0
 
 
 class NumberRange(click.FloatRange):
@@ -66,10 +65,8 @@ class Settings:
 
     @property
     def scoring(self) -> Scoring:
-        """What the scores in the ring's ZSET mean. Its lead is never used: nobody beats here."""
-        if self.wire:
-            return Scoring.last_heartbeat(_REDIS_HASHRING_TTL)
-        return Scoring.expiry(0.0)
+        """What the scores in the ring's ZSET mean."""
+        return Scoring.of_wire(self.wire)
 
 
 def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:

@@ -23,7 +23,7 @@ from hashring.errors import ConfigError
 from hashring.node.node_machine import NodeConfig
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.machine_steps import io_timeout
-from hashring.store.ring.commands import Scoring
+from hashring.store.ring.commands import Scoring, check_wire
 from hashring.store.ring.key_names import RingKeys, ring_keys
 
 # The defaults of redis-hashring 0.7.
@@ -103,8 +103,7 @@ class NodeSettings:
             MissingDependencyError: the hash algorithm's package is not installed.
         """
         keys = ring_keys(ring)
-        if wire not in (None, "redis-hashring"):
-            raise ConfigError("wire", wire, "unknown; leave it out, or say 'redis-hashring'")
+        check_wire(wire)
         if on_change is not None and not callable(on_change):
             raise ConfigError("on_change", on_change, "give a callable of (gained, lost)")
         if follow is None:

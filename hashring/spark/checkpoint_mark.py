@@ -2,17 +2,23 @@
 
 Batches are told apart by their numbers, and each checkpoint counts its own. So an output of two
 would lack the batches of the second whose numbers the first has used.
+
+An older copy of a checkpoint has the same id, and gives those numbers to other rows. Spark writes
+``offsets/<number>`` to the checkpoint before it runs a batch. So the checkpoint is an older copy if
+the output holds a batch after the newest that the checkpoint has planned.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hashring.atomic_writes import replace_text
 from hashring.errors import OutputRefused
-from hashring.spark.input import exactly
+from hashring.spark.compaction import BATCH, newest_batch
+from hashring.spark.input import NO_PATH, exactly
 from hashring.spark.spark_failures import SPARK_ERRORS
 
 if TYPE_CHECKING:
@@ -47,6 +53,33 @@ class StreamMark:
                 f"its batches are of another checkpoint than {self._checkpoint}, which uses the "
                 f"same numbers",
             )
+
+    def check_planned(self, spark: SparkSession) -> None:
+        """Raise ``OutputRefused`` if the output holds a batch that the checkpoint did not plan."""
+        planned = _newest_offset(spark, self._checkpoint)
+        newest = self._newest_batch(spark, planned)
+        if newest > planned:
+            # Another process with this checkpoint may have gone on between the two looks.
+            planned = _newest_offset(spark, self._checkpoint)
+        if newest > planned:
+            since = f" after batch {planned}" if planned >= 0 else ""
+            raise OutputRefused(
+                self._output,
+                f"it holds batch {newest}, and the checkpoint {self._checkpoint} has planned none"
+                f"{since}: this is an older copy of it, which would use the same numbers for other "
+                f"rows",
+                "restore its newest copy, or take a new output and a new checkpoint",
+            )
+
+    def _newest_batch(self, spark: SparkSession, planned: int) -> int:
+        """The largest number of a batch in the output; -1 if there is none after the planned one.
+
+        Elsewhere than on this machine, only the files of such batches are listed.
+        """
+        if self._target is not None:
+            return newest_batch(self._target)
+        pattern = f"{exactly(self._output.rstrip('/'))}/{BATCH}={numbers_after(planned)}"
+        return _largest(spark, pattern, rf"/{BATCH}=(\d+)/[^/]+$")
 
     def keep(self, spark: SparkSession) -> None:
         """Mark the output, and check it, before a batch is written: an older one has no mark."""
@@ -93,3 +126,36 @@ def _first_line(spark: SparkSession, path: str) -> str | None:
             return None
         raise
     return row["value"] if row else None
+
+
+def _newest_offset(spark: SparkSession, checkpoint: str) -> int:
+    """The number of the last batch that the checkpoint has planned; -1 for none."""
+    return _largest(spark, exactly(f"{checkpoint.rstrip('/')}/offsets"), r"/offsets/(\d+)$")
+
+
+def _largest(spark: SparkSession, pattern: str, number: str) -> int:
+    """The largest number in the names of the files that a pattern matches; -1 for none."""
+    try:
+        files = spark.read.format("binaryFile").load(pattern).inputFiles()
+    except SPARK_ERRORS as error:
+        if NO_PATH in str(error):
+            return -1
+        raise
+    return max((int(found[1]) for file in files if (found := re.search(number, file))), default=-1)
+
+
+def numbers_after(number: int) -> str:
+    """A pattern of Hadoop's for names that are a larger number than this one, from -1 on.
+
+    It also matches longer names that begin with such a number.
+    """
+    if number < 0:
+        return "{[0-9]*}"
+    digits, any_digit = str(number), "[0-9]"
+    larger = [
+        f"{digits[:at]}[{int(digit) + 1}-9]{any_digit * (len(digits) - at - 1)}"
+        for at, digit in enumerate(digits)
+        if digit != "9"
+    ]
+    longer = f"[1-9]{any_digit * len(digits)}*"
+    return f"{{{','.join([*larger, longer])}}}"

@@ -1,18 +1,20 @@
 """``spark.read.format("hashring")``: the live ring as tables. The one room here that asks Redis.
 
-Options: ``url`` and ``ring`` say which ring, ``table`` which of
+Options: ``url`` and ``ring`` say which ring. ``wire`` is ``redis-hashring`` for a ring that nodes
+of redis-hashring 0.7 are on. ``table`` says which of
 
 ``replicas``
     ``point`` BIGINT, ``node``, ``id``, ``expires_in`` (seconds, negative once it has), ``expired``.
 ``nodes``
     ``node``, ``replicas``, ``expired`` (whether any replica is), ``hash_algorithm``, ``weight``,
-    ``told`` (all a node tells of itself, as JSON).
+    ``told`` (all a node tells of itself, as JSON). A node of redis-hashring tells nothing.
 ``events``
     ``id`` (of the entry in the Redis stream), ``at`` (Redis time), ``kind``, ``by``, and for
     changes of the ring (join, leave, expire, full, room) ``epoch``, ``nodes``, ``points``,
     ``reason``, ``tag``, ``prev``; ``drain`` and ``undrain`` have ``nodes`` and ``reason``;
     ``keys`` is for ``unserved`` how many keys the node ``by`` must leave unserved, for
-    ``release`` the key whose lock was taken away. Also as a stream (``spark.readStream``).
+    ``release`` the key whose lock was taken away. Also as a stream (``spark.readStream``). Refused
+    with ``wire``: nodes of redis-hashring write no events.
 ``locks``
     ``key`` BINARY, ``node``, ``token`` (the fencing token), ``expires_in``. Read lock by lock: not
     one instant of all locks.
@@ -46,9 +48,9 @@ from hashring.errors import ConfigError, EventsLost
 from hashring.store.locks.commands import LOCKS_A_CALL, look
 from hashring.store.redis_store import RedisStore
 from hashring.store.redis_url import client_of
-from hashring.store.ring.commands import Scoring
+from hashring.store.ring.commands import Scoring, check_wire
 from hashring.store.ring.key_names import RingKeys, ring_keys
-from hashring.store.ring.node_reports import DEFAULT_ALGORITHM
+from hashring.store.ring.node_reports import DEFAULT_ALGORITHM, REDIS_HASHRING_ALGORITHM
 from hashring.store.ring.ring_events import RingEvent, read_event
 from hashring.store.ring.snapshot import Snapshot, snapshot
 
@@ -78,16 +80,22 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(HashringDataSource)
 
 
-def live_ring(spark: SparkSession, url: str, ring: str) -> Ring:
+def live_ring(spark: SparkSession, url: str, ring: str, wire: str | None = None) -> Ring:
     """The ring as it is now, through the data source: Spark's driver asks Redis.
 
+    Args:
+        wire: ``"redis-hashring"`` for a ring that nodes of redis-hashring 0.7 are on.
+
     Raises:
-        ConfigError: its nodes do not agree on the hash algorithm.
+        ConfigError: its nodes do not agree on the hash algorithm, or there is no such ``wire``.
     """
+    check_wire(wire)
     register(spark)
 
     def table(name: str) -> list[Any]:
         reader = spark.read.format("hashring").option("url", url).option("ring", ring)
+        if wire is not None:
+            reader = reader.option("wire", wire)
         return reader.option("table", name).load().collect()
 
     while True:
@@ -102,7 +110,8 @@ def live_ring(spark: SparkSession, url: str, ring: str) -> Ring:
     told = {algorithms[node] for node in points} - {None}
     if len(told) > 1:
         raise ConfigError("hash_algorithm", sorted(told), "the ring's nodes do not agree on it")
-    return Ring(points, told.pop() if told else DEFAULT_ALGORITHM)
+    untold = REDIS_HASHRING_ALGORITHM if wire else DEFAULT_ALGORITHM
+    return Ring(points, told.pop() if told else untold)
 
 
 class HashringDataSource(DataSource):
@@ -119,12 +128,13 @@ class HashringDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of one table, once."""
-        return _Reader(self._table(), *self._where())
+        return _Reader(self._table(), *self._where(), self._scoring())
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: N802
         """Of the events as they come."""
         if self._table() != "events":
             raise ConfigError("table", self._table(), "only events are a stream: use spark.read")
+        self._scoring()
         return _EventStream(*self._where())
 
     def _table(self) -> str:
@@ -132,6 +142,18 @@ class HashringDataSource(DataSource):
         if table not in SCHEMAS:
             raise ConfigError("table", table, f"unknown; choose one of {', '.join(SCHEMAS)}")
         return str(table)
+
+    def _scoring(self) -> Scoring:
+        wire = self.options.get("wire")
+        scoring = Scoring.of_wire(wire)
+        if wire is not None and self._table() == "events":
+            raise ConfigError(
+                "wire",
+                wire,
+                "nodes of redis-hashring write no events, so the history has gaps: to read those "
+                "of the other nodes, leave it out",
+            )
+        return scoring
 
     def _where(self) -> tuple[str, str]:
         for name in ("url", "ring"):
@@ -153,10 +175,11 @@ def _store(url: str) -> Iterator[RedisStore]:
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, table: str, url: str, ring: str) -> None:
+    def __init__(self, table: str, url: str, ring: str, scoring: Scoring) -> None:
         self._table = table
         self._url = url
         self._ring = ring
+        self._scoring = scoring
 
     def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:
         """All rows: a ring is small, and must be read at one instant."""
@@ -167,7 +190,7 @@ class _Reader(DataSourceReader):
             elif self._table == "locks":
                 yield from _locks(store, keys)
             else:
-                seen = store.run(snapshot(keys, scoring=Scoring.expiry(0.0)))
+                seen = store.run(snapshot(keys, scoring=self._scoring))
                 yield from _replicas(seen) if self._table == "replicas" else _nodes(seen)
 
 

@@ -10,7 +10,7 @@ depends on the output:
 * Of files, nothing. Each batch goes to a directory ``batch=<number>`` of its own, which gets its
   name only when it is whole. If its directory or that of a later batch is there, a batch is not
   written again. So the numbers in an output are those of one checkpoint, whose id is kept in the
-  output's file ``_checkpoint``.
+  output's file ``_checkpoint``. An older copy of that checkpoint is refused.
 * Of a format that leaves out a batch whose ``txnAppId`` and ``txnVersion`` it has, nothing. These
   are the checkpoint's id and the batch's number.
 * Of any other format, such as iceberg, the rows of a batch that was not noted as ended.
@@ -55,6 +55,7 @@ from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import check_whole, is_on_workers
+from hashring.store.ring.commands import check_wire
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -76,12 +77,16 @@ def fixed_ring(ring: Ring) -> RingNow:
     return lambda _: ring
 
 
-def followed_ring(url: str, name: str, refresh: float = 1.0) -> RingNow:
+def followed_ring(url: str, name: str, refresh: float = 1.0, wire: str | None = None) -> RingNow:
     """A live ring, read anew when what is known is older than ``refresh`` seconds.
 
+    Args:
+        wire: ``"redis-hashring"`` for a ring that nodes of redis-hashring 0.7 are on.
+
     Raises:
-        ConfigError: ``refresh`` is negative.
+        ConfigError: ``refresh`` is negative, or there is no such ``wire``.
     """
+    check_wire(wire)
     if refresh < 0:
         raise ConfigError("refresh", refresh, "give seconds; 0 reads the ring for every batch")
     known: tuple[float, Ring] | None = None
@@ -91,7 +96,7 @@ def followed_ring(url: str, name: str, refresh: float = 1.0) -> RingNow:
         # Before the reading: what is read is no older than this.
         at = time.monotonic()
         if known is None or at - known[0] >= refresh:
-            known = at, live_ring(spark, url, name)
+            known = at, live_ring(spark, url, name, wire)
         return known[1]
 
     return now
@@ -302,7 +307,8 @@ def tag_stream(
         format: of the output. Files are written a directory a batch, and no row is doubled over a
             restart. Any other format gets each batch appended, with the options ``txnAppId`` and
             ``txnVersion``. Delta leaves out a batch by them that it has. Other formats ignore
-            them, and get a batch again that Spark has not noted as ended.
+            them, and get a batch again that Spark has not noted as ended. An older copy of the
+            checkpoint is not noticed: Delta then leaves out new rows, and others get rows again.
         counts: is kept up to date, if given.
         changed: is called as soon as a batch begins with another ring than the batch before. Over
             Spark Connect it is called in a process of the server.
@@ -318,8 +324,9 @@ def tag_stream(
             ``ring`` is there already.
         OutputExists: there is an output without its checkpoint: what is in it cannot be told
             from what is to come.
-        OutputRefused: the output or the checkpoint cannot be written there, or the output is of
-            another checkpoint. A checkpoint that is a file raises OutputExists.
+        OutputRefused: the output or the checkpoint cannot be written there; the output is of
+            another checkpoint; or it holds batches that an older copy of its checkpoint does not
+            have. A checkpoint that is a file raises OutputExists.
         ConfigError: ``interval`` is no length of time.
     """
     known = counts or StreamCounts()
@@ -334,6 +341,7 @@ def tag_stream(
     mark = StreamMark(output, target, checkpoint)
     if by_batch:
         mark.check(spark)
+        mark.check_planned(spark)
 
     has_bad = _has_bad_records(rows)
     batches = _Batches(ring, output, target, mark, key, format, known, has_bad, changed)

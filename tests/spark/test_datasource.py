@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 import pytest
 from pyspark.errors import StreamingQueryException
 from redis import Redis
+from redis_hashring import RingNode as OldNode
 
 from hashring import RingNode
 from hashring.cli.spark import audit as audit_command
@@ -22,6 +23,7 @@ from hashring.spark.datasource import (
 )
 from hashring.spark.history_from_events import history_of
 from hashring.spark.input import read_frame
+from hashring.spark.stream import followed_ring
 from hashring.store.embedded_server import RedisServer
 from hashring.store.locks.commands import take_away
 from hashring.store.redis_store import RedisStore
@@ -449,6 +451,72 @@ def test_only_events_are_a_stream(redis_server):
         refusal = pytest.raises(ConfigError, match=r"only events are a stream: use spark\.read")
         with nullcontext() if table == "events" else refusal:
             source.simpleStreamReader(source.schema())
+
+
+# --- a ring that nodes of redis-hashring are on -----------------------------------------------
+
+WIRE = "redis-hashring"
+
+
+@pytest.fixture
+def old_node(redis):
+    """A node of redis-hashring."""
+    made = OldNode(redis, RING, n_replicas=4)
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_a_ring_of_redis_hashring_has_its_nodes_and_its_hash_algorithm(
+    spark, redis_server, node, old_node, table
+):
+    node("new:1", wire=WIRE, n_replicas=3)
+    eventually(lambda: old_node.get_node_count() == 2, "the old node sees the new one")
+    found = table("replicas", wire=WIRE).collect()
+    assert len(found) == 7
+    assert all(not r.expired and 0 < r.expires_in <= 60 for r in found)
+    nodes = {r.node: r for r in table("nodes", wire=WIRE).collect()}
+    (old,) = nodes.keys() - {"new:1"}
+    assert nodes[old][1:4] == (4, False, None)
+    assert nodes["new:1"][1:4] == (3, False, "xxh32")
+    keys = [f"k{number}" for number in range(99)]
+    for read in (live_ring, lambda *where, wire: followed_ring(*where[1:], wire=wire)(where[0])):
+        ring = read(spark, redis_server.url, RING, wire=WIRE)
+        assert ring.hash_algorithm.name == "xxh32"
+        owners = [ring.owner(key) for key in keys]
+        assert [owner == old for owner in owners] == [old_node.contains(key) for key in keys]
+        assert set(owners) == {old, "new:1"}
+
+
+@pytest.mark.usefixtures("old_node")
+def test_a_ring_of_redis_hashring_alone_has_its_hash_algorithm(spark, redis_server):
+    ring = live_ring(spark, redis_server.url, RING, WIRE)
+    assert (ring.node_count, ring.hash_algorithm.name) == (1, "xxh32")
+    # Without the option, its scores look like expiries.
+    assert live_ring(spark, redis_server.url, RING).node_count == 0
+
+
+@pytest.mark.usefixtures("old_node")
+def test_locks_of_a_ring_of_redis_hashring_are_the_same(table):
+    assert table("locks", wire=WIRE).collect() == []
+
+
+def test_another_wire_is_refused(spark, redis_server):
+    refusal = "wire='other': unknown; leave it out, or say 'redis-hashring'"
+    for ask in (
+        lambda: followed_ring("redis://x", "r", wire="other"),
+        lambda: live_ring(spark, redis_server.url, "r", "other"),
+        lambda: HashringDataSource({"url": "u", "ring": "r", "wire": "other"}).reader(None),
+    ):
+        with pytest.raises(ConfigError, match=refusal):
+            ask()
+
+
+def test_events_of_a_ring_of_redis_hashring_are_refused(tmp_path):
+    source = HashringDataSource({"url": "u", "ring": "r", "table": "events", "wire": WIRE})
+    for read in (source.reader, source.simpleStreamReader):
+        with pytest.raises(ConfigError, match="redis-hashring write no events, so the history has"):
+            read(None)
 
 
 # --- jobs on the live ring --------------------------------------------------------------------

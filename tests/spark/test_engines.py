@@ -180,3 +180,22 @@ def test_a_change_of_the_ring_is_reported_over_spark_connect(
         finally:
             stream.kill()
     assert "ring changes  1\n" in text
+
+
+def test_an_older_copy_of_a_checkpoint_is_refused_over_spark_connect(tmp_path, connect_server):
+    write_ring(random_ring(2, 2), tmp_path / "ring.json")
+    for number in range(2):
+        keep_keys(tmp_path, number)
+    command = [
+        sys.executable, "-m", "hashring", "spark", "stream", "--remote", connect_server,
+        "--input", str(tmp_path / "in"), "--format", "parquet", "--output", str(tmp_path / "out"),
+        "--input-option", "maxFilesPerTrigger=1", "--checkpoint", str(tmp_path / "cp"),
+        "--ring-file", str(tmp_path / "ring.json"),
+    ]  # fmt: skip
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    for name in ("offsets", "commits"):
+        for file in ("1", ".1.crc"):
+            (tmp_path / "cp" / name / file).unlink(missing_ok=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "it holds batch 1, and the checkpoint" in done.stderr

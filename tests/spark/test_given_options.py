@@ -34,6 +34,7 @@ LEAVE = ("plan", "--input", "x.parquet", "--leave", "a")
             "--keep-point writes Parquet, and the output is orc: give another name",
         ),
         (("audit", "--input", "x", "--base", "b", "--hash-algorithm", "jamcrc"), "--hash-algorith"),
+        (("audit", "--input", "x", "--wire", "redis-hashring"), "--wire: nodes of redis-hashring"),
         (("simulate", "--nodes", "3", "--confidence", "0.9"), "--confidence: it is for the answer"),
         ((*FILES, "--remote", "sc://h", "--spark-log", "l"), "--spark-log: with --remote Spark"),
         ((*ASSIGN, "--files-per-owner", "2"), "--files-per-owner: it sets how many files a direc"),

@@ -1,6 +1,7 @@
 """Outputs on other file systems than that of this machine: Hadoop's view of another one."""
 
 import os
+import shutil
 import subprocess
 import sys
 import uuid
@@ -12,8 +13,12 @@ from hashring.errors import OutputExists, OutputRefused
 from hashring.spark.input import local_path
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS
+from hashring.spark.stream import fixed_ring, tag_stream
 from hashring.spark.worker_disks import is_on_workers
 from tests.conftest import ROOT
+from tests.spark.conftest import stored
+from tests.spark.test_owner import random_ring
+from tests.spark.test_stream import batches, files, stream
 
 
 @pytest.fixture
@@ -84,6 +89,34 @@ def test_an_output_elsewhere_that_is_not_committed_is_not_taken_for_empty(
     (tmp_path / "disk" / "out" / hidden).mkdir(parents=True)
     with pytest.raises(OutputExists):
         Output(f"{elsewhere}/data/out", "parquet").write(spark.range(3))
+
+
+def test_an_older_copy_of_a_checkpoint_elsewhere_is_refused(spark, tmp_path, elsewhere):
+    disk = tmp_path / "disk"
+
+    def run_all():
+        places = f"{elsewhere}/data/out", f"{elsewhere}/data/cp"
+        tag_stream(
+            stream(spark, tmp_path), fixed_ring(random_ring(4, 8)), *places
+        ).awaitTermination()
+
+    # Numbers of two digits come after those of one.
+    for number in range(9):
+        files(tmp_path, number, rows=1)
+    run_all()
+    shutil.copytree(disk / "cp", tmp_path / "older")
+    for number in range(9, 11):
+        files(tmp_path, number, rows=1)
+    run_all()
+    (disk / "cp").rename(tmp_path / "newest")
+    shutil.copytree(tmp_path / "older", disk / "cp")
+    with pytest.raises(OutputRefused, match=r"batch 10, .* none after batch 8:"):
+        run_all()
+    shutil.rmtree(disk / "cp")
+    (tmp_path / "newest").rename(disk / "cp")
+    files(tmp_path, 11, rows=1)
+    run_all()
+    assert len(batches(disk)) == len(stored(disk / "out")) == 12
 
 
 @pytest.mark.usefixtures("by_default")

@@ -4,17 +4,22 @@ import fcntl
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 from redis import Redis
+from redis_hashring import RingNode as OldNode
 
 from hashring import RingNode
 from hashring.core.ring import Ring
@@ -28,6 +33,7 @@ from hashring.errors import (
     OutputRefused,
 )
 from hashring.ring_files import write_ring
+from hashring.spark.checkpoint_mark import StreamMark, numbers_after
 from hashring.spark.datasource import live_ring
 from hashring.spark.input import read_stream
 from hashring.spark.stream import StreamCounts, fixed_ring, followed_ring, tag_stream
@@ -139,7 +145,8 @@ def test_the_ring_is_followed_while_the_stream_runs(spark, redis_server, tmp_pat
 def test_a_ring_is_read_again_when_what_is_known_is_old(monkeypatch):
     clock, read = [100.0], []
 
-    def ring_now(spark, url, name):
+    def ring_now(spark, url, name, wire):
+        assert wire is None
         read.append((url, name))
         clock[0] += 2  # a reading takes time, too
         return random_ring(2, 2, seed=len(read))
@@ -333,6 +340,87 @@ def test_an_output_takes_no_batch_of_another_checkpoint(spark, tmp_path, monkeyp
     assert held() == 40
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_older_copy_of_the_checkpoint_is_refused_and_loses_no_row(
+    spark, tmp_path, monkeypatch, elsewhere
+):
+    if elsewhere:
+        # As if Spark alone could see the paths.
+        monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+
+    def run_all():
+        rows = spark.readStream.schema("key string").parquet(str(tmp_path / "in"))
+        places = str(tmp_path / "out"), str(tmp_path / "cp")
+        tag_stream(rows, fixed_ring(random_ring(4, 8)), *places).awaitTermination()
+
+    files(tmp_path, 0)
+    run_all()
+    shutil.copytree(tmp_path / "cp", tmp_path / "older")
+    files(tmp_path, 1)
+    run_all()
+    (tmp_path / "cp").rename(tmp_path / "newest")
+    (tmp_path / "older").rename(tmp_path / "cp")
+    # The next batch 1 would be of both files, and batch 1 is there.
+    files(tmp_path, 2)
+    for _ in range(2):
+        with pytest.raises(OutputRefused, match=r"batch 1, .* none after batch 0:") as told:
+            run_all()
+    assert f"output {tmp_path}/out cannot be written" in str(told.value)
+    assert f"the checkpoint {tmp_path}/cp " in str(told.value)
+    assert "restore its newest copy, or take a new output and a new checkpoint" in str(told.value)
+    assert len(stored(tmp_path / "out")) == 40
+    shutil.rmtree(tmp_path / "cp")
+    (tmp_path / "newest").rename(tmp_path / "cp")
+    run_all()
+    assert sorted(int(row["key"]) for row in stored(tmp_path / "out")) == list(range(60))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_checkpoint_that_planned_the_newest_batch_goes_on(
+    spark, tmp_path, monkeypatch, elsewhere, is_written
+):
+    if elsewhere:
+        monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+    for number in range(2):
+        files(tmp_path, number)
+    places = fixed_ring(random_ring(4, 8)), str(tmp_path / "out"), str(tmp_path / "cp")
+    tag_stream(stream(spark, tmp_path), *places).awaitTermination()
+    # As if the process had died before noting that the batch ended, or before writing it.
+    for name in ("1", ".1.crc"):
+        (tmp_path / "cp" / "commits" / name).unlink(missing_ok=True)
+    if not is_written:
+        shutil.rmtree(tmp_path / "out" / "batch=1")
+    files(tmp_path, 2)
+    tag_stream(stream(spark, tmp_path), *places).awaitTermination()
+    assert batches(tmp_path) == ["batch=0", "batch=1", "batch=2"]
+    assert sorted(int(row["key"]) for row in stored(tmp_path / "out")) == list(range(60))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_process_that_goes_on_meanwhile_makes_no_checkpoint_look_older(
+    spark, tmp_path, monkeypatch, elsewhere
+):
+    for number in range(2):
+        files(tmp_path, number)
+    out, cp = str(tmp_path / "out"), str(tmp_path / "cp")
+    tag_stream(stream(spark, tmp_path), fixed_ring(random_ring(4, 8)), out, cp).awaitTermination()
+    mark = StreamMark(out, None if elsewhere else tmp_path / "out", cp)
+    looks = iter([0, 1])
+    monkeypatch.setattr(
+        "hashring.spark.checkpoint_mark._newest_offset", lambda spark, path: next(looks)
+    )
+    mark.check_planned(spark)
+    assert list(looks) == []
+
+
+@given(st.integers(-1, 10**6), st.integers(0, 10**6))
+def test_a_pattern_matches_the_numbers_after_another(number, other):
+    (alternatives,) = re.fullmatch(r"\{(.*)\}", numbers_after(number)).groups()
+    found = any(fnmatchcase(str(other), each) for each in alternatives.split(","))
+    assert found == (other > number)
+
+
 def test_an_output_of_an_older_version_is_taken_and_marked(spark, tmp_path):
     files(tmp_path, 0)
     places = fixed_ring(random_ring(4, 8)), str(tmp_path / "out"), str(tmp_path / "cp")
@@ -391,6 +479,29 @@ def test_the_command_tags_what_there_is(spark, redis_server, tmp_path):
         )  # fmt: skip
     assert (told["batches"], told["rows written"], told["bad records left out"]) == ("1", "20", "0")
     assert Path(tmp_path / "out" / "batch=0").exists()
+
+
+def test_the_command_tags_by_a_ring_of_redis_hashring(spark, redis_server, tmp_path):
+    files(tmp_path, 0)
+    arguments = (
+        "stream", "--input", tmp_path / "in", "--format", "parquet", "--output", tmp_path / "out",
+        "--checkpoint", tmp_path / "cp", "--url", redis_server.url, "--ring", RING,
+    )  # fmt: skip
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        old = OldNode(client, RING)
+        old.start()
+        try:
+            told = run(*arguments, "--wire", "redis-hashring")
+            ring = live_ring(spark, redis_server.url, RING, "redis-hashring")
+        finally:
+            old.stop()
+    assert ring.hash_algorithm.name == "xxh32"
+    assert (told["rows written"], told["ring fingerprint"]) == ("20", ring.fingerprint)
+    found = stored(tmp_path / "out")
+    assert all((row["owner"],) == ring.nodes for row in found)
+    assert {row["point"] for row in found} == {
+        ring.hash_algorithm.point(row["key"]) for row in found
+    }
 
 
 def test_a_stream_reads_with_the_options_of_the_format(spark, tmp_path):

@@ -64,6 +64,12 @@ def command(
     from hashring.spark.input import format_of  # noqa: PLC0415 - optional
     from hashring.spark.jobs import audit_job, kept  # noqa: PLC0415 - optional
 
+    settings = ctx.ensure_object(Settings)
+    if settings.wire:
+        raise click.UsageError(
+            "--wire: nodes of redis-hashring write no events, so the history has gaps: audit the "
+            "time after the last of them has left, without --wire"
+        )
     if base:
         refuse(ctx, "hash_algorithm", why="the ring of --base has one: leave out one of the two")
     settings = ctx.ensure_object(Settings)

@@ -105,7 +105,7 @@ def command(
     elif settings.url is None:
         raise click.UsageError("give --url or --ring-file: Spark's workers need to find Redis")
     else:
-        ring = followed_ring(settings.url, settings.ring, refresh)
+        ring = followed_ring(settings.url, settings.ring, refresh, settings.wire)
     spark = job.session()
     key = options["key"]
     rows = read_stream(

@@ -18,13 +18,16 @@ from hashring.core.own_ranges import Reach, read_reaches
 from hashring.core.replica import Replica, parse_parts, parse_replica
 from hashring.core.replica_ranges import stretch_ranges
 from hashring.core.ring_change import Stamp
-from hashring.errors import ReplicaFormatError
+from hashring.errors import ConfigError, ReplicaFormatError
 from hashring.store.command import Argument, Command, text
 from hashring.store.lua_scripts import script
 from hashring.store.ring.key_names import RingKeys
 from hashring.store.ring.node_entries import ANCHOR, PLACED, NodeRecord, read_node
 from hashring.store.ring.node_orders import WeightOrder, read_weight_text
 from hashring.store.ring.ring_events import EVENTS_KEPT
+
+_REDIS_HASHRING_TTL: Final = 60.0
+"""Seconds after which nodes of redis-hashring 0.7 take another one for gone."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,24 @@ class Scoring:
     def last_heartbeat(cls, ttl: float) -> Scoring:
         """The form of redis-hashring 0.7: the score is when the member was last refreshed."""
         return cls(lead=0.0, lag=ttl)
+
+    @classmethod
+    def of_wire(cls, wire: str | None) -> Scoring:
+        """For a reader of a ring in this wire format. Its lead is never used: a reader never beats.
+
+        Raises:
+            ConfigError: it is neither ``None`` nor ``"redis-hashring"``.
+        """
+        if wire is None:
+            return cls.expiry(0.0)
+        check_wire(wire)
+        return cls.last_heartbeat(_REDIS_HASHRING_TTL)
+
+
+def check_wire(wire: str | None) -> None:
+    """Raise ``ConfigError`` unless it is ``None`` or ``"redis-hashring"``."""
+    if wire not in (None, "redis-hashring"):
+        raise ConfigError("wire", wire, "unknown; leave it out, or say 'redis-hashring'")
 
 
 class BeatStatus(str, Enum):
