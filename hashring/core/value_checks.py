@@ -205,3 +205,9 @@ def _checked_text(setting: str, text: str, remedy: str) -> str:
         raise ConfigError(setting, text, "holds a control character; use printable text")
     # Formatted, an enum of texts has another text than encoded.
     return encoded.decode()
+
+
+def check_wire(wire: str | None) -> None:
+    """Raise ``ConfigError`` unless it is ``None`` or ``"redis-hashring"``."""
+    if wire not in (None, "redis-hashring"):
+        raise ConfigError("wire", wire, "unknown; leave it out, or say 'redis-hashring'")

@@ -15,6 +15,7 @@ from hashring.core.ranges import PointRange
 from hashring.core.value_checks import (
     check_least_ttl,
     check_node_name,
+    check_wire,
     check_zone,
     plain_number,
     plain_whole,
@@ -23,7 +24,7 @@ from hashring.errors import ConfigError
 from hashring.node.node_machine import NodeConfig
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.machine_steps import io_timeout
-from hashring.store.ring.commands import Scoring, check_wire
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import RingKeys, ring_keys
 
 # The defaults of redis-hashring 0.7.

@@ -44,11 +44,12 @@ from pyspark.sql.datasource import (
 )
 
 from hashring.core.ring import Ring
+from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, EventsLost
 from hashring.store.locks.commands import LOCKS_A_CALL, look
 from hashring.store.redis_store import RedisStore
 from hashring.store.redis_url import client_of
-from hashring.store.ring.commands import Scoring, check_wire
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.node_reports import DEFAULT_ALGORITHM, REDIS_HASHRING_ALGORITHM
 from hashring.store.ring.ring_events import RingEvent, read_event

@@ -34,6 +34,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.atomic_writes import check_new
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
+from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, OutputExists
 from hashring.spark.checkpoint_mark import StreamMark
 from hashring.spark.column_checks import check_free
@@ -55,7 +56,6 @@ from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import check_whole, is_on_workers
-from hashring.store.ring.commands import check_wire
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession

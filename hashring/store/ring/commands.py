@@ -18,7 +18,8 @@ from hashring.core.own_ranges import Reach, read_reaches
 from hashring.core.replica import Replica, parse_parts, parse_replica
 from hashring.core.replica_ranges import stretch_ranges
 from hashring.core.ring_change import Stamp
-from hashring.errors import ConfigError, ReplicaFormatError
+from hashring.core.value_checks import check_wire
+from hashring.errors import ReplicaFormatError
 from hashring.store.command import Argument, Command, text
 from hashring.store.lua_scripts import script
 from hashring.store.ring.key_names import RingKeys
@@ -63,12 +64,6 @@ class Scoring:
             return cls.expiry(0.0)
         check_wire(wire)
         return cls.last_heartbeat(_REDIS_HASHRING_TTL)
-
-
-def check_wire(wire: str | None) -> None:
-    """Raise ``ConfigError`` unless it is ``None`` or ``"redis-hashring"``."""
-    if wire not in (None, "redis-hashring"):
-        raise ConfigError("wire", wire, "unknown; leave it out, or say 'redis-hashring'")
 
 
 class BeatStatus(str, Enum):
