@@ -72,7 +72,6 @@ def command(
         )
     if base:
         refuse(ctx, "hash_algorithm", why="the ring of --base has one: leave out one of the two")
-    settings = ctx.ensure_object(Settings)
     check_events(settings, events)
     output = output_of(options)
     job = Job(ctx, options)
