@@ -203,7 +203,8 @@ def test_what_tls_may_have_to_do_with_a_server_that_does_not_answer(
         assert text.endswith("; if the port is one without TLS, give redis:// in the URL")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nothing listens there
-        settings["port"] = taken.getsockname()[1]
+        # Refused at once, however late a busy machine is to say so.
+        settings |= {"port": taken.getsockname()[1], "socket_connect_timeout": PATIENCE}
         assert "TLS" not in start_with(kind, **settings)
         assert "TLS" not in start_with(kind, ssl=True, **settings)
 
