@@ -430,7 +430,7 @@ def _reading(raw: Any, known_tag: str, known: GroupState | None, parsed: Reports
         except (GroupFormatError, ValueError):
             garbage.append(name.decode("utf-8", "replace"))
             unreadable.append((name, entry))
-    # Whoever leaves takes its entry and its lease away: a lease alone is of a member that is there.
+    # Leaving removes both. So a lease without an entry is of a member in the group.
     unreadable += [(name, b"") for name in until.keys() - set(told[::2])]
     # What is known of a group without a decision stands nowhere.
     state = known if generation and not whole else None

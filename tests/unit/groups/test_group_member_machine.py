@@ -672,7 +672,7 @@ def test_one_whose_join_was_lost_takes_the_place_of_the_session_before_it() -> N
 
 
 def renew(*hands: Hand) -> None:
-    """Time passes, and each of them renews; whoever is to decide does."""
+    """Time passes. Each member renews its lease, and decides if it is asked to."""
     for hand in hands:
         hand.now += INTERVAL
         hand.machine.wake()
@@ -844,7 +844,7 @@ def test_a_turn_that_could_not_read_offers_no_terms_of_before(
 
 
 class RaisesLater:
-    """Answers until it is told to raise; it is asked with every step."""
+    """An assignor that answers until `fails` is set. Each step asks it."""
 
     name = "balanced"
     fails = False

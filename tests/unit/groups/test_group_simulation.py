@@ -782,7 +782,7 @@ def asks_a_frozen_member(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def gives_a_name_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name whose entry is gone is anybody's, whoever renews its lease."""
+    """Any process may take a name without an entry, also while another renews its lease."""
     plant(monkeypatch, (" or (not held_by and ARGV[6] ~= '')", " or not held_by"))
 
 
