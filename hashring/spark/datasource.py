@@ -51,7 +51,7 @@ from hashring.store.redis_store import RedisStore
 from hashring.store.redis_url import client_of
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import RingKeys, ring_keys
-from hashring.store.ring.node_reports import DEFAULT_ALGORITHM, REDIS_HASHRING_ALGORITHM
+from hashring.store.ring.node_reports import unreported_algorithm
 from hashring.store.ring.ring_events import RingEvent, read_event
 from hashring.store.ring.snapshot import Snapshot, snapshot
 
@@ -111,8 +111,7 @@ def live_ring(spark: SparkSession, url: str, ring: str, wire: str | None = None)
     told = {algorithms[node] for node in points} - {None}
     if len(told) > 1:
         raise ConfigError("hash_algorithm", sorted(told), "the ring's nodes do not agree on it")
-    untold = REDIS_HASHRING_ALGORITHM if wire else DEFAULT_ALGORITHM
-    return Ring(points, told.pop() if told else untold)
+    return Ring(points, told.pop() if told else unreported_algorithm(wire))
 
 
 class HashringDataSource(DataSource):

@@ -559,12 +559,10 @@ class Output:
             )
         fitted = df.select(*map(quoted, columns)).write.options(**self.options)
         if not _is_replaced_by_name(spark, table):
-            if self.mode == "append":
-                with cancelled(spark):
-                    fitted.insertInto(table)
-            else:
-                with setting(spark, f"spark.sql.sources.{_REPLACED_PARTS}", _ALL), cancelled(spark):
-                    fitted.insertInto(table, overwrite=True)
+            is_all = self.mode == "overwrite"
+            parts = f"spark.sql.sources.{_REPLACED_PARTS}"
+            with setting(spark, parts, _ALL) if is_all else nullcontext(), cancelled(spark):
+                fitted.insertInto(table, overwrite=is_all)
             return
         if self.mode == "append":
             name = new_file_name(spark)

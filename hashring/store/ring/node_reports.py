@@ -293,6 +293,11 @@ def ring_algorithm(snapshot: Snapshot, wanted: str | None = None, wire: str | No
         )
     if told:
         return told.pop()
+    return unreported_algorithm(wire)
+
+
+def unreported_algorithm(wire: str | None) -> str:
+    """The name of the function from key to point on a ring whose nodes report none."""
     return REDIS_HASHRING_ALGORITHM if wire else DEFAULT_ALGORITHM
 
 

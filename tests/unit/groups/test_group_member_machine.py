@@ -110,6 +110,14 @@ class Hand:
                 step.done(self.server.run(step.command), self.now, self.now)
         return step.until
 
+    def until(self, machine: Machine, command: str) -> Run:
+        """Do what a machine asks for, up to this command, which is not sent."""
+        while command_of(step := machine.next(self.now)) != command:
+            assert isinstance(step, Run)
+            step.done(self.server.run(step.command), self.now, self.now)
+        assert isinstance(step, Run)
+        return step
+
     def inside(self) -> Hand:
         self.machine.start(self.now)
         self.play(self.machine)
@@ -656,10 +664,7 @@ def test_one_whose_join_was_lost_takes_the_place_of_the_session_before_it() -> N
     hand.machine.membership.seen += 1
     hand.server.restore(older)
     hand.machine.wake()
-    while command_of(step := hand.machine.next(hand.now)) != "group_join":
-        assert isinstance(step, Run)
-        step.done(hand.server.run(step.command), hand.now, hand.now)
-    assert isinstance(step, Run)
+    step = hand.until(hand.machine, "group_join")
     step.failed(RedisUnavailable("lost"), hand.now)
     hand.now += INTERVAL
     hand.play(hand.machine)
@@ -904,11 +909,8 @@ def test_one_that_is_back_goes_by_no_terms_that_its_decider_read_before() -> Non
     other.machine.start(other.now)
     other.play(other.machine)
     hand.machine.wake()
-    while command_of(step := hand.machine.next(hand.now)) != "group_join":
-        assert isinstance(step, Run)
-        step.done(hand.server.run(step.command), hand.now, hand.now)
+    step = hand.until(hand.machine, "group_join")
     hand.machine.decided(replace(NEWS, terms=old, generation=LATER))
-    assert isinstance(step, Run)
     step.done(hand.server.run(step.command), hand.now, hand.now)
     hand.machine.decided(replace(NEWS, terms=old, generation=LATER))
     hand.play(hand.machine)
@@ -921,10 +923,7 @@ def test_an_owner_has_all_its_time_to_let_go_however_long_the_assignor_took() ->
     taker.machine.start(owner.now)
     taker.play(taker.machine)
     owner.machine.changes.clear()
-    while command_of(step := taker.decider.next(owner.now)) != "group_commit":
-        assert isinstance(step, Run)
-        step.done(owner.server.run(step.command), owner.now, owner.now)
-    assert isinstance(step, Run)
+    step = owner.until(taker.decider, "group_commit")
     # So long did the assignor take. The owner renews meanwhile.
     for _ in range(4):
         owner.now += 1.0
@@ -951,10 +950,7 @@ def test_a_member_that_decides_about_itself_has_all_its_time_to_let_go() -> None
     taker.play(taker.machine)
     owner.machine.changes.clear()
     owner.decider.ask(99)
-    while command_of(step := owner.decider.next(owner.now)) != "group_commit":
-        assert isinstance(step, Run)
-        step.done(owner.server.run(step.command), owner.now, owner.now)
-    assert isinstance(step, Run)
+    step = owner.until(owner.decider, "group_commit")
     owner.now += 4.0
     step.done(owner.server.run(step.command), owner.now, owner.now)
     (own,) = owner.own_decisions[-1:]

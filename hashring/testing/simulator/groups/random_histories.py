@@ -169,17 +169,16 @@ def with_rare_group_events(history: GroupHistory) -> GroupHistory:
     events = list(history.events)
     for kind in rng.choices(list(RARE), list(RARE.values()), k=rng.randint(0, 4)):
         at, who = round(rng.uniform(0.0, window), 3), rng.choice(history.processes).label
-        what, lasts = "", 0.0
+        what = ""
         if kind == "migrate":
             name = rng.choice(list(MIGRATIONS))
             what = f"{name} {rng.choice(MIGRATIONS[name])}"
         elif kind == "delete":
             who, what = "", rng.choice(DELETED)
-        elif kind == "garble":
-            what = rng.choice(GARBLED)
-        elif kind == "strange reports":
-            lasts = seconds(rng)
-        events.append(Event(at, kind, who, lasts, what))
+        elif kind in ("garble", "strange reports"):
+            events.append(_garbled(at, kind, who, rng))
+            continue
+        events.append(Event(at, kind, who, what=what))
     ordered = tuple(sorted(events, key=lambda event: event.at))
     return with_rare_events(replace(history, events=ordered), SKEWS)
 
@@ -203,6 +202,13 @@ def ordered_group_history(seed: int) -> GroupHistory:
     return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
 
 
+def _garbled(at: float, kind: str, who: str, rng: Random) -> Event:
+    """What Redis has of a member becomes unreadable, once or for a while."""
+    if kind == "garble":
+        return Event(at, kind, who, what=rng.choice(GARBLED))
+    return Event(at, kind, who, seconds(rng))
+
+
 def garbled_group_history(seed: int) -> GroupHistory:
     """A history at random in which what Redis has of members becomes unreadable, often."""
     history = random_group_history(seed)
@@ -210,11 +216,8 @@ def garbled_group_history(seed: int) -> GroupHistory:
     window = max(event.at for event in history.events) + 3.0
     events = list(history.events)
     for kind in rng.choices(("garble", "garble", "strange reports"), k=rng.randint(2, 6)):
-        at, label = round(rng.uniform(0.0, window), 3), rng.choice(history.processes).label
-        if kind == "garble":
-            events.append(Event(at, kind, label, what=rng.choice(GARBLED)))
-        else:
-            events.append(Event(at, kind, label, seconds(rng)))
+        at, who = round(rng.uniform(0.0, window), 3), rng.choice(history.processes).label
+        events.append(_garbled(at, kind, who, rng))
     return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
 
 
