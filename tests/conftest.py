@@ -133,8 +133,8 @@ LONGEST = [
         "unit/node/test_simulation.py",
         "cli/test_demo.py",
         "web/test_serve.py",
-        "spark/test_engines.py",
-        "spark/test_processes.py",
+        "spark_programs/test_engines.py",
+        "spark_programs/test_processes.py",
         "spark/test_tutorial.py",
     )
 ]

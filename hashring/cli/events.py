@@ -51,9 +51,11 @@ def command(settings: Settings, count: int, follow: bool, archive: Path | None) 
       hashring events --follow --json
       hashring events --archive /var/lib/hashring/accounts
     """
+    if archive is not None and follow:
+        raise click.UsageError("--archive ends when it has written: run it by a timer")
+    if settings.wire:
+        click.echo("hashring: nodes of redis-hashring write no events: these lack theirs", err=True)
     if archive is not None:
-        if follow:
-            raise click.UsageError("--archive ends when it has written: run it by a timer")
         with connected(settings) as connection:
             _archive(settings, connection, archive)
         return

@@ -416,6 +416,17 @@ def test_an_event_of_a_time_beyond_the_calendar_is_shown(client: Redis, run: Run
     assert run("events", "--json").json["at"] == "9999-12-31T00:00:00.000+00:00"
 
 
+def test_events_of_a_ring_in_the_form_of_redis_hashring_are_said_to_lack_some(
+    client: Redis, run: Run, tmp_path: Path
+) -> None:
+    with nodes_on(client, "a"):
+        pass
+    for more in ((), ("--archive", str(tmp_path))):
+        found = run("events", "--wire", "redis-hashring", *more)
+        assert found.err == "hashring: nodes of redis-hashring write no events: these lack theirs\n"
+        assert found.out
+
+
 def test_events_are_archived_once_and_in_a_chain(client: Redis, run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "a" / "events"
     with RingNode(client, "ring", name="a"):

@@ -4,11 +4,11 @@ import sys
 
 from hashring.spark.output import Output
 from hashring.spark.session import spark_session
-from tests.spark.engine_process import JAVA
+from tests.spark.java_classes import options
 
 
 def main(place: str, folder: str) -> None:
-    conf = {"spark.sql.warehouse.dir": folder, "spark.driver.extraJavaOptions": JAVA}
+    conf = {"spark.sql.warehouse.dir": folder, "spark.driver.extraJavaOptions": options()}
     spark = spark_session("local[1]", conf=conf)
     spark.sql(f"CREATE TABLE shared USING parquet LOCATION '{place}'")
     Output(None, table="shared", mode="append").write(spark.range(100, 140, 1, 4))

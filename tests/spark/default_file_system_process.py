@@ -8,11 +8,11 @@ import sys
 from hashring.spark.input import local_path
 from hashring.spark.output import Output
 from hashring.spark.session import spark_session
-from tests.spark.engine_process import JAVA
+from tests.spark.java_classes import options
 
 
 def main(path: str, warehouse: str) -> None:
-    conf = {"spark.sql.warehouse.dir": warehouse, "spark.driver.extraJavaOptions": JAVA}
+    conf = {"spark.sql.warehouse.dir": warehouse, "spark.driver.extraJavaOptions": options()}
     spark = spark_session("local[1]", conf=conf)
     for mode in ("error", "append"):
         Output(path, mode=mode).write(spark.range(3))

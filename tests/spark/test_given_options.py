@@ -41,6 +41,15 @@ LEAVE = ("plan", "--input", "x.parquet", "--leave", "a")
         ((*LEAVE, "--n-replicas", "4"), "--n-replicas: it is for nodes that get points: add"),
         ((*LEAVE, "--seed", "4"), "--seed: it is for nodes that get points"),
         ((*LEAVE, "--placement", "balanced"), "--placement: it is for nodes that get points"),
+        ((*FILES, "--ring-file", "r", "--ring", "a"), "--ring: the ring is in --ring-file"),
+        (
+            (*STREAM, "--ring-file", "r", "--url", "redis://h", "--wire", "redis-hashring"),
+            "--url, --wire: the ring is in --ring-file: leave out one",
+        ),
+        (
+            ("audit", "--input", "x", "--events", "e.json", "--url", "redis://h"),
+            "--url: the history is in --events: leave out one of the two",
+        ),
         (
             (*STREAM, "--ring-file", "r", "--refresh", "3"),
             "--refresh: the ring of --ring-file does not change",

@@ -12,7 +12,14 @@ from urllib.request import urlopen
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
 from redis import Redis
 
 from hashring import PartitionGroup
@@ -91,14 +98,27 @@ class Watched:
     def __init__(self, page: Page, home: str) -> None:
         self.page = page
         self.wrong: list[str] = []
-        page.on("console", lambda message: self.wrong.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
-        page.on("request", lambda request: self._requested(request.url, home))
+        self._home = home
+        self._looks = {
+            "console": lambda message: self.wrong.append(f"console: {message.text}"),
+            "pageerror": lambda error: self.wrong.append(f"error: {error}"),
+            "dialog": lambda dialog: self.wrong.append(f"dialog: {dialog.message}"),
+            "request": self._requested,
+        }
+        for event, look in self._looks.items():
+            page.on(event, look)  # type: ignore[call-overload]
 
-    def _requested(self, url: str, home: str) -> None:
-        if not url.startswith(home + "/"):
-            self.wrong.append(f"request: {url}")
+    def leave(self) -> None:
+        """Give the page back as it was."""
+        for event, look in self._looks.items():
+            self.page.remove_listener(event, look)
+        self.page.evaluate("localStorage.clear(); sessionStorage.clear()")
+        self.page.goto("about:blank")
+        self.page.context.clear_cookies()
+
+    def _requested(self, request: Request) -> None:
+        if not request.url.startswith(self._home + "/"):
+            self.wrong.append(f"request: {request.url}")
 
     def wide(self) -> list[str]:
         """What makes the page wider than its window."""
@@ -110,9 +130,21 @@ class Watched:
         )
 
 
+@pytest.fixture(scope="module")
+def shared_page(browser: Browser) -> Iterator[Page]:
+    """For tests one after the other. A new page for each would take longer than many a test."""
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE * 1000)
+    yield context.new_page()
+    context.close()
+
+
 @pytest.fixture
-def tab(context: BrowserContext, running: Running) -> Watched:
-    return Watched(context.new_page(), running.url)
+def tab(shared_page: Page, running: Running) -> Iterator[Watched]:
+    shared_page.set_viewport_size(DESKTOP)  # type: ignore[arg-type]
+    watched = Watched(shared_page, running.url)
+    yield watched
+    watched.leave()
 
 
 def opened(tab: Watched, running: Running, address: str) -> Page:

@@ -10,7 +10,13 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.given_options import refuse
 from hashring.cli.spark.inputs import check_events, history_algorithm, read_events, read_input
 from hashring.cli.spark.job import Job, output_of
-from hashring.cli.spark.options import answer_options, job_options, output_options, source_options
+from hashring.cli.spark.options import (
+    LIVE_RING,
+    answer_options,
+    job_options,
+    output_options,
+    source_options,
+)
 from hashring.errors import ConfigError
 from hashring.ring_files import read_ring
 
@@ -72,6 +78,8 @@ def command(
         )
     if base:
         refuse(ctx, "hash_algorithm", why="the ring of --base has one: leave out one of the two")
+    if events:
+        refuse(ctx, *LIVE_RING, why="the history is in --events: leave out one of the two")
     check_events(settings, events)
     output = output_of(options)
     job = Job(ctx, options)

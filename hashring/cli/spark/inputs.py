@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hashring.cli.common_options import Settings
+from hashring.cli.given_options import refuse
 from hashring.cli.live_ring import live_algorithm, live_ring
-from hashring.cli.spark.options import name_and_value
+from hashring.cli.spark.options import LIVE_RING, name_and_value
 from hashring.core.hashing import hash_algorithm
 from hashring.errors import EmptyRingError
 from hashring.ring_files import read_ring
@@ -149,10 +150,12 @@ def ring_of(settings: Settings, options: dict[str, Any]) -> RingFile:
 
     Raises:
         EmptyRingError: it has no nodes.
+        UsageError: the command was told of a live ring, too.
     """
     path = options["ring_file"]
     if path is None:
         return live_ring(settings)
+    refuse(click.get_current_context(), *LIVE_RING, why="the ring is in --ring-file: leave out one")
     found = read_ring(path)
     if not found.ring.node_count:
         raise EmptyRingError(f"the ring of {path} has no nodes: export one that has")

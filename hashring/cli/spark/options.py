@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -112,6 +112,9 @@ output_options = _options(
         "ends; of a table, as Spark is set up.",
     ),
 )
+
+LIVE_RING: Final = ("url", "ring", "wire")
+"""The parameters that say which live ring."""
 
 ring_file_options = _options(
     click.option(

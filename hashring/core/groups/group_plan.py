@@ -207,6 +207,7 @@ def foresee(
         present=present,
         orders=state.orders_at(facts.now),
         leaving=leaving,
+        frozen={member.name for member in supposed.unreadable},
     )
     moves = changes.moves(loads)
     rounds = changes.rounds(moves)
@@ -253,9 +254,11 @@ def _supposed(
 ) -> Facts:
     """The facts as they would be. Leases do not end, and Redis has lost nothing.
 
-    A member that stops is gone: it gives up what it has without being asked.
+    A member that stops is gone: it gives up what it has without being asked. One whose report
+    cannot be read keeps what it has.
     """
     members = {}
+    frozen = state.frozen(facts).keys()
     for name, member in staying.items():
         if not member.stopping:
             seen = min(member.seen, state.generation)
@@ -271,7 +274,8 @@ def _supposed(
         joined += 1
         weight = 1.0 if isinstance(joiner, str) else joiner.weight
         members[name] = MemberFacts(name, f"planned/{joined}", joined, math.inf, weight)
-    return Facts(facts.now, tuple(members.values()), state.server)
+    unreadable = tuple(members.pop(name) for name in frozen & members.keys())
+    return Facts(facts.now, tuple(members.values()), state.server, unreadable)
 
 
 class _Changes:
@@ -283,6 +287,7 @@ class _Changes:
         played: the rehearsal.
         present, orders: the members that are there, and the orders that stand.
         leaving: the members that leave at once.
+        frozen: those whose reports cannot be read.
     """
 
     def __init__(
@@ -294,10 +299,12 @@ class _Changes:
         present: Mapping[str, MemberFacts],
         orders: Mapping[str, MemberOrder],
         leaving: set[str],
+        frozen: set[str],
     ) -> None:
         self._state = state
         self._present = present
         self._leaving = leaving
+        self._frozen = frozen
         self._begun = begun
         self._played = played
         self._orders = orders
@@ -318,8 +325,12 @@ class _Changes:
 
     @cached_property
     def _fair(self) -> dict[str, float]:
-        """The fair share of each member."""
-        members = [GroupMember(name, s.place, s.weight) for name, s in self._seats.items()]
+        """The fair share of each member that may be given anything."""
+        members = [
+            GroupMember(name, seat.place, seat.weight)
+            for name, seat in self._seats.items()
+            if name not in self._frozen
+        ]
         return fair_shares(members, len(self._before))
 
     def _is_there(self, name: str) -> bool:

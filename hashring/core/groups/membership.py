@@ -5,7 +5,8 @@ never counts a partition as held longer than the group can know. Three deadlines
 on the member's own monotonic clock, and all measured from the moment a question was *sent*, so
 that neither a slow answer nor a slow clock in Redis can stretch them:
 
-- the lease: ``ttl`` after the last answered renewal was sent;
+- the lease: ``ttl`` after the last answered renewal was sent, of a session that the group has
+  counted;
 - for a partition it was asked to let go of: the handoff's deadline;
 - for a partition that is not in the group's answer any more: at once; so for all of them, if the
   group does not count a session any more that it has counted.
@@ -288,7 +289,8 @@ class Membership:
     def joined(self) -> None:
         """The member is in the group as a new session.
 
-        It keeps what it holds, and says so, until the group has counted it.
+        It keeps what it holds, and says so, until the group has counted it, or the lease ends that
+        the session before renewed last.
         """
         self._seated = False
 
@@ -308,8 +310,12 @@ class Membership:
             # A group that lost its history, an answer that was overtaken, or one that lay in the
             # socket while this process was stopped. None of them may prolong anything.
             return earlier
-        self.holding = replace(self.holding, lease_until=asked_at + self.ttl)
-        if not view.seated and not self._seated:
+        counted = view.seated or self._seated
+        if counted or not self.holding.partitions:
+            # The group goes by the leases of what it has counted. What an earlier session held, and
+            # this one claims, ends with the last lease of that one.
+            self.holding = replace(self.holding, lease_until=asked_at + self.ttl)
+        if not counted:
             return earlier
         # Without its seat the session has nothing: others may have it by now.
         return earlier + self._take_up(view, asked_at, redis_now, now)

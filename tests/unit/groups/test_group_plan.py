@@ -370,3 +370,13 @@ def test_a_plan_ends_when_an_assignor_does_not_come_to_rest() -> None:
             "the assignor does not come to rest: it goes on moving partitions"
         )
     assert foresee(three().state, three().facts, three().assignor).at_rest
+
+
+def test_a_member_whose_report_cannot_be_read_keeps_what_it_has_in_a_plan_as_well() -> None:
+    desk = three()
+    desk.unreadable.add("a")
+    found = foresee(desk.state, desk.facts, desk.assignor, join=["d"], leave=["c"])
+    assert found.before == {"c": 2, "a": 3, "b": 2, "d": 0}
+    assert found.after == {"c": 0, "a": 3, "b": 2, "d": 2}
+    desk.join("d").leave("c").settle()
+    assert desk.sizes == {"a": 3, "b": 2, "d": 2}

@@ -768,6 +768,19 @@ def keeps_what_it_has_without_a_seat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Membership, "heard", deaf)
 
 
+def counts_on_its_lease_without_a_seat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a session claims that the group has not counted lasts as long as it renews."""
+    heard = Membership.heard
+
+    def hopeful(self: Membership, view: MemberView, asked_at: float, *times: float) -> list[Any]:
+        found = heard(self, view, asked_at, *times)
+        if not view.seated and view.generation >= self.seen:
+            self.holding = replace(self.holding, lease_until=asked_at + self.ttl)
+        return found
+
+    monkeypatch.setattr(Membership, "heard", hopeful)
+
+
 def asks_a_frozen_member(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a member has whose report cannot be read is free once others should have it."""
 
@@ -804,6 +817,7 @@ UNREAD: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
         "holder",
     ),
     "keeps what it has without a seat": (keeps_what_it_has_without_a_seat, "holder"),
+    "counts on its lease without a seat": (counts_on_its_lease_without_a_seat, "holder"),
     "asks a frozen member": (asks_a_frozen_member, "holder"),
     "gives a name away": (gives_a_name_away, "holder"),
     "refuses a view": (refuses_a_view, "rest|nothing escapes"),

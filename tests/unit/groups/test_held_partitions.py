@@ -179,6 +179,24 @@ def test_before_it_has_a_seat_a_member_keeps_what_it_claims() -> None:
     assert one.held(5.0) == {0: 1}
 
 
+def test_what_a_member_claims_without_a_seat_ends_with_the_lease_of_the_session_before() -> None:
+    one = member({0: 1})
+    one.joined()
+    for at in (4.0, 8.0):
+        one.heard(MemberView(2, GroupPhase.READY), at, 5000.0 + at, at)
+    assert one.held(9.9) == {0: 1}
+    assert one.held(10.0) == {}
+    assert kinds(one.heard(MemberView(2, GroupPhase.READY), 12.0, 5012.0, 12.0)) == [("lost", 0)]
+
+
+def test_a_seat_prolongs_what_a_member_claims() -> None:
+    one = member({0: 1})
+    one.joined()
+    one.heard(MemberView(2, GroupPhase.READY), 4.0, 5004.0, 4.0)
+    one.heard(view(3, held={0: 1}), 8.0, 5008.0, 8.0)
+    assert one.held(17.9) == {0: 1}
+
+
 def test_a_member_that_lost_its_seat_loses_everything_at_once() -> None:
     one = member({0: 1, 1: 2})
     lost = one.heard(MemberView(2, GroupPhase.READY), 1.0, 5001.0, 1.0)

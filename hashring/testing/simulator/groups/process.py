@@ -212,7 +212,7 @@ class GroupProcess(Process):
 
     def send(self, call: Call) -> None:
         """Send a command; before a decision an assignor may have taken its time."""
-        if self.world.now < self.strange_until and call.command.script.name == "group_beat":
+        if self.world.now < self.strange_until and call.command.script.name in _REPORTING:
             call.command = _strange(call.command)
         deciding = self.deciding
         if self.hangs and call is deciding.busy and _commits(call):
@@ -366,6 +366,10 @@ class _Raising:
 
     def assign(self, situation: GroupSituation) -> TargetAssignment:
         raise RuntimeError("no answer")
+
+
+_REPORTING: Final = ("group_beat", "group_join")
+"""The scripts that write a member's report, their fourth argument."""
 
 
 def _strange(command: Command[Any]) -> Command[Any]:

@@ -217,7 +217,12 @@ def garbled_group_history(seed: int) -> GroupHistory:
     events = list(history.events)
     for kind in rng.choices(("garble", "garble", "strange reports"), k=rng.randint(2, 6)):
         at, who = round(rng.uniform(0.0, window), 3), rng.choice(history.processes).label
-        events.append(_garbled(at, kind, who, rng))
+        if kind == "strange reports" and rng.random() < 0.5:
+            # Redis loses something, so a member joins anew with such a report.
+            events.append(Event(at, kind, who, round(rng.uniform(5.0, 15.0), 3)))
+            events.append(_drawn("failover", round(at + rng.uniform(0.0, 1.0), 3), "", rng))
+        else:
+            events.append(_garbled(at, kind, who, rng))
     return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
 
 

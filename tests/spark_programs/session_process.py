@@ -21,7 +21,7 @@ import hashring
 from hashring.core.ring import Ring
 from hashring.spark import with_owner
 from hashring.spark.session import spark_session
-from tests.spark.engine_process import JAVA
+from tests.spark.java_classes import options
 
 MAIN = Path(hashring.__file__).parent / "__main__.py"
 
@@ -39,9 +39,9 @@ def run(command: list[str]) -> object:
 def query(who: str) -> None:
     if who == "notebook":
         builder = SparkSession.builder.master("local[1]").config("spark.ui.port", 0)
-        theirs = builder.config("spark.driver.extraJavaOptions", JAVA).getOrCreate()
+        theirs = builder.config("spark.driver.extraJavaOptions", options()).getOrCreate()
         theirs.sparkContext.setLogLevel("WARN")
-    conf = {"spark.driver.extraJavaOptions": JAVA} if who == "ours" else None
+    conf = {"spark.driver.extraJavaOptions": options()} if who == "ours" else None
     spark = spark_session("local[1]" if who == "ours" else None, conf=conf)
     with_owner(spark.range(9), Ring({"a": [0]}), "id").collect()
 

@@ -20,7 +20,7 @@ from hashring.core.ring_json import RingFile
 from hashring.ring_files import write_ring
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.spark.conftest import stored
-from tests.spark.engine_process import JAVA
+from tests.spark.java_classes import options
 from tests.spark.test_owner import random_ring
 
 MAIN = ROOT / "hashring" / "__main__.py"
@@ -96,7 +96,7 @@ def java_of(process):
 )
 def test_a_job_that_is_ended_leaves_nothing(work, tmp_path, told, status, says):
     out = tmp_path / "owned.csv"
-    more = ("--master", "local[1]", "--conf", f"spark.driver.extraJavaOptions={JAVA}")
+    more = ("--master", "local[1]", "--conf", f"spark.driver.extraJavaOptions={options()}")
     with started(command(work, "endless", out, *more), tmp_path) as process:
         # A task writes.
         until(process, ".owned.csv.*/_temporary/**/*.csv", tmp_path)
@@ -134,7 +134,7 @@ def test_a_stream_that_is_ended_ends(work, tmp_path, when, told, status):
         "spark", "stream", "--input", keys, "--output", tmp_path / "out",
         "--checkpoint", tmp_path / "state", "--interval", "1 second", "--output-format", "csv",
         "--ring-file", work / "ring.json", "--master", "local[1]",
-        "--conf", f"spark.driver.extraJavaOptions={JAVA}",
+        "--conf", f"spark.driver.extraJavaOptions={options()}",
     ]  # fmt: skip
     with started([str(each) for each in arguments], scratch) as process:
         until(process, at, tmp_path)
@@ -147,7 +147,7 @@ def test_a_stream_that_is_ended_ends(work, tmp_path, when, told, status):
 
 def test_ctrl_c_while_java_starts_leaves_no_java(work, tmp_path):
     job = command(
-        work, "few", tmp_path / "owned.csv", "--conf", f"spark.driver.extraJavaOptions={JAVA}"
+        work, "few", tmp_path / "owned.csv", "--conf", f"spark.driver.extraJavaOptions={options()}"
     )
     process = subprocess.Popen(
         [sys.executable, MAIN, *job],
@@ -177,7 +177,7 @@ def test_ctrl_c_while_java_starts_leaves_no_java(work, tmp_path):
     eventually(lambda: list(tmp_path.iterdir()) == [], "nothing is left", 5 * PATIENCE)
 
 
-SESSION = ROOT / "tests" / "spark" / "session_process.py"
+SESSION = ROOT / "tests" / "spark_programs" / "session_process.py"
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 
 
@@ -212,7 +212,7 @@ def submitted(work, tmp_path_factory):
     by = [SUBMIT, "--master", "local[3]", "--conf", "spark.ui.port=0"]
     folder = tmp_path_factory.mktemp("submitted")
     job = command(work, "few", folder / "owned.parquet")
-    done = session(folder, "submit", *job, by=[*by, "--driver-java-options", JAVA])
+    done = session(folder, "submit", *job, by=[*by, "--driver-java-options", options()])
     return *done, folder / "owned.parquet"
 
 
@@ -222,7 +222,7 @@ def logged(work, tmp_path_factory):
     folder = tmp_path_factory.mktemp("logged")
     job = command(
         work, "few", folder / "owned.csv", "--master", "local[1]",
-        "--conf", "spark.api.mode=classic", "--conf", f"spark.driver.extraJavaOptions={JAVA}",
+        "--conf", "spark.api.mode=classic", "--conf", f"spark.driver.extraJavaOptions={options()}",
         "--spark-log", folder / "log",
     )  # fmt: skip
     return *session(folder, "ours", *job), (folder / "log").read_text()
@@ -232,7 +232,7 @@ def to_table(work, *more):
     """The words of a command that writes to a table."""
     job = command(
         work, "few", "unused", "--master", "local[1]", *more,
-        "--conf", f"spark.driver.extraJavaOptions={JAVA}",
+        "--conf", f"spark.driver.extraJavaOptions={options()}",
     )  # fmt: skip
     at = job.index("--output")
     job[at : at + 2] = ["--table", "owned_keys"]
@@ -261,7 +261,7 @@ def test_a_job_prints_its_answer_and_nothing_of_spark(logged):
 def test_a_job_on_a_server_of_its_own_prints_its_answer_and_nothing_of_spark(work, tmp_path):
     job = command(
         work, "few", tmp_path / "owned.csv", "--master", "local[1]",
-        "--conf", "spark.api.mode=connect", "--conf", f"spark.driver.extraJavaOptions={JAVA}",
+        "--conf", "spark.api.mode=connect", "--conf", f"spark.driver.extraJavaOptions={options()}",
     )  # fmt: skip
     done = subprocess.run(
         [sys.executable, MAIN, *job, "--spark-log", tmp_path / "log"], cwd=ROOT,
@@ -321,7 +321,7 @@ def test_the_page_and_the_log_of_a_session_that_others_set_up_stay(request, tmp_
     else:
         (tmp_path / who).write_text(
             "spark.master local[1]\nspark.ui.port 0\n"
-            f"spark.driver.extraJavaOptions {JAVA}\nspark.log.level INFO\n"
+            f"spark.driver.extraJavaOptions {options()}\nspark.log.level INFO\n"
         )
         done, told = session(tmp_path, who, conf=tmp_path)
     assert (told["page"], told["plans"], told["level"]) == (200, "FORMATTED", level)

@@ -13,8 +13,6 @@ from hashring.spark import audit, history_of, owner_at_time
 from hashring.spark.session import spark_session
 from tests.spark.java_classes import options
 
-JAVA = options()
-
 
 def run(*arguments: object) -> str:
     result = CliRunner().invoke(spark_group, [str(a) for a in arguments])
@@ -37,8 +35,8 @@ def main(option: str, where: str, folder: str) -> None:
             "spark.network.timeout=800s",
             "spark.worker.timeout=800",
             # Most of the time goes into starting virtual machines.
-            f"spark.driver.extraJavaOptions={JAVA}",
-            f"spark.executor.extraJavaOptions={JAVA}",
+            f"spark.driver.extraJavaOptions={options()}",
+            f"spark.executor.extraJavaOptions={options()}",
         ):
             engine += ["--conf", setting]
     ring = ["--ring-file", at / "ring.json"]

@@ -46,8 +46,8 @@ from hashring.spark import (
 )
 from hashring.spark.input import read_frame
 from hashring.spark.session import is_connect, spark_session
-from tests.spark import engine_process
 from tests.spark.test_owner import random_ring
+from tests.spark_programs import engine_process
 
 
 def columns_and_sql(keys, ring):

@@ -19,7 +19,7 @@ from hashring.core.ring_json import RingFile
 from hashring.ring_files import write_ring
 from tests.conftest import ROOT, eventually
 from tests.spark.conftest import keep, stored
-from tests.spark.engine_process import JAVA
+from tests.spark.java_classes import options
 from tests.spark.test_owner import random_ring
 from tests.spark.test_stream_sinks import keep_keys
 
@@ -104,7 +104,7 @@ def test_workers_with_memory_of_their_own(work):
     for part in HOME.iterdir():
         (home / part.name).symlink_to(part)
     master = ("--master", "local-cluster[2,1,1024]")
-    check(work, "tests.spark.engine_process", *master, folder, SPARK_HOME=str(home))
+    check(work, "tests.spark_programs.engine_process", *master, folder, SPARK_HOME=str(home))
     assert overrun(folder / "findings-long.parquet")
     assert len(stored(folder / "warehouse" / "owned")) == 200
     # Both did some of it.
@@ -127,7 +127,7 @@ def connect_server(tmp_path_factory):
         "spark.ui.enabled=false",
         "spark.sql.shuffle.partitions=2",
         # Killed, it leaves its files.
-        f"spark.driver.extraJavaOptions={JAVA} -Djava.io.tmpdir={folder}",
+        f"spark.driver.extraJavaOptions={options()} -Djava.io.tmpdir={folder}",
     ):
         command += ["--conf", setting]
     log = folder / "connect.log"
@@ -144,7 +144,7 @@ def test_spark_connect(work, connect_server):
     folder, _ = work
     # Of the environment, the server is found without a Java, and columns and SQL work there.
     check(
-        work, "tests.spark.connect_process", folder,
+        work, "tests.spark_programs.connect_process", folder,
         SPARK_REMOTE=connect_server, JAVA_HOME="/nowhere",
     )  # fmt: skip
 
