@@ -376,7 +376,7 @@ class GroupMemberMachine(BaseMemberMachine):
             state = reading.standing()
             view = None if state is None else state.view(self.member, self._session)
             if part == NO_PART:
-                # Somebody deleted it. With the next renewal Redis has it again.
+                # Somebody deleted it or wrote into it. With the next renewal Redis has it again.
                 part = reading.tag
         self._redis_now = answer.now
         if self.offered == self.terms:

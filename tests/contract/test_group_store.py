@@ -1099,6 +1099,43 @@ def test_of_a_report_that_cannot_be_read_redis_itself_has_the_session_and_the_le
         store.close()
 
 
+def test_a_name_without_a_readable_entry_is_for_the_session_that_the_decision_names(
+    keys: GroupKeys,
+) -> None:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        store = RedisStore(client, PATIENCE)
+        store.run(join(keys, facts("a"), TERMS))
+        step(store, keys)
+        client.hset(keys.members.decode(), "a", "nonsense")
+        # One that had the name before, and one that has it.
+        assert isinstance(store.run(join(keys, facts("a", "c" * 16), TERMS, B)), Taken)
+        assert isinstance(store.run(join(keys, facts("a", "c" * 16), TERMS, A)), Joined)
+        store.close()
+
+
+def test_a_part_that_somebody_wrote_into_is_read_from_the_decision_once(keys: GroupKeys) -> None:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        store = RedisStore(client, PATIENCE)
+        store.run(join(keys, facts("a"), TERMS))
+        step(store, keys)
+        known = beaten(store, keys, facts("a"))
+        store.run(join(keys, facts("b", B), TERMS))
+        step(store, keys)
+        views = keys.views.decode()
+        client.hset(views, "a", (client.hget(views, "a") or b"") + b"\nnonsense {\nnonsense {")
+        lost = beaten(store, keys, facts("a"), known)
+        assert (lost.view, lost.part) == (None, NO_PART)
+        reading = store.run(read(keys))
+        state = reading.standing()
+        assert state is not None
+        again = replace(lost, part=reading.tag, view=state.view("a", A))
+        for _ in range(2):
+            found = beaten(store, keys, facts("a"), again)
+            assert (found.view, found.part) == (again.view, reading.tag)
+        assert client.hget(views, "a") == f"{A} {reading.tag}".encode()
+        store.close()
+
+
 def test_a_member_whose_part_somebody_deleted_reads_the_decision_once(keys: GroupKeys) -> None:
     with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
         store = RedisStore(client, PATIENCE)

@@ -74,8 +74,12 @@ local names = due == 1 and ARGV[9] ~= '' and changed_since(ARGV[9])
 -- A part that was written for an earlier session of this name is none of this one's.
 local whose, since, changes = part(ARGV[1])
 local last = '-'
-if whose ~= ARGV[2] and ARGV[6] == tag then
-  -- Somebody deleted it. The member knows the decision that stands: it has missed nothing.
+if whose == ARGV[2] then
+  last = string.match(changes, '.*\n(%S+) ') or since
+end
+if ARGV[6] == tag and last ~= tag then
+  -- Somebody deleted it, or wrote into it. The member knows the decision that stands: it has missed
+  -- nothing.
   redis.call('HSET', KEYS[4], ARGV[1], ARGV[2] .. ' ' .. tag)
   last, changes = tag, ''
 elseif whose ~= ARGV[2] then
@@ -83,13 +87,10 @@ elseif whose ~= ARGV[2] then
   -- does if what is there cannot be read.
   local unreadable = not whose and redis.call('HGET', KEYS[4], ARGV[1])
   changes = ARGV[6] == '-' and not unreadable and ''
-else
-  last = string.match(changes, '.*\n(%S+) ') or since
-  if since ~= ARGV[6] then
-    local _, line = string.find(changes, '\n' .. ARGV[6] .. ' ', 1, true)
-    local after = line and (string.find(changes, '\n', line, true) or #changes + 1)
-    changes = after and string.sub(changes, after)
-  end
+elseif since ~= ARGV[6] then
+  local _, line = string.find(changes, '\n' .. ARGV[6] .. ' ', 1, true)
+  local after = line and (string.find(changes, '\n', line, true) or #changes + 1)
+  changes = after and string.sub(changes, after)
 end
 -- A few members wait for the time of the next step. All of them would come at the same moment.
 local wait = ''

@@ -258,7 +258,7 @@ def beat(
                 changes = [load_view_change(line.partition(b" ")[2]) for line in lines]
             except GroupFormatError:
                 # The lease is renewed, and the state has what cannot be read here.
-                view = None
+                view, part = None, NO_PART
             else:
                 view = changed_view(known or MemberView(0, phase), changes, generation, phase)
         elif raw[6] is None:

@@ -7,10 +7,10 @@
 
 local held_by, joined, report = record(ARGV[1])
 local lease = lease_of(ARGV[1])
--- A lease whose entry is gone or cannot be read is a live member's: none but one that comes back may
--- have the name.
-local its_own = held_by == ARGV[2] or held_by == ARGV[6] or (not held_by and ARGV[6] ~= '')
-if lease > now and not its_own then
+-- A lease whose entry is gone or cannot be read is a live member's. Its part of the decision names the
+-- session, too: none but that process may have the name.
+local holder = held_by or part(ARGV[1])
+if lease > now and holder ~= ARGV[2] and holder ~= ARGV[6] then
   return {'taken', text(lease - now)}
 end
 -- The first member's terms are the group's. A tag of its own tells this group from one of this name

@@ -796,7 +796,17 @@ def asks_a_frozen_member(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def gives_a_name_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any process may take a name without an entry, also while another renews its lease."""
-    plant(monkeypatch, (" or (not held_by and ARGV[6] ~= '')", " or not held_by"))
+    plant(monkeypatch, ("held_by or part(ARGV[1])", "held_by or ARGV[2]"))
+
+
+def gives_a_name_to_one_that_had_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process whose name another has taken may take it back, once that one has no entry."""
+    plant(monkeypatch, ("held_by or part(ARGV[1])", "held_by or (ARGV[6] ~= '' and ARGV[6])"))
+
+
+def leaves_a_view_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of the decision that cannot be read stays so until the next decision."""
+    plant(monkeypatch, ("ARGV[6] == tag and last ~= tag", "ARGV[6] == tag and whose ~= ARGV[2]"))
 
 
 def refuses_a_view(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -820,6 +830,8 @@ UNREAD: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "counts on its lease without a seat": (counts_on_its_lease_without_a_seat, "holder"),
     "asks a frozen member": (asks_a_frozen_member, "holder"),
     "gives a name away": (gives_a_name_away, "holder"),
+    "gives a name to one that had it": (gives_a_name_to_one_that_had_it, "holder"),
+    "leaves a view as it is": (leaves_a_view_as_it_is, "rest"),
     "refuses a view": (refuses_a_view, "rest|nothing escapes"),
 }
 

@@ -59,8 +59,9 @@ class GroupSimulator(Simulator[GroupHistory, GroupWorld]):
         while world.now < until:
             world.run(min(until, world.now + world.history.interval))
             reading = world.reading()
-            late = world.now < world.late_until  # A slow decision may only have begun.
-            if late or unrest(world) or stood != (reading.tag, reading.changes):
+            # A slow decision may only have begun; what an application reports may change something.
+            late = max(world.late_until, *(process.works_until for process in world.alive), 0.0)
+            if world.now < late or unrest(world) or stood != (reading.tag, reading.changes):
                 rested, stood = world.now, (reading.tag, reading.changes)
             elif world.now >= rested + quiet:
                 return

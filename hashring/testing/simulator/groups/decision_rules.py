@@ -307,7 +307,9 @@ class AsBefore(DecisionRule):
             return
         present = [each for each in facts.members if each.expires > facts.now]
         weights = sorted(each.weight for each in present)
-        quiet = all(not each.goes and not each.stalled for each in present)
+        # Nothing moves from a member that cannot be read, so others stand in for it.
+        frozen = decision.before.frozen(facts)
+        quiet = not frozen and all(not each.goes and not each.stalled for each in present)
         asked = [event for event in decision.events if event.kind is EventKind.REVOKED]
         # To `ring` only names count; and a copy comes before the number of members.
         # To `load` what is reported counts, too.

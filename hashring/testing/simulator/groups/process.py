@@ -84,6 +84,8 @@ class GroupProcess(Process):
         self.slow_decisions: list[float] = []
         self.strange_until = 0.0
         """Until when its reports are of a form that no version knows which is here."""
+        self.works_until = 0.0
+        """When its application will have reported all that it was asked for."""
         self.odd: Random | None = None
         """Where its application's odd answers come from; ``None`` while it gives none."""
         self.hangs = False
@@ -298,7 +300,9 @@ class GroupProcess(Process):
                 self.renewing.tell(lambda: None)
             self.world.shown(self)
 
-        self.soon(self.chance.uniform(0, most), done)
+        seconds = self.chance.uniform(0, most)
+        self.works_until = max(self.works_until, self.world.now + seconds)
+        self.soon(seconds, done)
 
     def _tick(self) -> None:
         if self.world.now >= self.stalled_until:
