@@ -309,6 +309,9 @@ class GroupMemberMachine(BaseMemberMachine):
         return terms
 
     def _facts(self) -> MemberFacts:
+        if self._claims:
+            held = self.membership.held(self.now).items()
+            self._claims = dict(self._claims.items() & held)
         return MemberFacts(
             self.member,
             self._session,

@@ -24,6 +24,7 @@ def none_breaks_a_rule(
 FOUND_BY = {
     "gives a name away": 42,
     "gives a name to one that had it": 836,
+    "takes a new session for another process": 1811,
     "a_drained_node_that_keeps_keys_for_full_nodes_is_found": 18,
     "TOKENS_OF_THE_COUNTER_ALONE-tokens": 11,
     "_never_reconciles": 39,

@@ -382,6 +382,9 @@ class _Step:
                 if self._claims(member):
                     # Redis keeps an entry longer than its member relies on it.
                     return f"{member.name} still holds what it had, but its entry was gone"
+        for member in self.facts.unreadable:
+            if self._may_be_back(member):
+                return f"{member.name} joined anew, and its report cannot be read"
         return ""
 
     @property
@@ -402,6 +405,12 @@ class _Step:
             for partition, token in member.claims.items()
             if not 0 <= partition < len(known) or token >= known[partition]
         }
+
+    def _may_be_back(self, member: MemberFacts) -> bool:
+        """Whether it may be the process that had the seat, and hold what it had for a lease."""
+        seat = self.roster.get(member.name)
+        had_one = seat is not None and seat.session not in ("", member.session)
+        return had_one and bool(member.session) and member.expires > self.now
 
     def _is_seated(self, member: MemberFacts) -> bool:
         seat = self.roster.get(member.name)

@@ -804,6 +804,11 @@ def gives_a_name_to_one_that_had_it(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, ("held_by or part(ARGV[1])", "held_by or (ARGV[6] ~= '' and ARGV[6])"))
 
 
+def takes_a_new_session_for_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member without a readable report, under a new session, holds nothing of before."""
+    monkeypatch.setattr(next_state._Step, "_may_be_back", lambda self, member: False)
+
+
 def leaves_a_view_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of the decision that cannot be read stays so until the next decision."""
     plant(monkeypatch, ("ARGV[6] == tag and last ~= tag", "ARGV[6] == tag and whose ~= ARGV[2]"))
@@ -831,6 +836,7 @@ UNREAD: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "asks a frozen member": (asks_a_frozen_member, "holder"),
     "gives a name away": (gives_a_name_away, "holder"),
     "gives a name to one that had it": (gives_a_name_to_one_that_had_it, "holder"),
+    "takes a new session for another process": (takes_a_new_session_for_another_process, "holder"),
     "leaves a view as it is": (leaves_a_view_as_it_is, "rest"),
     "refuses a view": (refuses_a_view, "rest|nothing escapes"),
 }

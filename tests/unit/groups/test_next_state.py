@@ -906,9 +906,27 @@ def test_the_end_of_the_lease_frees_what_a_member_with_an_unreadable_report_has(
 
 
 def test_another_session_whose_report_cannot_be_read_has_nothing_of_the_one_before() -> None:
-    desk = Desk(2).join("a", "b").step()
+    # But the process may be the one before, and holds what it had until that lease ends.
+    desk = Desk(2, ttl=10).join("a", "b").step()
+    tokens = desk.state.tokens
     unreadable(desk.join("a"), "a").step()
+    assert desk.having == {}
+    desk.join("b", seen=desk.state.generation, claims={1: tokens[1]}).step()
+    assert desk.having == {"b": [1]}
+    desk.wait(9.0).step()
+    assert desk.having == {"b": [1]}
+    desk.wait(2.0).step()
     assert desk.having == {"b": [0, 1]}
+
+
+def test_such_a_session_prolongs_a_recovery_by_its_lease() -> None:
+    desk = Desk(2, ttl=10).join("a", "b").step()
+    desk.state = replace(desk.state, recovering=desk.now + 1.0)
+    unreadable(desk.join("a"), "a").step()
+    assert desk.state.recovering == desk.now + 10
+    # Once.
+    desk.wait(5.0).step()
+    assert desk.state.recovering == desk.now + 5
 
 
 def test_a_handoff_ends_though_the_owners_report_cannot_be_read_any_more() -> None:

@@ -61,7 +61,7 @@ MIGRATIONS: Final = {
     "leave_timeout": (2.0, 10.0),
 }
 
-DELETED: Final = ("state", "views", "control")
+DELETED: Final = ("state", "views", "control", "members")
 
 GARBLED: Final = ("report", "report", "entry", "view", "views", "phase")
 
