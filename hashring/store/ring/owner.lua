@@ -19,7 +19,7 @@ while true do
       for _, member in ipairs(at_point(KEYS[i], place)) do
         -- What is on the index alone is on nobody's ring.
         local node = redis.call('ZSCORE', KEYS[1], member) and node_of(member)
-        if node and node > owner then
+        if node and comes_after(node, owner) then
           owner = node
         end
       end
