@@ -165,6 +165,23 @@ def test_a_call_that_fails_states_nothing(place: Place) -> None:
     assert (reply.status, reply.ranges) == (BeatStatus.SUPERSEDED, ())
 
 
+def test_a_node_that_expired_owns_no_point_though_nobody_swept_it(place: Place) -> None:
+    for node, points in {"m": (10, 40), "n": (20, 40), "o": (30,)}.items():
+        place.join(node, A, *points)
+
+    def owners() -> list[str | None]:
+        return [place.store.run(owner(place.keys, point)) for point in (5, 15, 25, 35, 45)]
+
+    assert owners() == ["n", "m", "n", "o", "n"]
+    for gone, expected in (("n", "mmmom"), ("o", "mmmmm")):
+        place.age(gone)
+        assert owners() == list(expected)
+        assert place.look().ring().nodes == tuple(sorted(set(expected)))
+    place.age("m")
+    assert owners() == [None] * 5
+    assert len(place.zset()) == 5
+
+
 # --- what somebody else wrote -----------------------------------------------------------------
 
 

@@ -453,7 +453,7 @@ def _read_stretch(members: Iterable[bytes]) -> list[tuple[int, str]]:
 
 
 def owner(keys: RingKeys, point: int) -> Command[str | None]:
-    """The node that owns a point; ``None`` on a ring without nodes.
+    """The node that owns a point; ``None`` on a ring without live nodes.
 
     Not for a ring in the form of redis-hashring, which has no index.
     """
