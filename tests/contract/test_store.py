@@ -574,6 +574,12 @@ def test_a_node_with_a_made_up_name_is_not_remembered(place: Place, told: dict[s
     assert place.look("n").remembered == ()
 
 
+def test_a_node_is_remembered_whatever_number_it_tells(place: Place) -> None:
+    place.join("n", A, 10, told={"named": True, "limit": 10**30})
+    place.leave("n", A, 10)
+    assert place.look("n").remembered == (10,)
+
+
 NO_POINTS = ["5000000000", "-1", "1.5", "true", "Infinity", "1e300", "1e999", '"1"', "null", "{}"]
 
 
