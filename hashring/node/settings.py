@@ -32,6 +32,8 @@ DEFAULT_REPLICAS: Final = 16
 DEFAULT_TTL: Final = 60.0
 DEFAULT_HEARTBEAT_INTERVAL: Final = 10.0
 
+# Readers of what a node reports take a number this large for garbage.
+_TOO_MANY_KEYS: Final = 1e15
 # Enough to find a function of signed points, or of longer ones.
 _TRIED_KEYS: Final = 32
 
@@ -289,6 +291,10 @@ def _checked_locks(  # noqa: PLR0917 - the node's own arguments, in their order
         raise ConfigError("limit", limit, "give a number of keys, or None for any number")
     if most is not None and most < 1:
         raise ConfigError("limit", limit, "a node that may hold no key should not be started")
+    if most is not None and most >= _TOO_MANY_KEYS:
+        raise ConfigError(
+            "limit", limit, f"give less than {_TOO_MANY_KEYS:g} keys, or None for any number"
+        )
     checked_ttl = ttl if lock_ttl is None else _checked_ttl("lock_ttl", lock_ttl)
     if checked_ttl < 2 * heartbeat_interval:
         raise ConfigError(

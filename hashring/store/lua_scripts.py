@@ -13,19 +13,24 @@ from importlib.resources import files
 from typing import Final
 
 _HISTORY: Final = ("_history.lua",)
-_RING: Final = _HISTORY + tuple(
-    f"ring/_{part}.lua"
-    for part in (
-        "head",
-        "utf8",
-        "members",
-        "changes",
-        "node_entries",
-        "point_index",
-        "own_ranges",
-        "tell_neighbours",
-        "node_orders",
-        "sweep",
+_BYTE_ORDER: Final = ("_byte_order.lua",)
+_RING: Final = (
+    _HISTORY
+    + _BYTE_ORDER
+    + tuple(
+        f"ring/_{part}.lua"
+        for part in (
+            "head",
+            "utf8",
+            "members",
+            "changes",
+            "node_entries",
+            "point_index",
+            "own_ranges",
+            "tell_neighbours",
+            "node_orders",
+            "sweep",
+        )
     )
 )
 _SERVER: Final = ("_which_server.lua",)
@@ -33,6 +38,7 @@ _SHARED: Final = {
     "ring": _RING,
     "group": (*_SERVER, *_HISTORY, "group/_head.lua"),
     "locks": (*_SERVER, "locks/_head.lua"),
+    "fencing": _BYTE_ORDER,
 }
 _SHARED_BY_ONE: Final = {
     ("ring", "beat"): (*_SERVER, *_RING),

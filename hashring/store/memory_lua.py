@@ -52,7 +52,8 @@ return function(server, chunk, keys, arguments)
 end
 """
 
-_LENIENT: Final = json.JSONDecoder(strict=False)
+# Each number is a double to Lua, however large.
+_LENIENT: Final = json.JSONDecoder(strict=False, parse_int=float)
 _NULL: Final = object()
 """What Lua has for the null of JSON: like no other value, and true."""
 _ESCAPED: Final = re.compile(rb'[\x00-\x1f"\\/\x7f]')

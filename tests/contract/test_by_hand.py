@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from hashring import NodeSuperseded, RedisUnavailable, RingNode
+from hashring import EmptyRingError, NodeSuperseded, RedisUnavailable, RingNode
 from hashring.core.hashing import RING_SIZE
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import Scoring
@@ -193,3 +193,15 @@ def test_calls_by_hand_of_several_threads_are_made_one_after_the_other(
     assert points_on_ring(store)["a"] == (0 if second in ("remove", "stop") else 4)
     node.stop()
     assert not points_on_ring(store)
+
+
+def test_a_ring_whose_nodes_all_expired_has_no_owner() -> None:
+    clock = ManualClock()
+    store = MemoryStore(MemoryServer(clock))
+    node, reader = (RingNode(store, "hand", name=name, ttl=60.0) for name in "ab")
+    node.heartbeat()
+    assert (reader.owner("k"), reader.ring.owner("k")) == ("a", "a")
+    clock.advance(60.1)
+    for ask in (reader.owner, reader.ring.owner):
+        with pytest.raises(EmptyRingError):
+            ask("k")

@@ -56,6 +56,16 @@ def test_a_name_finds_which_of_its_points_others_have_by_now(place: Place) -> No
     assert look_for(place, "n").taken == {20}
 
 
+def test_a_name_looks_past_garbage_on_the_index(place: Place) -> None:
+    place.join("m", A, 10)
+    place.join("full", B, 30, full=True)
+    place.index_alone(b"garbage", 20)
+    place.index_alone(b"5000000000:x:y", 20)
+    closed = {"m": ((10, 20),), "full": ((30, 2**32 - 20),)}
+    assert look_for(place, "x", whole=9).ranges == closed
+    assert look_for(place, "x", 1, 3, 0).ranges == {"m": ((10, 20),)}
+
+
 def test_members_of_full_nodes_are_found_too(place: Place) -> None:
     place.join("n", A, 10, full=True, **NAMED)
     place.join("m", B, 20, full=True)

@@ -165,6 +165,23 @@ def test_a_call_that_fails_states_nothing(place: Place) -> None:
     assert (reply.status, reply.ranges) == (BeatStatus.SUPERSEDED, ())
 
 
+def test_a_node_that_expired_owns_no_point_though_nobody_swept_it(place: Place) -> None:
+    for node, points in {"m": (10, 40), "n": (20, 40), "o": (30,)}.items():
+        place.join(node, A, *points)
+
+    def owners() -> list[str | None]:
+        return [place.store.run(owner(place.keys, point)) for point in (5, 15, 25, 35, 45)]
+
+    assert owners() == ["n", "m", "n", "o", "n"]
+    for gone, expected in (("n", "mmmom"), ("o", "mmmmm")):
+        place.age(gone)
+        assert owners() == list(expected)
+        assert place.look().ring().nodes == tuple(sorted(set(expected)))
+    place.age("m")
+    assert owners() == [None] * 5
+    assert len(place.zset()) == 5
+
+
 # --- what somebody else wrote -----------------------------------------------------------------
 
 
@@ -275,3 +292,18 @@ def test_garbage_is_on_the_index_where_nobody_counts_it(place: Place) -> None:
     assert place.index()[b"abc"] == (-1, False)
     assert place.look().unindexed == 0
     assert b"abc" in place.zset()
+
+
+@pytest.mark.parametrize("point", [b"4294967296", b"5000000000", b"9" * 400])
+def test_a_member_beyond_the_ring_is_counted_by_nobody_though_the_index_has_it(
+    place: Place, point: bytes
+) -> None:
+    place.join("n", A, 10, told=OWN)
+    place.join("m", B, 30, told=OWN)
+    member = point + b":x:y"
+    place.zadd(member, place.now() + TTL)
+    place.index_alone(member, 5_000_000_000)
+    assert ranges_of(place, "m", B, 30).ranges == Ring({"n": [10], "m": [30]}).node_ranges("m")
+    # The next heartbeat puts it where no reader counts it.
+    ask(place, "n", A, 10)
+    assert place.index()[member] == (-1, False)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hashring import RingNode
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind, RingChange, parse_change
@@ -571,6 +572,31 @@ def test_a_node_with_a_made_up_name_is_not_remembered(place: Place, told: dict[s
     place.age("n")
     place.sweep()
     assert place.look("n").remembered == ()
+
+
+def test_a_node_is_remembered_whatever_number_it_tells(place: Place) -> None:
+    place.join("n", A, 10, told={"named": True, "limit": 10**30})
+    place.leave("n", A, 10)
+    assert place.look("n").remembered == (10,)
+
+
+NO_POINTS = ["5000000000", "-1", "1.5", "true", "Infinity", "1e300", "1e999", '"1"', "null", "{}"]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("wrong", NO_POINTS)
+def test_a_node_does_not_join_with_what_is_remembered_of_it_and_is_no_point(
+    place: Place, wrong: str, follow: bool
+) -> None:
+    place.remember(b'{"points": [10, %b], "at": "1"}' % wrong.encode(), "n")
+    assert place.look("n").remembered == ()
+    redis = place.client if isinstance(place, RealPlace) else place.store
+    node = RingNode(redis, "accounts", name="n", n_replicas=3, follow=follow)
+    node.heartbeat()
+    seen = place.look()
+    assert (len(seen.replicas_of("n")), seen.garbage) == (3, ())
+    assert node.ring.nodes == ("n",)
+    node.stop()
 
 
 def test_only_the_asked_for_name_is_remembered_in_a_look(place: Place) -> None:

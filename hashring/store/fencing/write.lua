@@ -15,7 +15,7 @@ local newest = redis.call('GET', KEYS[1])
 if newest and (#newest > 20 or not string.find(newest, '^%d+$')) then
   return redis.error_reply('ERR what stands in ' .. KEYS[1] .. ' is no fencing token: nothing was written')
 end
-if newest and padded(newest) > padded(ARGV[1]) then
+if newest and comes_after(padded(newest), padded(ARGV[1])) then
   return {0, newest}
 end
 local forget = tonumber(ARGV[2])

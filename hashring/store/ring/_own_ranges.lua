@@ -4,16 +4,16 @@
 -- the end of what it may take keys in, which goes on over the ranges of full nodes. Both 0 for a
 -- replica whose point another node owns. Third the member at the end of its own range.
 local function reach_of(point, node)
-  -- On a point that several nodes have, the one whose name comes last is the owner. Full nodes are
-  -- passed over; this one is not, whether it is full or not.
+  -- On a point that several nodes have, the one whose name comes last by its bytes is the owner.
+  -- Full nodes are passed over; this one is not, whether it is full or not.
   local owns, inherits = true, true
   for _, member in ipairs(at_point(KEYS[7], point)) do
-    local other = node_of(member) or ''
-    owns = owns and other <= node
-    inherits = inherits and other <= node
+    if comes_after(node_of(member) or '', node) then
+      owns, inherits = false, false
+    end
   end
   for _, member in ipairs(at_point(KEYS[8], point)) do
-    owns = owns and (node_of(member) or '') <= node
+    owns = owns and not comes_after(node_of(member) or '', node)
   end
   local room, with_room = ahead(KEYS[7], point)
   local full, with_full = ahead(KEYS[8], point)

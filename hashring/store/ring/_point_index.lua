@@ -23,7 +23,8 @@ end
 
 -- The point of a member of the index; nil for one that is no replica, which somebody else wrote.
 local function place_of(member)
-  return tonumber(string.match(member, '^(%d+):.+:[^:]+$'))
+  local place = tonumber(string.match(member, '^(%d+):.+:[^:]+$'))
+  return place and place < RING_SIZE and place or nil
 end
 
 -- How far it is from one point to another, around the ring; all of it to the point itself.

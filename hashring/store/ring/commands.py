@@ -18,7 +18,7 @@ from hashring.core.own_ranges import Reach, read_reaches
 from hashring.core.replica import Replica, parse_parts, parse_replica
 from hashring.core.replica_ranges import stretch_ranges
 from hashring.core.ring_change import Stamp
-from hashring.core.value_checks import check_wire
+from hashring.core.value_checks import check_wire, checked_point
 from hashring.errors import ReplicaFormatError
 from hashring.store.command import Argument, Command, text
 from hashring.store.lua_scripts import script
@@ -453,7 +453,7 @@ def _read_stretch(members: Iterable[bytes]) -> list[tuple[int, str]]:
 
 
 def owner(keys: RingKeys, point: int) -> Command[str | None]:
-    """The node that owns a point; ``None`` on a ring without nodes.
+    """The node that owns a point; ``None`` on a ring without live nodes.
 
     Not for a ring in the form of redis-hashring, which has no index.
     """
@@ -463,10 +463,10 @@ def owner(keys: RingKeys, point: int) -> Command[str | None]:
 
 
 def read_memory(memory: bytes) -> tuple[int, ...]:
-    """The points that a node had when it went, rising; none if nothing readable tells them."""
+    """The points that a node had when it went, rising; none if one of them is no point."""
     try:
         points = json.loads(memory)["points"] if memory else []
-        return tuple(sorted({Replica(point, "x", "x").point for point in points if point >= 0}))
+        return tuple(sorted(set(map(checked_point, points))))
     except (ValueError, KeyError, TypeError, RecursionError):
         return ()
 

@@ -89,7 +89,9 @@ local function stretch(from, to, count)
     if not first and not second then
       break
     end
-    local next_of = (not second or first and place_of(first) <= place_of(second)) and 1 or 2
+    -- Readers skip garbage, so its place does not matter.
+    local next_of = (not second
+      or first and (place_of(first) or 0) <= (place_of(second) or 0)) and 1 or 2
     merged[#merged + 1] = lists[next_of][at[next_of]]
     at[next_of] = at[next_of] + 1
   end

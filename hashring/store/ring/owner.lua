@@ -2,6 +2,12 @@
 --
 -- ARGV  1 the point
 -- Answer  its name; '' when there is none.
+--
+-- What expired stays until a node beats, and owns nothing. When all nodes crashed, that is for ever:
+-- then no point is looked at.
+if redis.call('ZCOUNT', KEYS[1], seconds(now), '+inf') == 0 then
+  return ''
+end
 local point = tonumber(ARGV[1])
 local from, to = point, 0
 while true do
@@ -18,8 +24,9 @@ while true do
     for i = 7, 8 do
       for _, member in ipairs(at_point(KEYS[i], place)) do
         -- What is on the index alone is on nobody's ring.
-        local node = redis.call('ZSCORE', KEYS[1], member) and node_of(member)
-        if node and node > owner then
+        local expiry = redis.call('ZSCORE', KEYS[1], member)
+        local node = expiry and tonumber(expiry) >= now and node_of(member)
+        if node and comes_after(node, owner) then
           owner = node
         end
       end

@@ -92,6 +92,10 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
         ({"lock": "no"}, "lock='no': say True or False"),
         ({"limit": 0}, "limit=0: a node that may hold no key should not be started"),
         ({"limit": "5"}, "limit='5': give a number of keys, or None for any number"),
+        (
+            {"limit": 10**15},
+            "limit=1000000000000000: give less than 1e+15 keys, or None for any number",
+        ),
         *(
             ({"hash_algorithm": value}, f"hash_algorithm={value!r}: unknown; choose one of crc-32,")
             for value in ("md5", "", 5)
