@@ -13,6 +13,7 @@ hold in memory, requests and answers, has a limit for all of them together.
 
 from __future__ import annotations
 
+import errno
 import logging
 import resource
 import socket
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 CONNECTIONS: Final = 4000
 """Connections at once."""
 OTHER_FILES: Final = 1200
-"""Files that the process needs besides: two for each of 500 rings and groups, and some."""
+"""Files that each Redis server needs besides: two for each of 500 rings and groups, and some."""
 REQUESTS: Final = 16
 """Requests in work at once, besides streams; further ones wait."""
 HELD: Final = 64 << 20
@@ -46,6 +47,7 @@ HELD: Final = 64 << 20
 _HEALTH: Final = ("/healthz", "/readyz")  # with any base path before them
 _HEALTH_THREADS: Final = 2
 _ACCEPTED: Final = 100  # connections in a row
+_NO_FILES: Final = 1.0  # seconds without accepting, after no file could be opened
 _SWITCH: Final = 0.0005  # seconds
 _HELD_LOOKS: Final = 0.05  # seconds between two looks at what connections hold
 
@@ -242,6 +244,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         app: what answers.
         host: the address to listen on.
         port: 0 for any free one; then :attr:`port` says which.
+        servers: how many Redis servers the application watches.
 
     Raises:
         OSError: it cannot listen there.
@@ -249,13 +252,14 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
 
     channel_class = _Channel
 
-    def __init__(self, app: WSGIApplication, host: str, port: int) -> None:
+    def __init__(self, app: WSGIApplication, host: str, port: int, *, servers: int = 1) -> None:
         # waitress warns when a request finds no free thread, which is how threads start here.
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        self._most = connections_possible()
+        self._most = connections_possible(servers)
+        self._accepts_from = 0.0
         super().__init__(
             app,
             dispatcher=_Threads(REQUESTS),
@@ -356,6 +360,30 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             if before >= self._most:
                 self._make_way()
 
+    def accept(self) -> Any:
+        """Accept a connection, if a file can be opened for it; else none for some time."""
+        try:
+            accepted = super().accept()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            if not self._accepts_from:
+                log.warning(
+                    "no connection is accepted while no file can be opened (%s): raise the limit "
+                    "of open files (ulimit -n, LimitNOFILE)",
+                    error.strerror,
+                )
+            # Those that wait would be tried again at once, without end.
+            self._accepts_from = time.monotonic() + _NO_FILES
+            return None
+        if accepted is not None:
+            self._accepts_from = 0.0
+        return accepted
+
+    def readable(self) -> bool:
+        """Whether connections are accepted now."""
+        return bool(super().readable()) and time.monotonic() >= self._accepts_from
+
     def _make_way(self) -> None:
         idle = (channel for channel in self.active_channels.values() if not channel.requests)
         oldest = min(idle, key=lambda channel: channel.waits_since, default=None)
@@ -389,22 +417,27 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         return (channel for channel in self.active_channels.values() if channel.overdue())
 
 
-def connections_possible() -> int:
-    """How many connections the limit of open files allows, after raising it as far as it goes."""
+def connections_possible(servers: int = 1) -> int:
+    """How many connections the limit of open files allows, after raising it as far as it goes.
+
+    Args:
+        servers: how many Redis servers the process watches.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = CONNECTIONS + OTHER_FILES
+    others = servers * OTHER_FILES
+    files = wanted = CONNECTIONS + others
     if hard != resource.RLIM_INFINITY:
         files = min(files, hard)
     if soft != resource.RLIM_INFINITY and soft < files:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-    if files == CONNECTIONS + OTHER_FILES:
+    if files == wanted:
         return CONNECTIONS
-    possible = max(64, files - OTHER_FILES)
+    possible = max(64, files - others)
     log.warning(
         "at most %d files may be open, so at most %d connections are served at once: raise the "
         "limit to %d",
         files,
         possible,
-        CONNECTIONS + OTHER_FILES,
+        wanted,
     )
     return possible

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import os
 import resource
@@ -636,3 +637,50 @@ def test_where_it_cannot_be_raised_fewer_connections_are_served(
     assert limits(monkeypatch, 1024, 2048) == []
     assert module.connections_possible() == 2048 - module.OTHER_FILES
     assert f"raise the limit to {module.CONNECTIONS + module.OTHER_FILES}" in caplog.text
+
+
+def test_each_redis_server_has_its_share_of_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised = limits(monkeypatch, 1024, 1 << 20)
+    assert module.connections_possible(servers=3) == module.CONNECTIONS
+    assert raised == [(module.CONNECTIONS + 3 * module.OTHER_FILES, 1 << 20)]
+    limits(monkeypatch, 8192, 8192)
+    assert module.connections_possible(servers=6) == 8192 - 6 * module.OTHER_FILES
+
+
+def test_while_no_file_is_left_nothing_is_accepted_and_then_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept, full = module.TcpWSGIServer.accept, threading.Event()
+    refused: list[bool] = []
+
+    def limited(server: Server) -> Any:
+        if full.is_set():
+            refused.append(True)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return accept(server)
+
+    monkeypatch.setattr(module, "_NO_FILES", 3600.0)
+    with (
+        small_server(hello) as server,
+        socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection,
+        connection.makefile("rb") as answers,
+        ExitStack() as stack,
+    ):
+        monkeypatch.setattr(module.TcpWSGIServer, "accept", limited)
+        eventually(server._channels, "it is accepted")
+        full.set()
+        late = asking(stack, server, 1, GET)
+        eventually(lambda: refused, "it cannot be accepted")
+        for _ in range(3):
+            # The loop turns for each of them.
+            connection.sendall(PLAIN)
+            assert b"".join(iter(answers.readline, b"\r\n")).startswith(b"HTTP/1.1 200 OK")
+            assert answers.read(5) == b"hello"
+        assert refused == [True]
+        [warning] = [each for each in caplog.records if each.name == "hashring.web"]
+        assert "no connection is accepted" in warning.message
+        assert "LimitNOFILE" in warning.message
+        full.clear()
+        server._accepts_from = 0.0
+        check_answers(late)
+    assert "Traceback" not in caplog.text
