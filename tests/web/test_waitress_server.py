@@ -524,8 +524,7 @@ def test_a_reader_that_never_catches_up_with_its_stream_is_given_up(
 
 
 def test_a_reader_that_keeps_up_with_its_stream_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SILENCE", 0.0)
-    looks = []
+    looks: list[bool] = []
 
     def noted(channel: Any) -> bool:
         looks.append(overdue(channel))
@@ -537,7 +536,10 @@ def test_a_reader_that_keeps_up_with_its_stream_keeps_it(monkeypatch: pytest.Mon
     def app(environ: Any, start_response: Any) -> Iterator[bytes]:
         start_response("200 OK", [("Content-Type", "text/event-stream")])
         yield b"begun"
-        eventually(lambda: len(looks) > 2, "the server looks again and again")
+        looks.clear()
+        with monkeypatch.context() as impatient:
+            impatient.setattr(module, "_SILENCE", 0.0)
+            eventually(lambda: len(looks) > 2, "the server looks again and again")
         yield b"ended"
 
     with small_server(app) as server:
