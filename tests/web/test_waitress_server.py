@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -523,27 +524,15 @@ def test_a_reader_that_never_catches_up_with_its_stream_is_given_up(
                 assert time.monotonic() < deadline
 
 
-def test_a_reader_that_keeps_up_with_its_stream_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[bool] = []
-
-    def noted(channel: Any) -> bool:
-        looks.append(overdue(channel))
-        return bool(looks[-1])
-
-    overdue = module._Channel.overdue
-    monkeypatch.setattr(module._Channel, "overdue", noted)
-
-    def app(environ: Any, start_response: Any) -> Iterator[bytes]:
-        start_response("200 OK", [("Content-Type", "text/event-stream")])
-        yield b"begun"
-        looks.clear()
-        with monkeypatch.context() as impatient:
-            impatient.setattr(module, "_SILENCE", 0.0)
-            eventually(lambda: len(looks) > 2, "the server looks again and again")
-        yield b"ended"
-
-    with small_server(app) as server:
-        assert b"ended" in asked(server.port, GET)
+def test_a_reader_that_has_caught_up_has_its_time_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = object.__new__(module._Channel)
+    channel.requests, channel.kept_up_at = [object()], 0.0
+    found = []
+    for now, unread in [(59.0, 1), (60.0, 0), (70.0, 1), (120.0, 1), (121.0, 1)]:
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda now=now: now))
+        channel.total_outbufs_len = unread
+        found.append(channel.overdue())
+    assert found == [False, False, False, False, True]
 
 
 # --- what two readers could read differently ------------------------------------------------------
