@@ -198,7 +198,7 @@ def command(
                 access=access,
             )
         try:
-            server = Server(app, host, port)
+            server = Server(app, host, port, servers=len(sites))
         except (OSError, UnicodeError) as error:
             raise ConfigError(
                 "host:port", f"{host}:{port}", f"cannot listen there: {error}"

@@ -33,6 +33,8 @@ HEADERS: Final = {
 # RFC 9110, 7.2: a host and an optional port. No user, no list, nothing behind the port.
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?", re.IGNORECASE)
 
+_WITH_PORT: Final = re.compile(r"(?:\[([^\]]+)\]|([0-9.]+))(?::[0-9]*)?")
+
 
 class Hosts:
     """The host names that requests may ask for.
@@ -69,8 +71,8 @@ class TrustedProxies:
     """Takes a visitor's address, scheme and name from a proxy, and from nobody else.
 
     A request that comes from a trusted address has its last ``X-Forwarded-For``,
-    ``X-Forwarded-Proto`` and ``X-Forwarded-User`` believed. From any other address these headers
-    are removed.
+    ``X-Forwarded-Proto`` and ``X-Forwarded-User`` believed. If the last ``X-Forwarded-For`` is no
+    address, the proxy's own counts. From any other address these headers are removed.
 
     Args:
         app: what answers.
@@ -82,7 +84,7 @@ class TrustedProxies:
 
     def __init__(self, app: WSGIApplication, trusted: Iterable[str]) -> None:
         self._app = app
-        self._behind = ProxyFix(app, x_for=1, x_proto=1, x_host=0)
+        self._behind = ProxyFix(self._with_address, x_for=1, x_proto=1, x_host=0)
         self._networks = [_network(text) for text in trusted]
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -93,6 +95,13 @@ class TrustedProxies:
             del environ[name]
         return self._app(environ, start_response)
 
+    def _with_address(
+        self, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        proxy = environ["werkzeug.proxy_fix.orig"]["REMOTE_ADDR"]
+        environ["REMOTE_ADDR"] = _without_port(environ["REMOTE_ADDR"]) or proxy
+        return self._app(environ, start_response)
+
     def _trusts(self, address: Any) -> bool:
         try:
             found = ipaddress.ip_address(str(address))
@@ -100,6 +109,20 @@ class TrustedProxies:
             return False
         mapped = getattr(found, "ipv4_mapped", None)
         return any((mapped or found) in network for network in self._networks)
+
+
+def _without_port(text: str) -> str:
+    """The address that a proxy gives, in its usual form; empty if it is none.
+
+    Some proxies add the port of the visitor's connection: each connection would be a new visitor.
+    """
+    found = _WITH_PORT.fullmatch(text)
+    try:
+        address = ipaddress.ip_address((found[1] or found[2]) if found else text)
+    except ValueError:
+        return ""
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address).partition("%")[0]
 
 
 def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:

@@ -13,7 +13,7 @@ from werkzeug.datastructures import MultiDict
 
 from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.ring_plan import RingPlan
-from hashring.errors import ConfigError
+from hashring.errors import ConfigError, StoreError
 from hashring.web.actions import Actions
 from hashring.web.base_action import Question
 from hashring.web.costly_requests import Turns
@@ -102,10 +102,13 @@ class ConfirmRoutes:
             # What somebody else did meanwhile, or a box that was not ticked.
             page = self._page(what, self._question(what, request.form), str(error))
             return page, status_of(error)
+        except StoreError:
+            # It may have been done: the same form must not do it again.
+            _note_answer(session, self._link(f"/act/{what}", **question.fields))
+            raise
         link = f"{question.events}#e-{deed.event}" if deed.event else ""
         session.notice = PageNotice(deed.text, link)
-        if form := request.form.get(_FORM):
-            session.answered(form, question.back)
+        _note_answer(session, question.back)
         return see(question.back)
 
     def _sign_in(self, what: str) -> Any:
@@ -155,6 +158,12 @@ class ConfirmRoutes:
             return found
         back = self._login.inside(following)
         return replace(found, fields={**found.fields, "next": back}, back=back)
+
+
+def _note_answer(session: Session, led: str) -> None:
+    """Note where the answer to the form of this request leads, however often it is sent."""
+    if form := request.form.get(_FORM):
+        session.answered(form, led)
 
 
 def _mark(question: Question, plan: RingPlan | GroupForesight | None, unforeseen: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from hashring.errors import StoreError
 from hashring.store.command import Command
@@ -30,9 +30,10 @@ class RedisRequests:
     the service knows that Redis hangs.
     """
 
+    _turns: ClassVar = threading.BoundedSemaphore(AT_ONCE)  # of all servers: they share the threads
+
     def __init__(self, store: RedisStore) -> None:
         self._store = store
-        self._turns = threading.BoundedSemaphore(AT_ONCE)
 
     def run(self, command: Command[T]) -> T:
         """Run a command.

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from hashring.core.hashing import key_bytes
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import RingPlan, ring_plan
-from hashring.errors import UnknownNodeError
+from hashring.errors import StoreError, UnknownNodeError
 from hashring.store.command import Command
 from hashring.store.locks.commands import check_locked_key, look, take_away
 from hashring.store.ring.commands import FORGET, LeaveStatus, forget, leave
@@ -74,7 +74,11 @@ class RingAction(Action[A]):
         return watcher, RingView(ring, seen, view.events, watcher.scoring, view)
 
     def _event(self, watcher: RingWatcher, kind: str, by: str) -> str:
-        events = newest(self._service.store, watcher.keys.events, _RECENT)
+        """The id of the event about what was done; empty if it cannot be found."""
+        try:
+            events = newest(self._service.store, watcher.keys.events, _RECENT)
+        except StoreError:
+            return ""  # what was done stays done
         return next((e.id for e in reversed(events) if (e.kind, e.by) == (kind, by)), "")
 
 
@@ -266,10 +270,16 @@ class DrainNode(PlannedRingAction[api.DrainAsked, NodeQuery]):
             lag=watcher.scoring.lag,
         )
         self._obeyed(watcher, node, command)
-        order = self._read(watcher).standing_drains.get(node)
-        until = "" if order is None or order.until is None else f" until {day(order.until)} UTC"
-        text = f"{shown(node)} of the ring {shown(ring)} is to drain{until}."
+        text = f"{shown(node)} of the ring {shown(ring)} is to drain{self._until(watcher, node)}."
         return Deed(text, self._event(watcher, "drain", by))
+
+    def _until(self, watcher: RingWatcher, node: str) -> str:
+        """Until when the order that was given stands, in words; empty if that is not known."""
+        try:
+            order = self._read(watcher).standing_drains.get(node)
+        except StoreError:
+            return ""  # what was done stays done
+        return "" if order is None or order.until is None else f" until {day(order.until)} UTC"
 
 
 class UndrainNode(PlannedRingAction[api.UndrainAsked, NodeQuery]):

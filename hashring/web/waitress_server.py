@@ -2,7 +2,8 @@
 
 waitress parses requests strictly and holds unfinished ones in one thread, whatever their number; a
 request that is complete gets a thread, so a costly one delays the others by its share of the
-processor and no more. A stream keeps its thread as long as it is open.
+processor and no more. A stream keeps its thread as long as it is open; no other thread waits for
+the reader of an answer.
 
 This module adds what a service without a proxy in front needs: threads are started as they are
 wanted, and health has its own; a request must be complete in time; when all connections are taken,
@@ -12,6 +13,7 @@ hold in memory, requests and answers, has a limit for all of them together.
 
 from __future__ import annotations
 
+import errno
 import logging
 import resource
 import socket
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 CONNECTIONS: Final = 4000
 """Connections at once."""
 OTHER_FILES: Final = 1200
-"""Files that the process needs besides: two for each of 500 rings and groups, and some."""
+"""Files that each Redis server needs besides: two for each of 500 rings and groups, and some."""
 REQUESTS: Final = 16
 """Requests in work at once, besides streams; further ones wait."""
 HELD: Final = 64 << 20
@@ -45,21 +47,30 @@ HELD: Final = 64 << 20
 _HEALTH: Final = ("/healthz", "/readyz")  # with any base path before them
 _HEALTH_THREADS: Final = 2
 _ACCEPTED: Final = 100  # connections in a row
+_NO_FILES: Final = 1.0  # seconds without accepting, after no file could be opened
 _SWITCH: Final = 0.0005  # seconds
 _HELD_LOOKS: Final = 0.05  # seconds between two looks at what connections hold
 
 _MAX_HEAD: Final = 1 << 17  # bytes of a request's head: a key of 16 kB, escaped, fits twice
 _REQUEST_SECONDS: Final = 15.0  # from a request's first byte to its last
-_SILENCE: Final = 60.0  # seconds that a connection may be without a request, or not take its answer
+_SILENCE: Final = 60.0  # seconds that a connection may be without a request, or behind with reading
 _BUFFERED: Final = 1 << 18  # bytes that wait for a slow reader before its stream waits too
 
 log = logging.getLogger("hashring.web")
 
 
 class _Parser(HTTPRequestParser):  # type: ignore[misc]
-    """Refuses what two readers could read differently (RFC 9112, section 6.1)."""
+    """Reads one request, and refuses what two readers could read differently (RFC 9112, 6.1)."""
 
     path = ""  # of a request that cannot be read; the log names it when its sender is gone
+
+    def received(self, data: bytes) -> int:
+        used = int(super().received(data))
+        if not self.completed or self.empty or used == len(data):
+            return used
+        # One packet could hold hundreds of further requests. Their sender has to ask again.
+        self.headers["CONNECTION"] = "close"
+        return len(data)
 
     def parse_header(self, header_plus: bytes) -> None:
         super().parse_header(header_plus)
@@ -85,12 +96,13 @@ class _Task(WSGITask):  # type: ignore[misc]
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc]
-    """A connection.
+    """A connection. It has one request at a time.
 
     Attributes:
         streams: whether the answer in work is a stream.
         in_work: whether a thread answers a request.
         waits_since: when it became without a complete request.
+        kept_up_at: when its reader was last seen to have taken all that was answered.
     """
 
     parser_class = _Parser
@@ -99,7 +111,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
     in_work = False
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        self.waits_since = time.monotonic()
+        self.waits_since = self.kept_up_at = time.monotonic()
         super().__init__(*arguments, **settings)
 
     def readable(self) -> bool:
@@ -110,6 +122,8 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
     def begin_stream(self) -> None:
         """Note that the answer in work is a stream, which takes no other request's thread."""
         self.streams = True
+        # The application has read the body, and the stream may last for days.
+        self.requests[0].close()
         self.server.task_dispatcher.stream_began()
 
     def service(self) -> None:
@@ -131,33 +145,48 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
     @property
     def held(self) -> int:
         """Bytes of its requests and answers that are in memory."""
-        # The application has what a thread answers: that is soon over.
-        waiting = [self.request] if self.in_work else [self.request, *self.requests]
         return self.total_outbufs_len + sum(  # type: ignore[no-any-return]
             request.header_bytes_received + request.body_bytes_received
-            for request in waiting
-            if request is not None
+            for request in self._waiting()
         )
 
     def drop(self) -> None:
         """Close it, and let go of what it holds, though its request may wait for a thread."""
-        for request in [] if self.in_work else [self.request, *self.requests]:
-            if request is not None:
-                request.close()
+        for request in self._waiting():
+            request.close()
         self.handle_close()
 
+    def _waiting(self) -> list[_Parser]:
+        """Its request, unless the application has it: that is soon over, or a stream's."""
+        found = [] if self.in_work else [self.request, *self.requests]
+        return [request for request in found if request is not None]
+
     def overdue(self) -> bool:
-        """Whether its request should be complete by now, or its answer read."""
+        """Whether its request should be complete by now, or its answer read. Asked every second."""
+        now = time.monotonic()
+        if not self.total_outbufs_len:
+            self.kept_up_at = now
+        elif now - self.kept_up_at > _SILENCE:
+            return True
         if self.requests:
-            return bool(self.total_outbufs_len) and time.time() - self.last_activity > _SILENCE
+            return False
         patience = _SILENCE if self.request is None else _REQUEST_SECONDS
-        return time.monotonic() - self.waits_since > patience
+        return now - self.waits_since > patience
 
     def received(self, data: bytes) -> bool:
+        if self.requests:
+            # Only a stream is read from meanwhile, to notice its end. No other answer follows it.
+            return False
         if self.request is None:
             # The first bytes of a request: its time begins.
             self.waits_since = time.monotonic()
         return bool(super().received(data))
+
+    def _flush_outbufs_below_high_watermark(self) -> None:
+        # Waits for the reader. Other threads than a stream's are for all connections: their answers
+        # wait in memory, see HELD.
+        if self.streams:
+            super()._flush_outbufs_below_high_watermark()
 
 
 class _Threads(ThreadedTaskDispatcher):  # type: ignore[misc]
@@ -215,6 +244,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         app: what answers.
         host: the address to listen on.
         port: 0 for any free one; then :attr:`port` says which.
+        servers: how many Redis servers the application watches.
 
     Raises:
         OSError: it cannot listen there.
@@ -222,13 +252,14 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
 
     channel_class = _Channel
 
-    def __init__(self, app: WSGIApplication, host: str, port: int) -> None:
+    def __init__(self, app: WSGIApplication, host: str, port: int, *, servers: int = 1) -> None:
         # waitress warns when a request finds no free thread, which is how threads start here.
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        self._most = connections_possible()
+        self._most = connections_possible(servers)
+        self._accepts_from = 0.0
         super().__init__(
             app,
             dispatcher=_Threads(REQUESTS),
@@ -240,7 +271,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             # Above what _make_way lets in: waitress would stop to accept.
             connection_limit=2 * CONNECTIONS + OTHER_FILES,
             cleanup_interval=1,
-            channel_request_lookahead=1,  # see _Channel.readable
+            channel_request_lookahead=1,  # a stream is read from, see _Channel.readable
             max_request_header_size=_MAX_HEAD,
             # Longer ones are cut off; those between are read and refused in words.
             max_request_body_size=4 * MAX_BODY,
@@ -329,6 +360,30 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             if before >= self._most:
                 self._make_way()
 
+    def accept(self) -> Any:
+        """Accept a connection, if a file can be opened for it; else none for some time."""
+        try:
+            accepted = super().accept()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            if not self._accepts_from:
+                log.warning(
+                    "no connection is accepted while no file can be opened (%s): raise the limit "
+                    "of open files (ulimit -n, LimitNOFILE)",
+                    error.strerror,
+                )
+            # Those that wait would be tried again at once, without end.
+            self._accepts_from = time.monotonic() + _NO_FILES
+            return None
+        if accepted is not None:
+            self._accepts_from = 0.0
+        return accepted
+
+    def readable(self) -> bool:
+        """Whether connections are accepted now."""
+        return bool(super().readable()) and time.monotonic() >= self._accepts_from
+
     def _make_way(self) -> None:
         idle = (channel for channel in self.active_channels.values() if not channel.requests)
         oldest = min(idle, key=lambda channel: channel.waits_since, default=None)
@@ -362,22 +417,27 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         return (channel for channel in self.active_channels.values() if channel.overdue())
 
 
-def connections_possible() -> int:
-    """How many connections the limit of open files allows, after raising it as far as it goes."""
+def connections_possible(servers: int = 1) -> int:
+    """How many connections the limit of open files allows, after raising it as far as it goes.
+
+    Args:
+        servers: how many Redis servers the process watches.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = CONNECTIONS + OTHER_FILES
+    others = servers * OTHER_FILES
+    files = wanted = CONNECTIONS + others
     if hard != resource.RLIM_INFINITY:
         files = min(files, hard)
     if soft != resource.RLIM_INFINITY and soft < files:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-    if files == CONNECTIONS + OTHER_FILES:
+    if files == wanted:
         return CONNECTIONS
-    possible = max(64, files - OTHER_FILES)
+    possible = max(64, files - others)
     log.warning(
         "at most %d files may be open, so at most %d connections are served at once: raise the "
         "limit to %d",
         files,
         possible,
-        CONNECTIONS + OTHER_FILES,
+        wanted,
     )
     return possible

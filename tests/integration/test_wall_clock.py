@@ -22,7 +22,6 @@ READERS = {
 ALLOWED = {
     "hashring/cli/doctor/server_checks.py": "shows how far the machine's clock is off Redis'",
     "hashring/store/memory_store.py": "the clock of a server in memory, for tests",
-    "hashring/web/waitress_server.py": "waitress notes by it when a connection was last active",
     "hashring/web/watcher_threads.py": "shows since when Redis does not answer",
 }
 

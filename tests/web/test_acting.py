@@ -346,6 +346,19 @@ def test_behind_a_trusted_proxy_each_visitor_waits_alone(visit: Visit) -> None:
     assert attempt("203.0.113.8", TOKEN) == 400
 
 
+def test_a_visitor_waits_whatever_port_the_proxy_gives_with_the_address(visit: Visit) -> None:
+    visitor = visit(token=TOKEN, trusted_proxies=["127.0.0.1"])
+    attempts = [
+        visitor.client.post(
+            "/api/act/rebalance",
+            json={},
+            headers={"X-Forwarded-For": f"203.0.113.7:{port}", "Authorization": "Bearer guess"},
+        ).status_code
+        for port in range(5000, 5006)
+    ]
+    assert attempts == [401] * 5 + [429]
+
+
 def test_a_wrong_token_keeps_the_form_and_where_it_leads(visit: Visit) -> None:
     visitor = visit(token=TOKEN)
     data = {"by": "ada", "token": "wrong", "next": "/ring?name=a&node=b"}

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from hashring.store.ring.ring_events import RingEvent
 from hashring.web import server_sent_events
-from hashring.web.server_sent_events import Feed, Row
+from hashring.web.server_sent_events import Feed, Row, changes_after
 from tests.conftest import eventually
 from tests.web.conftest import Visit, Visitor
 
@@ -107,6 +108,45 @@ def test_a_version_of_thousands_of_digits_is_none() -> None:
     for digits in (20, 5000):
         [message] = sent(feed, f"{version.partition('.')[0]}.{'9' * digits}")
         assert message["whole"]
+
+
+# --- a ring's changes -----------------------------------------------------------------------------
+
+
+def events(*numbers: int) -> tuple[RingEvent, ...]:
+    return tuple(RingEvent(f"17000-{number}", "join", "a", None) for number in numbers)
+
+
+@pytest.mark.parametrize(
+    ("since", "new"),
+    [
+        ("", (3, 5, 12)),
+        ("0-0", (3, 5, 12)),
+        ("17000", (3, 5, 12)),
+        ("17000-3", (5, 12)),
+        ("17000-4", (5, 12)),
+        ("17000-12", ()),
+        ("18000-0", ()),
+    ],
+)
+def test_changes_after_one_are_those_with_greater_ids(since: str, new: tuple[int, ...]) -> None:
+    assert changes_after(events(3, 5, 12), since) == events(*new)
+
+
+def test_a_look_that_brings_a_stream_nothing_new_does_not_read_the_history(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = events(*range(500))
+    read: list[str] = []
+    id_ = server_sent_events._id
+
+    def noted(text: str) -> tuple[int, int]:
+        read.append(text)
+        return id_(text)
+
+    monkeypatch.setattr(server_sent_events, "_id", noted)
+    assert changes_after(history, "17000-498") == history[-1:]
+    assert read == ["17000-498", "17000-499", "17000-498"]
 
 
 # --- who may have how many ------------------------------------------------------------------------

@@ -15,12 +15,13 @@ from redis import Redis
 
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
+from hashring.errors import RedisUnavailable
 from hashring.store.group.commands import group_keys, read
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.snapshot import snapshot
-from hashring.web import service, watcher_threads
+from hashring.web import ring_actions, service, watcher_threads
 from hashring.web.access import Access
 from hashring.web.actions import ACTIONS
 from hashring.web.base_action import Deed
@@ -120,6 +121,56 @@ def test_a_form_that_is_sent_again_acts_once_and_leads_to_the_same_place(
     # The answer to a new question counts.
     assert answered(visitor, path).status_code == 303
     assert drained() == 2
+
+
+def silent(*_: Any, **__: Any) -> Any:
+    raise RedisUnavailable("Redis did not answer in time")
+
+
+@pytest.mark.parametrize(
+    ("what", "asked", "done"),
+    [
+        ("remove", {"node": "a"}, "a was taken off the ring ring."),
+        ("drain", {"node": "a", "seconds": 900}, "a of the ring ring is to drain."),
+        ("weight", {"node": "a", "weight": 2}, "a of the ring ring is to have the weight 2."),
+        ("forget", {}, "The ring ring was forgotten. It is back once a node joins it."),
+    ],
+)
+def test_what_was_done_is_done_though_redis_falls_silent_before_the_history_is_read(
+    redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch, *, what: str, asked: Any, done: str
+) -> None:
+    if what != "forget":
+        put(redis, "a", 0, told={"named": True})
+        put(redis, "b", QUARTER)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    monkeypatch.setattr(ring_actions, "newest", silent)
+    if what == "drain":
+        monkeypatch.setattr(ring_actions.RingAction, "_read", silent)
+    answer = act(visitor, what, ring="ring", **asked)
+    assert (answer.status_code, answer.json) == (200, {"done": done, "event": None})
+
+
+def test_a_form_whose_order_redis_did_not_answer_asks_anew_when_it_is_sent_again(
+    redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", QUARTER)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    form = form_data(visitor.client.get("/act/drain?ring=ring&node=a&next=/").text)
+    drain = ring_actions.DrainNode._do
+
+    def unanswered(*order: Any) -> Deed:
+        drain(*order)
+        return silent()
+
+    monkeypatch.setattr(ring_actions.DrainNode, "_do", unanswered)
+    assert visitor.client.post("/act/drain", data=form).status_code == 503
+    before = redis.xlen("{ring}:events")
+    again = visitor.client.post("/act/drain", data=form)
+    assert (again.status_code, again.location) == (303, "/act/drain?ring=ring&node=a&next=%2F")
+    assert "Drain a of the ring ring?" in visitor.client.get(again.location).text
+    assert redis.xlen("{ring}:events") == before
 
 
 def test_an_order_about_a_node_that_does_not_run_is_seen_and_lifted(

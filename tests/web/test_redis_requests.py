@@ -34,6 +34,9 @@ def test_while_redis_hangs_only_some_requests_wait_for_it(redis: Redis) -> None:
         with pytest.raises(RedisIsSlow, match="8 requests wait for Redis already") as refused:
             asking.call("ECHO", "x")
         assert isinstance(refused.value, StoreError)
+        # The threads are the same for all servers of a service.
+        with pytest.raises(RedisIsSlow):
+            RedisRequests(RedisStore(redis, PATIENCE)).call("ECHO", "x")
     finally:
         os.kill(process, signal.SIGCONT)
     for each in waiting:

@@ -425,6 +425,30 @@ def test_a_trusted_proxy_is_believed(address: str) -> None:
     assert found["HTTP_X_FORWARDED_USER"] == "ada"
 
 
+@pytest.mark.parametrize(
+    ("forwarded", "address"),
+    [
+        ("203.0.113.7:5555", "203.0.113.7"),
+        ("[2001:db8::1]:443", "2001:db8::1"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ('"[2001:db8::1]:443"', "2001:db8::1"),
+        ("2001:DB8:0::1", "2001:db8::1"),
+        ("::ffff:203.0.113.7", "203.0.113.7"),
+        ("[::ffff:cb00:7107]:80", "203.0.113.7"),
+        ("fe80::1%a", "fe80::1"),
+        ("unknown", "10.1.2.3"),
+        ("_hidden:5555", "10.1.2.3"),
+        ("203.0.113.7:http", "10.1.2.3"),
+        ("203.0.113.700", "10.1.2.3"),
+    ],
+)
+def test_of_what_a_proxy_gives_the_address_counts_without_its_port(
+    forwarded: str, address: str
+) -> None:
+    found = seen(["10.0.0.0/8"], "10.1.2.3", HTTP_X_FORWARDED_FOR=f"6.6.6.6, {forwarded}")
+    assert found["REMOTE_ADDR"] == address
+
+
 @pytest.mark.parametrize("address", ["11.0.0.1", "", "unix", "::1"])
 def test_nobody_else_is_believed(address: str) -> None:
     found = seen(["10.0.0.0/8"], address, **FORWARDED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import os
 import resource
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -329,6 +331,36 @@ def test_what_connections_hold_has_a_limit_for_all_together(
         assert len(os.listdir("/proc/self/fd")) - files <= 60
 
 
+def test_what_comes_while_a_connection_has_a_stream_is_not_kept() -> None:
+    going_on = threading.Event()
+
+    def stream(environ: Any, start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [("Content-Type", "text/event-stream")])
+        yield b"begun"
+        going_on.wait(PATIENCE)
+        yield b"ended"
+
+    body = bytes(3_900_000)
+    post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    get_with_body = post.replace(b"POST", b"GET")
+    with (
+        small_server(stream) as server,
+        socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection,
+    ):
+        connection.sendall(get_with_body + body)
+        answer = b""
+        while b"begun" not in answer:
+            answer += connection.recv(65_536)
+        [channel] = server._channels()
+        assert len(channel.requests[0].body_rcv.getbuf()) == 0
+        # All of it is read, because the stream's end is noticed by reading.
+        connection.sendall(post + body)
+        connection.shutdown(socket.SHUT_WR)
+        eventually(lambda: not server._channels(), "all of it has been read")
+        assert (channel.request, len(channel.requests)) == (None, 1)
+        going_on.set()
+
+
 # --- threads --------------------------------------------------------------------------------------
 
 
@@ -417,6 +449,90 @@ def test_where_no_further_thread_can_be_started_those_that_are_there_answer(
         eventually(lambda: "no further thread" in caplog.text, "the log says so")
         free.set()
         check_answers(connections)
+
+
+# --- slow readers ---------------------------------------------------------------------------------
+
+
+PLAIN = GET.replace(b"Connection: close\r\n", b"")
+
+
+@pytest.mark.parametrize("path", [b"/", b"/healthz"])
+@pytest.mark.parametrize("pieces", [1, 16])
+def test_connections_that_do_not_read_their_answers_take_no_thread(
+    monkeypatch: pytest.MonkeyPatch, path: bytes, pieces: int
+) -> None:
+    monkeypatch.setattr(module, "REQUESTS", 2)
+    asked_for: list[bytes] = []
+
+    def app(environ: Any, start_response: Any) -> Iterator[bytes]:
+        asked_for.append(environ["PATH_INFO"])
+        # More than the buffers of the sockets take, and more than a stream's reader may leave.
+        size = 16 << 20 if environ["QUERY_STRING"] else 5
+        start_response("200 OK", [("Content-Length", str(size))])
+        for _ in range(pieces):
+            yield bytes(size // pieces)
+        yield bytes(size % pieces)
+
+    requests = PLAIN.replace(b"/", path + b"?much", 1) * 100
+    with small_server(app) as server, ExitStack() as stack:
+        asking(stack, server, 3, requests)
+        eventually(lambda: len(asked_for) >= 3, "all three are in work")
+        assert asked(server.port, get(path)).endswith(bytes(5))
+
+
+def test_a_packet_yields_one_request_and_its_sender_is_told_that_no_other_is_answered() -> None:
+    with small_server(hello) as server:
+        answer = asked(server.port, PLAIN * 100)
+    assert answer.count(b"HTTP/1.1 200 OK") == 1
+    assert b"\r\nConnection: close\r\n" in answer
+
+
+def test_requests_that_come_one_after_another_share_a_connection() -> None:
+    with (
+        small_server(hello) as server,
+        socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection,
+        connection.makefile("rb") as answers,
+    ):
+        # An empty line before a request is nothing.
+        for request in (PLAIN, b"\r\n\r\n" + PLAIN, b"\r\n" + GET):
+            connection.sendall(request)
+            head = b"".join(iter(answers.readline, b"\r\n"))
+            assert head.startswith(b"HTTP/1.1 200 OK")
+            assert answers.read(5) == b"hello"
+
+
+def endless(environ: Any, start_response: Any) -> Iterator[bytes]:
+    start_response("200 OK", [("Content-Type", "text/event-stream")])
+    while not environ["waitress.client_disconnected"]():
+        yield bytes(1 << 16)
+
+
+def test_a_reader_that_never_catches_up_with_its_stream_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_SILENCE", 1.0)
+    with (
+        small_server(endless) as server,
+        socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection,
+    ):
+        connection.sendall(GET)
+        # It always reads, and there is always more.
+        with suppress(ConnectionError):
+            deadline = time.monotonic() + PATIENCE
+            while connection.recv(1 << 16):
+                assert time.monotonic() < deadline
+
+
+def test_a_reader_that_has_caught_up_has_its_time_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = object.__new__(module._Channel)
+    channel.requests, channel.kept_up_at = [object()], 0.0
+    found = []
+    for now, unread in [(59.0, 1), (60.0, 0), (70.0, 1), (120.0, 1), (121.0, 1)]:
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda now=now: now))
+        channel.total_outbufs_len = unread
+        found.append(channel.overdue())
+    assert found == [False, False, False, False, True]
 
 
 # --- what two readers could read differently ------------------------------------------------------
@@ -512,3 +628,50 @@ def test_where_it_cannot_be_raised_fewer_connections_are_served(
     assert limits(monkeypatch, 1024, 2048) == []
     assert module.connections_possible() == 2048 - module.OTHER_FILES
     assert f"raise the limit to {module.CONNECTIONS + module.OTHER_FILES}" in caplog.text
+
+
+def test_each_redis_server_has_its_share_of_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised = limits(monkeypatch, 1024, 1 << 20)
+    assert module.connections_possible(servers=3) == module.CONNECTIONS
+    assert raised == [(module.CONNECTIONS + 3 * module.OTHER_FILES, 1 << 20)]
+    limits(monkeypatch, 8192, 8192)
+    assert module.connections_possible(servers=6) == 8192 - 6 * module.OTHER_FILES
+
+
+def test_while_no_file_is_left_nothing_is_accepted_and_then_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept, full = module.TcpWSGIServer.accept, threading.Event()
+    refused: list[bool] = []
+
+    def limited(server: Server) -> Any:
+        if full.is_set():
+            refused.append(True)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return accept(server)
+
+    monkeypatch.setattr(module, "_NO_FILES", 3600.0)
+    with (
+        small_server(hello) as server,
+        socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection,
+        connection.makefile("rb") as answers,
+        ExitStack() as stack,
+    ):
+        monkeypatch.setattr(module.TcpWSGIServer, "accept", limited)
+        eventually(server._channels, "it is accepted")
+        full.set()
+        late = asking(stack, server, 1, GET)
+        eventually(lambda: refused, "it cannot be accepted")
+        for _ in range(3):
+            # The loop turns for each of them.
+            connection.sendall(PLAIN)
+            assert b"".join(iter(answers.readline, b"\r\n")).startswith(b"HTTP/1.1 200 OK")
+            assert answers.read(5) == b"hello"
+        assert refused == [True]
+        [warning] = [each for each in caplog.records if each.name == "hashring.web"]
+        assert "no connection is accepted" in warning.message
+        assert "LimitNOFILE" in warning.message
+        full.clear()
+        server._accepts_from = 0.0
+        check_answers(late)
+    assert "Traceback" not in caplog.text
