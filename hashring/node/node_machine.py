@@ -381,7 +381,7 @@ class NodeMachine:
 
     def next(self, now: float) -> Step:
         """What to do now."""
-        self._fence_when_due(now)
+        self.fence_when_due(now)
         if self.state in (NodeState.LEAVING, *ENDED):
             return self._next_of_leaving(now)
         at, listening, config = self._at, self._listening, self.config
@@ -409,6 +409,12 @@ class NodeMachine:
         if self.state in RENEWING:
             until = min(until, self.deadline)
         return Wait(until)
+
+    def fence_when_due(self, now: float) -> None:
+        """Be fenced, if the ttl is over. To be called before each step."""
+        if self.state in RENEWING and now >= self.deadline:
+            self._enter(NodeEvent.RAN_OUT)
+            self.counters.fences += 1
 
     def view(self, now: float) -> View:
         """What readers may see, as of the last call of ``next`` or answer to it."""
@@ -1074,11 +1080,6 @@ class NodeMachine:
         self.last_error = error
         if self.failed_since is None:
             self.failed_since = now
-
-    def _fence_when_due(self, now: float) -> None:
-        if self.state in RENEWING and now >= self.deadline:
-            self._enter(NodeEvent.RAN_OUT)
-            self.counters.fences += 1
 
     def _lose_name(self, now: float) -> None:
         """Another session has this name."""
