@@ -120,7 +120,7 @@ class Runner(Loop):
             pass
 
     def bury(self) -> None:
-        """In place of a loop that will never go on: end its subscription, and let go who waits."""
+        """In place of a loop that never goes on, or never begins: let go those who wait for it."""
         self._listening = 0
         subscription, self._subscription = self._subscription, None
         if subscription is not None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 import gevent
@@ -24,6 +25,8 @@ from hashring import (
     async_lease_challenge,
     lease_challenge,
 )
+from hashring.node.node_runner import Runner
+from hashring.running.threads_and_greenlets import ThreadBackend
 from hashring.store.embedded_server import RedisServer
 from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually
@@ -53,6 +56,55 @@ def test_a_start_between_two_lines_of_a_stop_is_of_a_node_that_runs() -> None:
     with pytest.raises(NodeStateError, match="runs already"):
         node.start()
     node.stop()
+
+
+_NO_THREAD = RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize(
+    ("start", "broken", "error"),
+    [
+        (RingNode.start, (ThreadBackend, "spawn"), _NO_THREAD),
+        (RingNode.start, (ThreadBackend, "spawn"), KeyboardInterrupt()),
+        (RingNode.poll, (Runner, "run"), KeyboardInterrupt()),
+    ],
+    ids=["no thread", "Ctrl-C in start", "Ctrl-C in poll"],
+)
+@pytest.mark.parametrize("call", ["stop", "heartbeat"])
+def test_a_loop_that_never_begins_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+    start: Callable[[RingNode], None],
+    broken: tuple[type, str],
+    error: BaseException,
+    call: str,
+) -> None:
+    waits = "wait" if call == "stop" else "ask"
+    node, begun, launched = RingNode(MemoryStore(), "meeting"), threading.Event(), threading.Event()
+    wait = getattr(Runner, waits)
+
+    def begin_to_wait(runner: Runner, *arguments: Any) -> Any:
+        begun.set()
+        return wait(runner, *arguments)
+
+    def begin_loop(*_: object) -> None:
+        launched.set()
+        assert begun.wait(PATIENCE)
+        raise error
+
+    def ask() -> None:
+        assert launched.wait(PATIENCE)
+        with suppress(NodeStateError):
+            getattr(node, call)()
+
+    monkeypatch.setattr(Runner, waits, begin_to_wait)
+    monkeypatch.setattr(*broken, begin_loop)
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    with pytest.raises(type(error)):
+        start(node)
+    asking.join(PATIENCE)
+    assert not asking.is_alive()
+    assert node.state is NodeState.STOPPED
 
 
 # A process of its own: asyncio warns of the tasks of a loop that was closed under them.
