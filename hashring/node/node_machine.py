@@ -45,6 +45,7 @@ from hashring.core.replica import Replica
 from hashring.core.replica_ranges import replica_lengths
 from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp, parse_change
+from hashring.core.value_checks import is_finite
 from hashring.errors import (
     HashringError,
     MessageFormatError,
@@ -1101,12 +1102,11 @@ class NodeMachine:
 
     def _began_before(self, holder: NodeRecord) -> bool:
         """Whether this process began before the one that has its name now."""
+        if not set(_replaced(holder)).isdisjoint(self._sessions):
+            return True
         started = holder.told.get("started")
-        return (
-            not set(_replaced(holder)).isdisjoint(self._sessions)
-            or not isinstance(started, int | float)
-            or started * 1e6 >= self._started_at
-        )
+        # A process of this package says when it began: without that it is an invalid entry.
+        return is_finite(started) and started * 1e6 >= self._started_at
 
     def _join_anew(self, now: float) -> None:
         self._new_session()

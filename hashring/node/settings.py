@@ -214,13 +214,22 @@ def _checked_replicas(n_replicas: Any) -> int:
 
 
 def _checked_algorithm(algorithm: Any) -> HashAlgorithm:
-    """The algorithm, when its points are on the ring.
+    """The algorithm, when it is hashable, and its points are on the ring.
 
     A function of the user's own is tried on some keys: to check each point that it gives would
     cost every question about a key. One that only knows keys of some form may raise.
     """
     if not isinstance(algorithm, HashAlgorithm):
         return hash_algorithm(algorithm)
+    try:
+        hash(algorithm)
+    except TypeError as error:
+        raise ConfigError(
+            "hash_algorithm",
+            algorithm.name,
+            "its function is not hashable, so a node cannot find the tables that it made for it: "
+            "give a plain function, or make its dataclass frozen",
+        ) from error
     for number in range(_TRIED_KEYS):
         key = f"key-{number}"
         try:

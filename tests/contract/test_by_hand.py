@@ -86,6 +86,19 @@ def test_a_node_past_its_ttl_owns_nothing_until_it_has_read_what_happened_meanwh
 
 
 @pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("told", ["{", "{}", f'{{"started":{"9" * 400}}}'])
+def test_a_node_takes_its_name_back_from_an_entry_that_no_process_wrote(
+    redis: Redis, follow: bool, told: str
+) -> None:
+    node = RingNode(redis, "hand", name="a", follow=follow)
+    node.heartbeat()
+    redis.hset("{hand}:nodes", "a", 16 * "f" + told)
+    node.heartbeat()
+    assert sum(end - start for start, end in node.get_ranges()) == RING_SIZE
+    node.stop()
+
+
+@pytest.mark.parametrize("follow", [False, True])
 def test_a_heartbeat_renews_though_the_node_looks_where_to_have_more_points(follow: bool) -> None:
     store = MemoryStore()
     other = RingNode(store, "hand", name="b")
