@@ -254,7 +254,7 @@ class NodeMachine:
     beat_took: float | None = None
     last_error: HashringError | None = None
     failed_since: float | None = None
-    error: HashringError | None = None
+    error: Exception | None = None
     """Why the node is ``failed`` or ``superseded``."""
     load: float | None = None
     """How much it has to do, as its own code reports it. Assigned by users."""
@@ -507,7 +507,7 @@ class NodeMachine:
             error = RedisUnavailable("Redis did not confirm the subscription in time")
         if error is not None:
             self._note(error, now)
-            self._give_up_if_strict(error)
+            self.give_up_if_strict(error)
 
     def told(self, number: int, channel: bytes, payload: bytes, now: float) -> None:
         """A message on one of :attr:`channels`."""
@@ -1069,9 +1069,10 @@ class NodeMachine:
         self._at.sweep = float("inf")
         if self._at.fetch < float("inf"):
             self._at.fetch = retry
-        self._give_up_if_strict(error)
+        self.give_up_if_strict(error)
 
-    def _give_up_if_strict(self, error: StoreError) -> None:
+    def give_up_if_strict(self, error: Exception) -> None:
+        """Fail with the error, if the node has not joined yet, and is not to try on."""
         if self._strict and self.state is NodeState.JOINING:
             self.error = error
             self._enter(NodeEvent.REFUSED)

@@ -26,8 +26,12 @@ from hashring import (
     lease_challenge,
 )
 from hashring.node.node_runner import Runner
+from hashring.node.own_ranges_machine import OwnRangesMachine
 from hashring.running.threads_and_greenlets import ThreadBackend
 from hashring.store.embedded_server import RedisServer
+from hashring.store.ring.commands import Scoring
+from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.snapshot import snapshot
 from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually
 
@@ -105,6 +109,92 @@ def test_a_loop_that_never_begins_keeps_nobody_waiting(
     asking.join(PATIENCE)
     assert not asking.is_alive()
     assert node.state is NodeState.STOPPED
+
+
+class _Garbling(MemoryStore):
+    """A store whose answers to heartbeats no node can read, until it is mended."""
+
+    mended = False
+
+    def run(self, command: Any) -> Any:
+        reply = super().run(command)
+        return None if command.script.name == "beat" and not self.mended else reply
+
+
+def _in_greenlets(node: RingNode) -> None:
+    # A greenlet waits, not the hub's own: it has to go on meanwhile.
+    gevent.spawn(node.gevent_start).get()
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("start", [RingNode.start, _in_greenlets])
+def test_a_start_raises_a_fault_of_this_package_and_leaves_nothing_behind(
+    start: Callable[[RingNode], None], follow: bool
+) -> None:
+    store = _Garbling()
+    node = RingNode(store, "meeting", follow=follow)
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'status'"):
+        start(node)
+    assert node.state is NodeState.FAILED
+    assert not store.run(snapshot(ring_keys("meeting"), scoring=Scoring.expiry(60.0))).replicas
+    store.mended = True
+    start(node)
+    assert node.state is NodeState.LIVE
+    node.stop()
+
+
+def test_an_asyncio_start_raises_a_fault_of_this_package_and_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        store = _Garbling()
+        node = AsyncRingNode(store, "meeting")
+        with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'status'"):
+            await node.start()
+        look = snapshot(ring_keys("meeting"), scoring=Scoring.expiry(60.0))
+        assert not store.run(look).replicas
+        store.mended = True
+        async with node:
+            assert node.state is NodeState.LIVE
+
+    here(main())
+
+
+@pytest.mark.parametrize("kind", [RingNode, AsyncRingNode])
+def test_a_stop_ends_whatever_fault_of_this_package_it_meets(
+    monkeypatch: pytest.MonkeyPatch, kind: type[RingNode] | type[AsyncRingNode]
+) -> None:
+    def broken(*_: object) -> None:
+        raise LookupError("as nobody expected")
+
+    monkeypatch.setattr(OwnRangesMachine, "leave_step", broken)
+    node = kind(MemoryStore(), "meeting", ttl=1.0, heartbeat_interval=0.5)
+    if isinstance(node, AsyncRingNode):
+        here(_start_and_stop(node))
+        return
+    node.start()
+
+    def stop() -> None:
+        with pytest.raises(LookupError, match="as nobody expected"):
+            node.stop()
+
+    stopping = threading.Thread(target=stop, daemon=True)
+    stopping.start()
+    stopping.join(PATIENCE)
+    assert not stopping.is_alive()
+
+
+async def _start_and_stop(node: AsyncRingNode) -> None:
+    await node.start()
+    await node.stop()
+
+
+def test_a_heartbeat_raises_a_fault_of_this_package() -> None:
+    store = _Garbling()
+    store.mended = True
+    with RingNode(store, "meeting") as node:
+        store.mended = False
+        with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'status'"):
+            node.heartbeat()
+        store.mended = True
 
 
 # A process of its own: asyncio warns of the tasks of a loop that was closed under them.
