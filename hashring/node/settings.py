@@ -13,6 +13,7 @@ from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
 from hashring.core.placement import MAX_POINTS, check_placement
 from hashring.core.ranges import PointRange
 from hashring.core.value_checks import (
+    check_least_interval,
     check_least_ttl,
     check_node_name,
     check_wire,
@@ -128,6 +129,10 @@ class NodeSettings:
                 f"is less than two heartbeats of {heartbeat_interval:g} s: one late heartbeat "
                 f"would cost the node its keys; use at least {2 * heartbeat_interval:g}",
             )
+        checked_locks = _checked_locks(
+            lock, limit, lock_ttl, idle, max_handoff_time, ttl, heartbeat_interval
+        )
+        check_least_interval(heartbeat_interval)
         if algorithm is None:
             algorithm = "xxh32" if wire else HashAlgorithm.CRC32
         return cls(
@@ -141,9 +146,7 @@ class NodeSettings:
             wire=wire,
             on_change=on_change,
             zone=None if zone is None else check_zone(zone),
-            locks=_checked_locks(
-                lock, limit, lock_ttl, idle, max_handoff_time, ttl, heartbeat_interval
-            ),
+            locks=checked_locks,
             follow=follow,
             name=None if name is None else check_node_name(name),
         )

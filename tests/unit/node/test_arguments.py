@@ -99,6 +99,10 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
             ({setting: 1e-9, "heartbeat_interval": 1e-10}, f"{setting}=1e-09: must be at least 0.1")
             for setting in ("ttl", "lock_ttl")
         ),
+        (
+            {"heartbeat_interval": 1e-9},
+            "heartbeat_interval=1e-09: must be at least 0.01 s: shorter ones only keep Redis busy",
+        ),
         ({"ttl": 10, "heartbeat_interval": 6}, "ttl=10.0: is less than two heartbeats of 6 s"),
         ({"lock": True, "lock_ttl": 1}, "lock_ttl=1.0: is less than two heartbeats of 10 s"),
         ({"lock": "no"}, "lock='no': say True or False"),
