@@ -105,7 +105,17 @@ def test_a_hold_of_another_key_does_not_notice_that_one_was_cancelled(world: Wor
 
 
 @pytest.mark.parametrize(
-    "timeout", [10**400, -1, float("nan"), "1", None, True, np.float32(-1), np.zeros(2)]
+    "timeout",
+    [
+        pytest.param(10**400, id="huge"),
+        -1,
+        float("nan"),
+        "1",
+        None,
+        True,
+        np.float32(-1),
+        np.zeros(2),
+    ],
 )
 def test_a_timeout_that_is_no_number_of_seconds_is_refused(world: World, timeout: Any) -> None:
     with pytest.raises(ConfigError) as caught:
