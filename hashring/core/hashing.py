@@ -33,7 +33,8 @@ class HashAlgorithm:
     Attributes:
         name: the name nodes agree on, such as ``"crc-32"``.
         point_of_bytes: the function itself, ``bytes -> int`` in ``[0, 2**32)``. A node tries one of
-            your own on some keys when it is made, and refuses it if a point is outside.
+            your own on some keys when it is made, and refuses it if a point is outside. It must be
+            hashable for a node.
         affine: whether, among inputs of one length, the point is an affine function of the bits
             (over GF(2)), as every CRC is. Look-ups of many keys make use of it.
     """

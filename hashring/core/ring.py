@@ -82,8 +82,8 @@ class Ring:
     A node without points is not on the ring.
 
     Raises:
-        ConfigError: a point that is no int in ``[0, 2**32)``, a node whose name is no text, or an
-            unknown algorithm.
+        ConfigError: a point that is no int in ``[0, 2**32)``, a node whose name is no text that
+            UTF-8 encodes, or an unknown algorithm.
     """
 
     __slots__ = (
@@ -226,7 +226,7 @@ class Ring:
 
         Raises:
             EmptyRingError: the ring has no nodes.
-            ConfigError: the point is outside ``[0, 2**32)``.
+            ConfigError: the point is no int in ``[0, 2**32)``.
         """
         points = self._points
         if not points:
@@ -243,9 +243,12 @@ class Ring:
         ring.
 
         Raises:
-            ConfigError: the point is outside ``[0, 2**32)``.
+            ConfigError: the point is no int in ``[0, 2**32)``.
         """
         _check_point(point)
+        return self._walk_from(point)
+
+    def _walk_from(self, point: int) -> Iterator[str]:
         owners = self._owners
         seen: set[str] = set()
         last = bisect_right(self._points, point) - 1
@@ -283,12 +286,14 @@ class Ring:
 
         Raises:
             EmptyRingError: the ring has no nodes.
-            ConfigError: ``n`` is not a number of nodes.
+            ConfigError: ``n`` is not a number of nodes, or ``zones`` no mapping.
             KeyTypeError, KeyValueError: the key has no point.
         """
         count = plain_whole(n)
         if count is None or count < 1:
             raise ConfigError("n", n, "give a number of nodes, at least 1")
+        if zones is not None and not isinstance(zones, Mapping):
+            raise ConfigError("zones", zones, "give a mapping from node to zone")
         # Python cannot count to some ints.
         count = min(count, self.node_count)
         walk = self.successors(self.hash_algorithm.point(key))
@@ -314,7 +319,7 @@ class Ring:
         """Whether a node comes before another one among the point's successors.
 
         Raises:
-            ConfigError: the point is outside ``[0, 2**32)``.
+            ConfigError: the point is no int in ``[0, 2**32)``.
         """
         return next((each for each in self.successors(point) if each in (node, other)), "") == node
 
@@ -569,6 +574,8 @@ class Ring:
 
 
 def _check_point(point: int) -> None:
+    if point.__class__ is not int and plain_whole(point) is None:
+        raise ConfigError("point", point, f"give an int in [0, {RING_SIZE})")
     if not 0 <= point < RING_SIZE:
         raise ConfigError("point", point, f"outside the ring [0, {RING_SIZE})")
 
@@ -577,10 +584,14 @@ def sorted_points(node: str, points: Iterable[int]) -> array[int]:
     """The points of a node, rising, each once.
 
     Raises:
-        ConfigError: one is no int, or outside the ring; or the name is no text.
+        ConfigError: one is no int, or outside the ring; or the name is no text, or none in UTF-8.
     """
     if not isinstance(node, str) or not node:
         raise ConfigError("node", node, "a node's name is a non-empty str")
+    try:
+        node.encode()
+    except UnicodeEncodeError:
+        raise ConfigError("node", node, "cannot be encoded as UTF-8") from None
     try:
         values = sorted(set(points))
         for point in values[:1] + values[-1:]:

@@ -21,6 +21,9 @@ MAX_NAME_BYTES: Final = 512
 LEAST_TTL: Final = 0.1
 """Seconds. Renewals cross the network and wait for the interpreter; a lease must outlast a few."""
 
+LEAST_INTERVAL: Final = LEAST_TTL / 10
+"""Seconds between two renewals: not even the shortest lease needs more of them."""
+
 # A union of types is made anew each time, and a group's step asks this of every member.
 _NUMBERS: Final = (int, float)
 
@@ -124,6 +127,21 @@ def check_least_ttl(setting: str, ttl: float) -> float:
             f"way",
         )
     return ttl
+
+
+def check_least_interval(interval: float) -> float:
+    """The heartbeat interval itself, when it leaves time between two renewals.
+
+    Raises:
+        ConfigError: it is shorter than :data:`LEAST_INTERVAL`.
+    """
+    if interval < LEAST_INTERVAL:
+        raise ConfigError(
+            "heartbeat_interval",
+            interval,
+            f"must be at least {LEAST_INTERVAL:g} s: shorter ones only keep Redis busy",
+        )
+    return interval
 
 
 def checked_count(value: Any) -> int:

@@ -27,6 +27,7 @@ from hashring.core.groups.made_up_names import made_up_name
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
 from hashring.core.value_checks import (
+    check_least_interval,
     check_member_name,
     checked_seconds,
     plain_number,
@@ -195,7 +196,7 @@ class BaseMember(NotCopied, ABC):
         self._stay: Stay | None = None
         self._parent: int | None = None
         self._logged_error: Exception | None = None
-        self._interval = plain
+        self._interval = check_least_interval(plain)
         self._machine = self._new_machine()
         self._forget_callers()
         _members[id(self)] = self

@@ -36,7 +36,8 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
         member: this member's name, unique in the group; made up unless given.
         weight: its share relative to the others', from 0.001 to 1000.
         ttl: seconds its lease lasts without renewal; at least three heartbeats, and 0.1 s.
-        heartbeat_interval: seconds between renewals; a quarter of the ttl unless given.
+        heartbeat_interval: seconds between renewals, at least 0.01; a quarter of the ttl unless
+            given.
         rebalance_delay, max_handoff_time, handoffs, leave_timeout: see
             :class:`hashring.core.groups.state.Terms`.
         progress_timeout: seconds without :meth:`tick` after which the member counts as stalled:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from hashring.core.ranges import PointRange
 from hashring.errors import HashringError, StoreError
@@ -13,7 +14,7 @@ from hashring.node.node_log import NodeLog
 from hashring.node.node_machine import NodeMachine
 from hashring.node.on_change_calls import RangeChanges
 from hashring.node.settings import OnChange
-from hashring.node.states import RENEWING, NodeState
+from hashring.node.states import AT_WORK, RENEWING, NodeState
 from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.machine_steps import Run
 from hashring.running.async_machine_loop import AsyncLoop
@@ -160,12 +161,19 @@ class AsyncRunner(AsyncLoop):
     async def _turn(self) -> bool:
         try:
             return await self._step()
-        except Exception:
+        except Exception as error:
             # A fault of this package. The node must live on, or fence itself: try again after
             # a while, and say so.
             logger.exception("%s: unexpected error in the node's loop", self.label)
+            self.machine.give_up_if_strict(error)
+        if self.machine.state in AT_WORK:
             await asyncio.sleep(self.machine.config.io_timeout)
             return True
+        # Leave, if that works; the same fault again is the end.
+        with suppress(Exception):
+            while await self._step():
+                pass
+        return False
 
     async def _run(self, step: Run) -> HashringError | None:
         failing = self.machine.failing

@@ -112,10 +112,12 @@ class ByHand:
             node._machine.start(monotonic(), strict=False)
         machine, began = node._machine, monotonic()
         while machine.state is not NodeState.SUPERSEDED:
+            machine.fence_when_due(monotonic())
             self.ask(node, machine.beat_step)
-            # A step may only look where to join, or where more points are to be.
+            # A step may only look where to join, or where more points are to be; and a heartbeat
+            # that finds changes has the next one read the ring.
             renewed = machine.last_beat is not None and machine.last_beat >= began
-            if renewed or machine.state not in AT_WORK:
+            if (renewed and not machine.in_doubt) or machine.state not in AT_WORK:
                 break
         if machine.book is not None:
             run_out(machine.book.step, partial(self.run_now, node), monotonic)

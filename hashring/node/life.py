@@ -69,13 +69,23 @@ class Life:
         except BaseException:
             # Not joined; or Ctrl-C, or what a signal handler raised: nobody will call stop().
             if (started := self._launched(backend)) is not None:
-                node._own_nothing()
-                started.stop()
-                patience = 2 * node._machine.config.io_timeout
-                ended = started.cancel() or started.ended.wait(patience)
-                if ended and self._forget_runner(started):
-                    self._leave_by_hand(node)
+                self._give_up(node, started)
             raise
+
+    def _give_up(self, node: Node, started: Runner) -> None:
+        """End what a start has launched that raises."""
+        node._own_nothing()
+        started.stop()
+        patience = 2 * node._machine.config.io_timeout
+        cancelled = started.cancel()
+        try:
+            ended = cancelled or started.ended.wait(patience)
+            if ended and self._forget_runner(started):
+                self._leave_by_hand(node)
+        finally:
+            # Perhaps no thread was there to run it in: then nothing else lets go who waits for it.
+            if cancelled:
+                started.bury()
 
     def poll(self, node: Node) -> None:
         """Join the ring, and stay on it from the calling thread; see ``RingNode.poll``."""
@@ -85,9 +95,14 @@ class Life:
         except BaseException:
             # Ctrl-C in the loop: leave the ring as stop() would, then let it through.
             runner = self._launched(backend)
-            if runner is not None and self._forget_runner(runner):
-                self._leave_by_hand(node)
-                runner.publish()
+            try:
+                if runner is not None and self._forget_runner(runner):
+                    self._leave_by_hand(node)
+                    runner.publish()
+            finally:
+                # Perhaps the loop never began: then nothing else lets go who waits for it.
+                if runner is not None:
+                    runner.bury()
             raise
         if (runner := self._launched(backend)) is not None:
             self._forget_runner(runner)

@@ -6,11 +6,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
+from numbers import Real
 from typing import Any, Final, TypeVar, cast
 
 from hashring.core.hashing import key_bytes
 from hashring.core.ring import Ring
-from hashring.core.value_checks import is_number
+from hashring.core.value_checks import plain_number
 from hashring.errors import ConfigError, HoldTimeout, NotHeld, RedisRefused, StoreError
 from hashring.node.node_machine import NodeMachine
 from hashring.node.shared_lock_book import SharedLockBook
@@ -28,6 +29,8 @@ T = TypeVar("T")
 
 # How often `hold` looks whether the lock it waits for was freed, in seconds.
 PIN_POLL: Final = 0.01
+
+_FOREVER: Final = float("inf")
 
 # So many that wait look as often as that. Where more wait, each looks less often: otherwise they
 # would keep the processor, and an event loop, from all else.
@@ -177,10 +180,11 @@ class Asking:
         Raises:
             ConfigError, KeyTypeError, KeyValueError, NodeForked: as ``hold`` of a node.
         """
-        if not is_number(timeout) or not timeout >= 0:
+        seconds = _time_to_wait(timeout)
+        if seconds is None or seconds < 0:
             raise ConfigError("timeout", timeout, "give a number of seconds, 0 not to wait")
         self.window()
-        return Hold(self, check_locked_key(key_bytes(key)), timeout, event, self.clock())
+        return Hold(self, check_locked_key(key_bytes(key)), seconds, event, self.clock())
 
     # --- letting go ---------------------------------------------------------------------------
 
@@ -199,6 +203,13 @@ class Asking:
                     )
                 return
             step.done(reply, sent, self.clock())
+
+
+def _time_to_wait(timeout: object) -> float | None:
+    """Seconds as a number of Python's own, which may be infinite; ``None`` unless it is one."""
+    if isinstance(timeout, Real) and timeout == _FOREVER:
+        return _FOREVER
+    return plain_number(timeout)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ from hashring.core.replica import Replica
 from hashring.core.replica_ranges import replica_lengths
 from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp, parse_change
+from hashring.core.value_checks import is_finite
 from hashring.errors import (
     HashringError,
     MessageFormatError,
@@ -253,7 +254,7 @@ class NodeMachine:
     beat_took: float | None = None
     last_error: HashringError | None = None
     failed_since: float | None = None
-    error: HashringError | None = None
+    error: Exception | None = None
     """Why the node is ``failed`` or ``superseded``."""
     load: float | None = None
     """How much it has to do, as its own code reports it. Assigned by users."""
@@ -381,7 +382,7 @@ class NodeMachine:
 
     def next(self, now: float) -> Step:
         """What to do now."""
-        self._fence_when_due(now)
+        self.fence_when_due(now)
         if self.state in (NodeState.LEAVING, *ENDED):
             return self._next_of_leaving(now)
         at, listening, config = self._at, self._listening, self.config
@@ -409,6 +410,12 @@ class NodeMachine:
         if self.state in RENEWING:
             until = min(until, self.deadline)
         return Wait(until)
+
+    def fence_when_due(self, now: float) -> None:
+        """Be fenced, if the ttl is over. To be called before each step."""
+        if self.state in RENEWING and now >= self.deadline:
+            self._enter(NodeEvent.RAN_OUT)
+            self.counters.fences += 1
 
     def view(self, now: float) -> View:
         """What readers may see, as of the last call of ``next`` or answer to it."""
@@ -500,7 +507,7 @@ class NodeMachine:
             error = RedisUnavailable("Redis did not confirm the subscription in time")
         if error is not None:
             self._note(error, now)
-            self._give_up_if_strict(error)
+            self.give_up_if_strict(error)
 
     def told(self, number: int, channel: bytes, payload: bytes, now: float) -> None:
         """A message on one of :attr:`channels`."""
@@ -1062,9 +1069,10 @@ class NodeMachine:
         self._at.sweep = float("inf")
         if self._at.fetch < float("inf"):
             self._at.fetch = retry
-        self._give_up_if_strict(error)
+        self.give_up_if_strict(error)
 
-    def _give_up_if_strict(self, error: StoreError) -> None:
+    def give_up_if_strict(self, error: Exception) -> None:
+        """Fail with the error, if the node has not joined yet, and is not to try on."""
         if self._strict and self.state is NodeState.JOINING:
             self.error = error
             self._enter(NodeEvent.REFUSED)
@@ -1074,11 +1082,6 @@ class NodeMachine:
         self.last_error = error
         if self.failed_since is None:
             self.failed_since = now
-
-    def _fence_when_due(self, now: float) -> None:
-        if self.state in RENEWING and now >= self.deadline:
-            self._enter(NodeEvent.RAN_OUT)
-            self.counters.fences += 1
 
     def _lose_name(self, now: float) -> None:
         """Another session has this name."""
@@ -1100,12 +1103,11 @@ class NodeMachine:
 
     def _began_before(self, holder: NodeRecord) -> bool:
         """Whether this process began before the one that has its name now."""
+        if not set(_replaced(holder)).isdisjoint(self._sessions):
+            return True
         started = holder.told.get("started")
-        return (
-            not set(_replaced(holder)).isdisjoint(self._sessions)
-            or not isinstance(started, int | float)
-            or started * 1e6 >= self._started_at
-        )
+        # A process of this package says when it began: without that it is an invalid entry.
+        return is_finite(started) and started * 1e6 >= self._started_at
 
     def _join_anew(self, now: float) -> None:
         self._new_session()

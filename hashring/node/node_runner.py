@@ -90,6 +90,10 @@ class Runner(Loop):
         def word(now: float) -> None:
             try:
                 request.error = self._run(make(), self.store)
+            except Exception as error:
+                request.error = error
+                raise
+            else:
                 # Before the latch opens: the caller that waits on it then reads the new snapshot.
                 self.publish()
             finally:
@@ -120,7 +124,7 @@ class Runner(Loop):
             pass
 
     def bury(self) -> None:
-        """In place of a loop that will never go on: end its subscription, and let go who waits."""
+        """In place of a loop that never goes on, or never begins: let go those who wait for it."""
         self._listening = 0
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
@@ -192,15 +196,18 @@ class Runner(Loop):
             # A fault of this package. The node must live on, or fence itself: try the next
             # heartbeat as after a failure, and say so.
             logger.exception("%s: unexpected error in the node's loop", self.label)
+            self.machine.give_up_if_strict(error)
             return self._pause()
         return alive
 
     def _pause(self) -> bool:
-        word = self._inbox.get(self.machine.config.io_timeout)
-        if word is None:
-            return True
-        with suppress(Exception):
-            self._say(word)
+        """After a fault: wait a while; whether the loop goes on."""
+        if self.machine.state in AT_WORK:
+            word = self._inbox.get(self.machine.config.io_timeout)
+            if word is None:
+                return True
+            with suppress(Exception):
+                self._say(word)
         if self.machine.state in AT_WORK:
             return True
         # Leave, if that works; the same fault again is the end.

@@ -57,7 +57,7 @@ class RingNode(Node):
         weight: the node has ``n_replicas * weight`` points, at least one.
         ttl: seconds after its last heartbeat at which the node owns nothing, and others take
             over. At least two heartbeats, and 0.1 s.
-        heartbeat_interval: seconds between heartbeats.
+        heartbeat_interval: seconds between heartbeats, at least 0.01.
         placement: ``"random"``, or ``"balanced"`` for even shares (docs/explanation/placement.rst).
         on_change: called with ``(gained, lost)``, tuples of ranges, after the node's ranges
             changed; one call at a time, in order, in a thread (greenlet) of its own. What it

@@ -13,6 +13,7 @@ from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
 from hashring.core.placement import MAX_POINTS, check_placement
 from hashring.core.ranges import PointRange
 from hashring.core.value_checks import (
+    check_least_interval,
     check_least_ttl,
     check_node_name,
     check_wire,
@@ -130,6 +131,10 @@ class NodeSettings:
                 f"is less than two heartbeats of {heartbeat_interval:g} s: one late heartbeat "
                 f"would cost the node its keys; use at least {2 * heartbeat_interval:g}",
             )
+        checked_locks = _checked_locks(
+            lock, limit, lock_ttl, idle, max_handoff_time, ttl, heartbeat_interval
+        )
+        check_least_interval(heartbeat_interval)
         if algorithm is None:
             algorithm = "xxh32" if wire else HashAlgorithm.CRC32
         return cls(
@@ -143,9 +148,7 @@ class NodeSettings:
             wire=wire,
             on_change=on_change,
             zone=None if zone is None else check_zone(zone),
-            locks=_checked_locks(
-                lock, limit, lock_ttl, idle, max_handoff_time, ttl, heartbeat_interval
-            ),
+            locks=checked_locks,
             follow=follow,
             name=None if name is None else check_node_name(name),
         )
@@ -216,13 +219,22 @@ def _checked_replicas(n_replicas: Any) -> int:
 
 
 def _checked_algorithm(algorithm: Any) -> HashAlgorithm:
-    """The algorithm, when its points are on the ring.
+    """The algorithm, when it is hashable, and its points are on the ring.
 
     A function of the user's own is tried on some keys: to check each point that it gives would
     cost every question about a key. One that only knows keys of some form may raise.
     """
     if not isinstance(algorithm, HashAlgorithm):
         return hash_algorithm(algorithm)
+    try:
+        hash(algorithm)
+    except TypeError as error:
+        raise ConfigError(
+            "hash_algorithm",
+            algorithm.name,
+            "its function is not hashable, so a node cannot find the tables that it made for it: "
+            "give a plain function, or make its dataclass frozen",
+        ) from error
     for number in range(_TRIED_KEYS):
         key = f"key-{number}"
         try:

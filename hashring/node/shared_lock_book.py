@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from hashring.monkey_patching import native_lock
+from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.locks.lease import LeaseHolder
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
+from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine_steps import Run
 from hashring.store.ring.key_names import RingKeys
 
@@ -20,10 +22,20 @@ T = TypeVar("T")
 
 def _alone(
     method: Callable[Concatenate[Any, P], T],
+    inside_another: Callable[..., T] | None = None,
 ) -> Callable[Concatenate[SharedLockBook, P], T]:
+    """The method of a book that lets in one caller at a time.
+
+    Args:
+        inside_another: in its place for a signal handler that has interrupted another call: it
+            must not change what that call is at work on.
+    """
+
     @wraps(method)
     def alone(self: SharedLockBook, *args: P.args, **kwargs: P.kwargs) -> T:
         inside = self.entered
+        if inside and inside_another is not None:
+            return inside_another(self, *args, **kwargs)
         with self._guard:
             if self._torn:
                 self._mend()
@@ -39,6 +51,20 @@ def _alone(
                 raise
 
     return cast("Callable[Concatenate[SharedLockBook, P], T]", alone)
+
+
+def _ask_inside(book: LockBook, *asked: Any) -> Verdict:
+    return Verdict.YES if book.holds(*asked) else Verdict.NO
+
+
+def _ask_many_inside(
+    book: LockBook, asked: Iterable[AskedKey], bounds: Sequence[int], until: float, now: float
+) -> tuple[list[AskedKey], list[AskedKey]]:
+    return [each for each in asked if book.holds(each[0], each[1], bounds, until, now)], []
+
+
+def _pin_inside(book: LockBook, *_: object) -> None:
+    """No new lease: that call may be at work on all of them."""
 
 
 class SharedLockBook(LockBook):
@@ -58,15 +84,15 @@ class SharedLockBook(LockBook):
         self._leaving: deque[tuple[LeaseHolder, float]] = deque()
         super().__init__(names, config, retry)
 
-    ask = _alone(LockBook.ask)
-    ask_many = _alone(LockBook.ask_many)
+    ask = _alone(LockBook.ask, _ask_inside)
+    ask_many = _alone(LockBook.ask_many, _ask_many_inside)
     take = _alone(LockBook.take)
     acquired = _alone(LockBook.acquired)
     acquire_failed = _alone(LockBook.acquire_failed)
     interrupted = _alone(LockBook.interrupted)
     busy = _alone(LockBook.busy)
     in_doubt = _alone(LockBook.in_doubt)
-    pin = _alone(LockBook.pin)
+    pin = _alone(LockBook.pin, _pin_inside)
     pin_again = _alone(LockBook.pin_again)
     begin = _alone(LockBook.begin)
     drain = _alone(LockBook.drain)

@@ -43,6 +43,62 @@ def test_a_node_that_lost_its_name_does_not_come_back_by_a_heartbeat(follow: boo
 
 
 @pytest.mark.parametrize("follow", [False, True])
+def test_a_heartbeat_finds_what_others_changed_since_the_one_before(follow: bool) -> None:
+    store = MemoryStore()
+    one, two = (RingNode(store, "hand", follow=follow) for _ in range(2))
+    for node in (one, two, one):
+        node.heartbeat()
+    keys = [f"key-{number}" for number in range(200)]
+    owners = Counter(key for node in (one, two) for key in node.select(keys))
+    assert owners == Counter(keys)
+
+
+class _Watched(MemoryStore):
+    """A store that looks at what a node owns before each command."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node: RingNode | None = None
+        self.owned: list[bool] = []
+
+    def run(self, command: Any) -> Any:
+        if self.node is not None:
+            self.owned.append(self.node.status.owns)
+        return super().run(command)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_node_past_its_ttl_owns_nothing_until_it_has_read_what_happened_meanwhile(
+    follow: bool,
+) -> None:
+    store = _Watched()
+    node = RingNode(store, "hand", ttl=0.1, heartbeat_interval=0.05, follow=follow)
+    other = RingNode(store, "hand")
+    node.heartbeat()
+    time.sleep(0.1)
+    eventually(lambda: points_on_ring(store)[node.name] == 0 or other.cleanup(), "it has expired")
+    other.heartbeat()
+    store.node = node
+    node.heartbeat()
+    assert store.owned
+    assert not any(store.owned)
+    assert node.status.fences == 1
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("told", ["{", "{}", f'{{"started":{"9" * 400}}}'])
+def test_a_node_takes_its_name_back_from_an_entry_that_no_process_wrote(
+    redis: Redis, follow: bool, told: str
+) -> None:
+    node = RingNode(redis, "hand", name="a", follow=follow)
+    node.heartbeat()
+    redis.hset("{hand}:nodes", "a", 16 * "f" + told)
+    node.heartbeat()
+    assert sum(end - start for start, end in node.get_ranges()) == RING_SIZE
+    node.stop()
+
+
+@pytest.mark.parametrize("follow", [False, True])
 def test_a_heartbeat_renews_though_the_node_looks_where_to_have_more_points(follow: bool) -> None:
     store = MemoryStore()
     other = RingNode(store, "hand", name="b")

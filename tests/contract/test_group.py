@@ -1191,6 +1191,10 @@ def test_a_member_that_was_away_takes_up_what_the_group_has_become(
         ({"weight": "2"}, "weight='2': of member 'a' must be a number from 0.001 to 1000"),
         ({"member": ""}, "member='': a member's name is a non-empty str"),
         ({"heartbeat_interval": "1"}, "heartbeat_interval='1': must be above 0"),
+        (
+            {"heartbeat_interval": 1e-9},
+            "heartbeat_interval=1e-09: must be at least 0.01 s: shorter",
+        ),
         ({"progress_timeout": "1"}, "progress_timeout='1': must be a finite number of seconds"),
         ({"ttl": 0.001}, "ttl=0.001: must be at least 0.1 s: a shorter lease ends while its"),
         ({"migrate": "no"}, "migrate='no': say True or False"),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 import gevent
@@ -24,7 +25,13 @@ from hashring import (
     async_lease_challenge,
     lease_challenge,
 )
+from hashring.node.node_runner import Runner
+from hashring.node.own_ranges_machine import OwnRangesMachine
+from hashring.running.threads_and_greenlets import ThreadBackend
 from hashring.store.embedded_server import RedisServer
+from hashring.store.ring.commands import Scoring
+from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.snapshot import snapshot
 from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually
 
@@ -53,6 +60,141 @@ def test_a_start_between_two_lines_of_a_stop_is_of_a_node_that_runs() -> None:
     with pytest.raises(NodeStateError, match="runs already"):
         node.start()
     node.stop()
+
+
+_NO_THREAD = RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize(
+    ("start", "broken", "error"),
+    [
+        (RingNode.start, (ThreadBackend, "spawn"), _NO_THREAD),
+        (RingNode.start, (ThreadBackend, "spawn"), KeyboardInterrupt()),
+        (RingNode.poll, (Runner, "run"), KeyboardInterrupt()),
+    ],
+    ids=["no thread", "Ctrl-C in start", "Ctrl-C in poll"],
+)
+@pytest.mark.parametrize("call", ["stop", "heartbeat"])
+def test_a_loop_that_never_begins_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+    start: Callable[[RingNode], None],
+    broken: tuple[type, str],
+    error: BaseException,
+    call: str,
+) -> None:
+    waits = "wait" if call == "stop" else "ask"
+    node, begun, launched = RingNode(MemoryStore(), "meeting"), threading.Event(), threading.Event()
+    wait = getattr(Runner, waits)
+
+    def begin_to_wait(runner: Runner, *arguments: Any) -> Any:
+        begun.set()
+        return wait(runner, *arguments)
+
+    def begin_loop(*_: object) -> None:
+        launched.set()
+        assert begun.wait(PATIENCE)
+        raise error
+
+    def ask() -> None:
+        assert launched.wait(PATIENCE)
+        with suppress(NodeStateError):
+            getattr(node, call)()
+
+    monkeypatch.setattr(Runner, waits, begin_to_wait)
+    monkeypatch.setattr(*broken, begin_loop)
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    with pytest.raises(type(error)):
+        start(node)
+    asking.join(PATIENCE)
+    assert not asking.is_alive()
+    assert node.state is NodeState.STOPPED
+
+
+class _Garbling(MemoryStore):
+    """A store whose answers to heartbeats no node can read, until it is mended."""
+
+    mended = False
+
+    def run(self, command: Any) -> Any:
+        reply = super().run(command)
+        return None if command.script.name == "beat" and not self.mended else reply
+
+
+def _in_greenlets(node: RingNode) -> None:
+    # A greenlet waits, not the hub's own: it has to go on meanwhile.
+    gevent.spawn(node.gevent_start).get()
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("start", [RingNode.start, _in_greenlets])
+def test_a_start_raises_a_fault_of_this_package_and_leaves_nothing_behind(
+    start: Callable[[RingNode], None], follow: bool
+) -> None:
+    store = _Garbling()
+    node = RingNode(store, "meeting", follow=follow)
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'status'"):
+        start(node)
+    assert node.state is NodeState.FAILED
+    assert not store.run(snapshot(ring_keys("meeting"), scoring=Scoring.expiry(60.0))).replicas
+    store.mended = True
+    start(node)
+    assert node.state is NodeState.LIVE
+    node.stop()
+
+
+def test_an_asyncio_start_raises_a_fault_of_this_package_and_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        store = _Garbling()
+        node = AsyncRingNode(store, "meeting")
+        with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'status'"):
+            await node.start()
+        look = snapshot(ring_keys("meeting"), scoring=Scoring.expiry(60.0))
+        assert not store.run(look).replicas
+        store.mended = True
+        async with node:
+            assert node.state is NodeState.LIVE
+
+    here(main())
+
+
+@pytest.mark.parametrize("kind", [RingNode, AsyncRingNode])
+def test_a_stop_ends_whatever_fault_of_this_package_it_meets(
+    monkeypatch: pytest.MonkeyPatch, kind: type[RingNode] | type[AsyncRingNode]
+) -> None:
+    def broken(*_: object) -> None:
+        raise LookupError("as nobody expected")
+
+    monkeypatch.setattr(OwnRangesMachine, "leave_step", broken)
+    node = kind(MemoryStore(), "meeting", ttl=1.0, heartbeat_interval=0.5)
+    if isinstance(node, AsyncRingNode):
+        here(_start_and_stop(node))
+        return
+    node.start()
+
+    def stop() -> None:
+        with pytest.raises(LookupError, match="as nobody expected"):
+            node.stop()
+
+    stopping = threading.Thread(target=stop, daemon=True)
+    stopping.start()
+    stopping.join(PATIENCE)
+    assert not stopping.is_alive()
+
+
+async def _start_and_stop(node: AsyncRingNode) -> None:
+    await node.start()
+    await node.stop()
+
+
+def test_a_heartbeat_raises_a_fault_of_this_package() -> None:
+    store = _Garbling()
+    store.mended = True
+    with RingNode(store, "meeting") as node:
+        store.mended = False
+        with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'status'"):
+            node.heartbeat()
+        store.mended = True
 
 
 # A process of its own: asyncio warns of the tasks of a loop that was closed under them.

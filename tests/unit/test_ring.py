@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -209,6 +210,23 @@ def test_a_point_beyond_the_ring_is_refused(wrong: int) -> None:
         list(ring.successors(wrong))
 
 
+@pytest.mark.parametrize("wrong", ["1", None, 1.5, True, float("nan"), [1]])
+@pytest.mark.parametrize(
+    "ask",
+    [Ring.owner_of_point, Ring.successors, lambda ring, point: ring.nearer(point, "a", "b")],
+    ids=["owner_of_point", "successors", "nearer"],
+)
+def test_what_is_no_point_is_refused_at_once(ask: Callable[[Ring, Any], Any], wrong: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ask(Ring({"a": [1]}), wrong)
+    assert str(caught.value) == f"point={wrong!r}: give an int in [0, 4294967296)"
+
+
+def test_a_point_of_numpy_is_a_point() -> None:
+    ring = Ring({"a": [1], "b": [5]})
+    assert (ring.owner_of_point(np.uint32(3)), next(ring.successors(np.uint32(7)))) == ("a", "b")
+
+
 @pytest.mark.parametrize("wrong", [-1, RING_SIZE])
 def test_a_hash_function_that_leaves_the_ring_is_refused(wrong: int) -> None:
     ring = Ring({"a": [1]}, HashAlgorithm("far", lambda data: wrong))
@@ -394,12 +412,25 @@ def test_a_node_that_leaves_changes_no_owner_before_its_place(
         ({"a": [1.0]}, "points=[1.0]: of node 'a' must be ints in [0, 4294967296)"),
         ({"a": ["1"]}, "points=['1']: of node 'a' must be ints in"),
         ({"a": 5}, "points=5: of node 'a' must be ints in"),
+        ({"\ud800": [1]}, "node='\\ud800': cannot be encoded as UTF-8"),
     ],
 )
 def test_points_that_are_none_are_refused_by_node_and_value(points: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Ring(points)
     assert str(caught.value).startswith(message)
+
+
+def test_a_node_whose_name_has_no_encoding_comes_on_no_ring() -> None:
+    with pytest.raises(ConfigError, match="cannot be encoded as UTF-8"):
+        Ring({"a": [1]}).with_node("\ud800", [2])
+
+
+@pytest.mark.parametrize("zones", [["eu"], "eu", 3])
+def test_zones_that_are_no_mapping_are_refused(zones: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Ring({"a": [1]}).owners("key", 1, zones=zones)
+    assert str(caught.value) == f"zones={zones!r}: give a mapping from node to zone"
 
 
 def test_more_owners_than_there_are_nodes_are_all_nodes() -> None:

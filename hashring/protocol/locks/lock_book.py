@@ -118,6 +118,12 @@ class LockBook:
         """:meth:`ask` about many keys: those with the verdict ``YES``, and those with ``TAKE``."""
         return self._verdicts.ask_many(asked, bounds, until, now)
 
+    def holds(
+        self, key: bytes, point: int, bounds: Sequence[int], until: float, now: float
+    ) -> bool:
+        """Whether a key is held, and may be worked on; :meth:`ask` without any consequence."""
+        return self._verdicts.holds(key, point, bounds, until, now)
+
     def take(self, asked: Sequence[AskedKey], now: float) -> Take | None:
         """What to run to take keys whose verdict was ``TAKE``; see :class:`.taking.Taking`."""
         return self._taking.take(asked, now)

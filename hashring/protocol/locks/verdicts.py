@@ -85,6 +85,19 @@ class Verdicts:
             self._releases.let_go(held, now)
         return Verdict.NO
 
+    def holds(
+        self, key: bytes, point: int, bounds: Sequence[int], until: float, now: float
+    ) -> bool:
+        """Whether the node holds a key, and may work on it; lets nothing go, and takes nothing."""
+        held = self._keys.held.get(key)
+        if held is None:
+            return False
+        # Written before the state is read: see Releases.let_go_if_idle.
+        held.asked = now
+        inside = bisect_right(bounds, point) & 1 == 1
+        may = held.state is _KEPT or (inside and held.state is _HELD)
+        return may and now < held.deadline and now < until
+
     def ask_many(
         self,
         asked: Iterable[AskedKey],

@@ -6,9 +6,11 @@ import asyncio
 import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha1
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -45,6 +47,16 @@ class Told:
         """Receive something."""
 
     told = __call__
+
+
+@dataclass
+class Salted:
+    """A hash function that is not hashable."""
+
+    salt: bytes
+
+    def __call__(self, key: bytes) -> int:
+        return crc32(self.salt + key)
 
 
 LONE = "\ud800"  # half a character, which UTF-8 cannot encode
@@ -87,6 +99,10 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
             ({setting: 1e-9, "heartbeat_interval": 1e-10}, f"{setting}=1e-09: must be at least 0.1")
             for setting in ("ttl", "lock_ttl")
         ),
+        (
+            {"heartbeat_interval": 1e-9},
+            "heartbeat_interval=1e-09: must be at least 0.01 s: shorter ones only keep Redis busy",
+        ),
         ({"ttl": 10, "heartbeat_interval": 6}, "ttl=10.0: is less than two heartbeats of 6 s"),
         ({"lock": True, "lock_ttl": 1}, "lock_ttl=1.0: is less than two heartbeats of 10 s"),
         ({"lock": "no"}, "lock='no': say True or False"),
@@ -111,6 +127,10 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
                 (lambda data: 5.0, "5.0 for the key 'key-0': return an int in [0, 4294967296)"),
                 (lambda data: None, "None for the key 'key-0'"),
             )
+        ),
+        (
+            {"hash_algorithm": HashAlgorithm("own", Salted(b"a"))},
+            "hash_algorithm='own': its function is not hashable, so a node cannot find",
         ),
         *(
             ({"placement": value}, f"placement={value!r}: unknown; choose one of random, balanced")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from hashring.core.ranges import bounds_of
-from hashring.errors import HoldTimeout, NotHeld, RedisUnavailable, WrongKeyType
+from hashring.errors import ConfigError, HoldTimeout, NotHeld, RedisUnavailable, WrongKeyType
 from hashring.node.lock_flows import PIN_POLL, POLLED_AT_ONCE, Asking, Hold, TryAgain
 from hashring.node.states import NodeState
 from hashring.protocol.flow import Flow
@@ -100,6 +102,35 @@ def test_a_hold_of_another_key_does_not_notice_that_one_was_cancelled(world: Wor
     other = Holding(world, a, b"a1", 0.0)
     other.arrive()
     assert other.lease is not None
+
+
+@pytest.mark.parametrize(
+    "timeout",
+    [
+        pytest.param(10**400, id="huge"),
+        -1,
+        float("nan"),
+        "1",
+        None,
+        True,
+        np.float32(-1),
+        np.zeros(2),
+    ],
+)
+def test_a_timeout_that_is_no_number_of_seconds_is_refused(world: World, timeout: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Holding(world, world.node("a"), b"a0", timeout)
+    assert caught.value.setting == "timeout"
+    assert str(caught.value).endswith(": give a number of seconds, 0 not to wait")
+
+
+@pytest.mark.parametrize("timeout", [np.float32(0.5), np.int64(2), Fraction(1, 2), float("inf")])
+def test_a_timeout_is_any_number_of_seconds(world: World, timeout: Any) -> None:
+    a = world.node("a")
+    cancelled(world, a, b"a0")
+    hold = Holding(world, a, b"a0", timeout)
+    assert hold.step == TryAgain(PIN_POLL)
+    assert type(hold.hold.timeout) in (int, float)
 
 
 @pytest.mark.parametrize("timeout", [0.0, 5.0])

@@ -471,7 +471,10 @@ def _superseded_by_an_answer(hand: Hand) -> None:
 LOSSES = [_superseded_by_a_message, _superseded_by_an_answer]
 
 
-def _contest(hand: Hand, holder: str, told: str = "{}") -> None:
+LATER = '{"started": 1.5}'
+
+
+def _contest(hand: Hand, holder: str, told: str = LATER) -> None:
     """A named node that has lost its name looks, and sees who has it."""
     run = hand.run()
     assert run.command.script.name == "snapshot"
@@ -523,6 +526,18 @@ EARLIEST = "f" * 16
         ("", "{}"),
         # Hand's Redis shows 1 s since 1970 when a node joins.
         (EARLIEST, '{"started": 0.5}'),
+        # No process of this package wrote these.
+        *(
+            (OTHER, told)
+            for told in (
+                "{",
+                "{}",
+                '{"started": "1.5"}',
+                '{"started": true}',
+                '{"started": NaN}',
+                f'{{"started": {"9" * 400}}}',
+            )
+        ),
     ],
 )
 def test_a_name_that_a_failover_gave_back_to_an_earlier_process_is_taken_again(
@@ -574,7 +589,7 @@ def test_of_two_processes_that_replaced_the_same_one_the_one_that_began_later_ke
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("told", ["{}", '{"started": 1.5}', '{"started": 1.0}'])
+@pytest.mark.parametrize("told", [LATER, '{"started": 1.0}'])
 def test_of_two_processes_with_one_name_the_one_that_began_later_keeps_it(
     loss: Callable[[Hand], None], told: str
 ) -> None:

@@ -46,7 +46,7 @@ def test_no_history_breaks_a_rule(first: int) -> None:
 class NeverFences(NodeMachine):
     """It believes to the end of days that it owns what it once owned."""
 
-    def _fence_when_due(self, now: float) -> None:
+    def fence_when_due(self, now: float) -> None:
         pass
 
     def view(self, now: float) -> View:

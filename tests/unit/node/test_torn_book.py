@@ -230,6 +230,38 @@ def test_a_lease_may_be_left_before_any_line_of_another_call(
     assert line > 20
 
 
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_key_may_be_asked_for_and_held_before_any_line_of_another_call(
+    monkeypatch: pytest.MonkeyPatch, deed: Callable[[World, Node], None]
+) -> None:
+    """A signal handler calls ``contains`` and ``hold``, in whatever call this thread is."""
+    monkeypatch.setattr(bookworld, "LockBook", SharedLockBook)
+    line = 0
+    while True:
+        line += STRIDE
+        world = World("a", "b")
+        a = busy(world, locking=True, limit=7)
+
+        def asks(a: Node = a) -> None:
+            for key in (*MINE, *THEIRS):
+                if a.contains(key):
+                    holder = LeaseHolder()
+                    a.book.pin(key, lambda: 0.0, threading.Event, holder)
+                    a.book.unpin(holder, 0.0)
+
+        where = raised_into(line, concerns, partial(deed, world, a), asks)
+        if not where:
+            break
+        try:
+            whole(a.book)
+            catches_up(world, a)
+            goes_on(world, a)
+        except BaseException as error:
+            error.add_note(f"asked before {where}") if sys.version_info >= (3, 11) else None
+            raise
+    assert line > 20
+
+
 # --- the end of a hold --------------------------------------------------------------------------
 
 
