@@ -243,7 +243,7 @@ def _servers(path: str) -> list[str]:
         ConfigError: it names none, or cannot be read.
     """
     try:
-        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").split("\n")]
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("servers", path, f"cannot be read: {error}") from None
     found = [line for line in lines if line and not line.startswith("#")]
