@@ -614,6 +614,24 @@ def test_the_list_begins_with_what_is_wrong_and_leads_there(
         page.close()
 
 
+def test_ages_in_the_list_are_right_though_the_browser_s_clock_is_wrong(
+    redis: Redis, redis_server: RedisServer, context: BrowserContext
+) -> None:
+    put(redis, "a", 0, told={"ttl": 900})
+    seconds, _ = redis.time()
+    redis.set("{ring}:epoch", "1 ab")
+    redis.xadd("{ring}:events", {"kind": "note"}, id=f"{seconds - 3 * 3600}000-0")
+    with serving(redis_server.url) as running:
+        page = context.new_page()
+        opened(Watched(page, running.url), running, "/")
+        expect(page.locator("#rings .last")).to_have_text("note 3 h ago")
+        for wrong_by in (-86_400, 86_400):
+            page.clock.set_system_time(seconds + wrong_by)
+            opened(Watched(page, running.url), running, "/")
+            expect(page.locator("#rings .last")).to_have_text("note 3 h ago")
+        page.close()
+
+
 GREEN = """() => [...document.querySelectorAll("body, body *")].filter((e) => {
     const own = getComputedStyle(e), dot = getComputedStyle(e, "::before");
     return [own.color, own.backgroundColor, own.borderLeftColor, own.fill, dot.backgroundColor]
