@@ -325,6 +325,9 @@ def test_what_it_cannot_begin_with_is_said(
     binary.write_bytes(b"\xff")
     calls: list[tuple[list[str], dict[str, str], str]] = [
         (["--allow-actions"], {"HASHRING_TOKEN": "short"}, "HASHRING_TOKEN"),
+        (["--allow-actions"], {"HASHRING_TOKEN": "sh\u00f6rt" * 9}, "HASHRING_TOKEN"),
+        (["--allow-actions"], {"HASHRING_TOKEN": "sh\u00f6rt" * 9}, "ASCII"),
+        (["--allowed-host", "ring.example:80"], {}, "allowed_host='ring.example:80'"),
         (["--port", str(running.port)], {}, "cannot listen there"),
         (["--url", "http://x"], {}, "url='http://x'"),
         (["--act-user", "ada"], {}, "give --trusted-proxy as well"),
