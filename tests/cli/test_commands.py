@@ -484,6 +484,8 @@ def test_an_archive_with_a_gap_or_a_damaged_file_is_refused(
     assert "events of ring 'ring' after 1-0 are gone (the oldest left is 7-0): arch" in lost.err
     (tmp_path / "0-0.json").write_text('{"id": "1-')
     assert "0-0.json cannot be read" in run("events", "--archive", str(tmp_path), status=2).err
+    counted = run("events", "-n", "1", "--archive", str(tmp_path), status=2).err
+    assert "--count: --archive writes every event that is not there yet" in counted
     assert "run it by a timer" in run("events", "-f", "--archive", str(tmp_path), status=2).err
 
 

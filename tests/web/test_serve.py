@@ -159,6 +159,10 @@ def test_changes_stream_as_json_from_any_of_them_on(client: Redis, running: Runn
             assert next(events)[1]["nodes"] == ["second"]
         assert next(events)[1]["kind"] == "leave"
         stream.close()
+        new = Stream(running, "/api/changes/live?ring=four&after=")  # as without it
+        with nodes_on(client, "four", "third"):
+            assert next(new.events())[1]["nodes"] == ["third"]
+        new.close()
         again = Stream(running, "/api/changes/live?ring=four", **{"Last-Event-ID": id_})
         assert next(again.events())[1]["nodes"] == ["second"]
         again.close()
