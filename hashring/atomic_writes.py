@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from hashring.errors import OutputExists, OutputRefused
+
+_NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+"""What a file system without hard links answers."""
 
 
 def check_new(path: str | os.PathLike[str]) -> None:
@@ -55,8 +60,7 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     aside = _aside(target)
     try:
         yield aside
-        # A link fails where a rename would replace what somebody else wrote meanwhile.
-        os.link(aside, target)
+        _put(aside, target)
     except FileExistsError:
         raise OutputExists(str(path)) from None
     except OSError as error:
@@ -64,6 +68,23 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             aside.unlink()
+
+
+def _put(aside: Path, target: Path) -> None:
+    """Give a file its real name, which must not be taken."""
+    try:
+        # A link fails where a rename would replace what somebody else wrote meanwhile.
+        os.link(aside, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # Opening takes the name, so the rename replaces nothing but this empty file.
+        target.open("x").close()
+        try:
+            aside.replace(target)
+        except OSError:
+            target.unlink()
+            raise
 
 
 def replace_text(path: str | os.PathLike[str], text: str) -> None:

@@ -423,6 +423,13 @@ def command_line(command: str, *names: str, ring: str = "") -> str:
     return shlex.join(("hashring", *command.split(), *words))
 
 
+def command_at(command: str, url: str) -> str:
+    """A command line of :func:`command_line`, asked of the Redis at this URL."""
+    # First, since a node or a ring may be named "--", as what ends the options is.
+    program, _, rest = command.partition(" ")
+    return f"{program} --url {shlex.quote(url)} {rest}"
+
+
 def _names(nodes: Sequence[NodeFacts]) -> str:
     return _listed([node.name for node in nodes])
 

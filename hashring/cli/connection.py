@@ -108,9 +108,9 @@ class Connection:
             StoreError: as :meth:`run`; the error says when nobody knows whether it was done.
         """
         try:
-            return self.run(command)
+            return self._ask(lambda: self._store.run(command), once=True)
         except RedisUnavailable as error:
-            if not str(error.__cause__).startswith(_SENT):
+            if not _may_have_arrived(error):
                 raise
             raise RedisUnavailable(
                 f"{error}: it may have been done: check before you repeat it"
@@ -136,13 +136,18 @@ class Connection:
         """Close all connections."""
         self._store.close()
 
-    def _ask(self, ask: Callable[[], T]) -> T:
+    def _ask(self, ask: Callable[[], T], *, once: bool = False) -> T:
+        """Ask the server that has the ring, or its successor.
+
+        Args:
+            once: not again, if what was asked may have been done.
+        """
         try:
             return self._ask_cluster(ask)
-        except RedisUnavailable:
+        except RedisUnavailable as error:
             # The server that has the ring is gone. Its successor, one of those that the user
             # named know it.
-            if self.url == self._given:
+            if self.url == self._given or (once and _may_have_arrived(error)):
                 raise
             self._go(self._given)
         return self._ask_cluster(ask)
@@ -204,6 +209,10 @@ class Connection:
         self.url = url
         # The servers of a cluster speak as the one does that named the other.
         self._store = _store(url, answered=self._store.answered)
+
+
+def _may_have_arrived(error: RedisUnavailable) -> bool:
+    return str(error.__cause__).startswith(_SENT)
 
 
 def _store(url: str, *, answered: bool = False) -> RedisStore:

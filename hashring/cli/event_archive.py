@@ -65,7 +65,9 @@ def _last(files: list[Path]) -> str:
         return _BEGINNING
     newest = max(files, key=lambda file: [int(n) for n in file.stem.split("-")])
     try:
-        found = json.loads(newest.read_text(encoding="utf-8").splitlines()[-1])["id"]
+        # Names may hold what str.splitlines() takes for the end of a line, such as U+2028.
+        lines = newest.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        found = json.loads(lines[-1])["id"]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InputDamaged(str(newest), str(error)) from error
     return str(found)

@@ -12,6 +12,7 @@ import click
 from hashring.cli.common_options import NewPath, Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.event_archive import archive as archive_events
+from hashring.cli.given_options import refuse
 from hashring.cli.local_time import local_time
 from hashring.cli.output import document, json_line
 from hashring.cli.repeated_looks import looks
@@ -38,8 +39,8 @@ from hashring.store.ring.ring_events import EVENTS_KEPT, RingEvent, after, event
     "audit --events.",
 )
 @ring_options()
-@click.pass_obj
-def command(settings: Settings, count: int, follow: bool, archive: Path | None) -> None:
+@click.pass_context
+def command(ctx: click.Context, /, *, count: int, follow: bool, archive: Path | None) -> None:
     """Show the ring's history.
 
     Who joined, left and expired, when and why; the newest come last. Times are Redis' own, shown in
@@ -53,6 +54,9 @@ def command(settings: Settings, count: int, follow: bool, archive: Path | None) 
     """
     if archive is not None and follow:
         raise click.UsageError("--archive ends when it has written: run it by a timer")
+    if archive is not None:
+        refuse(ctx, "count", why="--archive writes every event that is not there yet")
+    settings = ctx.ensure_object(Settings)
     if settings.wire:
         click.echo("hashring: nodes of redis-hashring write no events: these lack theirs", err=True)
     if archive is not None:

@@ -77,15 +77,17 @@ def command(
     asked = dict(_joiner(text) for text in joins)
     if len(asked) < len(joins):
         raise ConfigError("join", joins, "names a node twice")
-    change = asked | dict(_weight(text) for text in weights)
+    reweighed = dict(_weight(text) for text in weights)
+    if len(reweighed) < len(weights):
+        raise ConfigError("weight", weights, "names a node twice")
     if not (joins or leaves or weights):
         raise click.UsageError("say what changes: --join, --leave or --weight")
-    if not (joins or weights):
+    if not joins:
         refuse(
             ctx,
             "n_replicas",
             "placement",
-            why="it is for nodes that get points: add --join or --weight, or leave this out",
+            why="it is for nodes that get points by joining: add --join, or leave this out",
         )
     settings = ctx.ensure_object(Settings)
     with connected(settings) as connection:
@@ -96,7 +98,7 @@ def command(
         ring,
         join=asked,
         leave=leaves,
-        weights=change,
+        weights=asked | reweighed,
         n_replicas=n_replicas or usual_replicas(ring, shapes),
         placement=placement,
         shapes=shapes,

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from hashring.cli.common_options import NumberRange, Settings, served_options
 from hashring.cli.connection import connected
 from hashring.cli.output import json_line
+from hashring.core.order_checks import checked_token
 from hashring.core.printable import printable
 from hashring.errors import ConfigError
 from hashring.store.redis_url import client_of, without_password
 
 TOKEN_VARIABLE: Final = "HASHRING_TOKEN"
-SHORTEST_TOKEN: Final = 16
-"""Characters that the token must have; the service would refuse a shorter one."""
 _NAMED: Final = re.compile(r"([A-Za-z0-9_-]+)=(.*)")
 _ENDS: Final = (signal.SIGINT, signal.SIGTERM)
 _STOPPING: Final = 1.0  # seconds that open requests have to end when it stops
@@ -109,9 +109,10 @@ _STOPPING: Final = 1.0  # seconds that open requests have to end when it stops
     help="A file that has such a server a line; a line that begins with # is a comment.",
 )
 @served_options()
-@click.pass_obj
+@click.pass_context
 def command(
-    settings: Settings,
+    ctx: click.Context,
+    /,
     *,
     host: str,
     port: int,
@@ -129,8 +130,8 @@ def command(
     """Serve a page to watch rings and groups, an API, and metrics.
 
     All rings and groups on this Redis are found and shown; the ring that --ring names is shown
-    even while it has no nodes. Redis may go away, and come back. Of several Redis servers each has
-    its own pages, and the first page shows how each is. Needs the extra web.
+    even while it has no nodes. Redis may go away, and come back. Of several Redis servers, or one
+    with a name, each has its own pages, and the first page shows how each is. Needs the extra web.
 
     \b
     Examples:
@@ -140,14 +141,9 @@ def command(
       HASHRING_TOKEN=... hashring serve --allow-actions
       hashring serve --port 0 --json    # any free port; writes {"url": ...} once it listens
     """
-    token = os.environ.get(TOKEN_VARIABLE, "") if allow_actions else None
-    if token is not None and len(token) < SHORTEST_TOKEN:
-        raise ConfigError(
-            TOKEN_VARIABLE,
-            "*" * len(token),
-            f"--allow-actions needs a token of {SHORTEST_TOKEN} characters or more in the "
-            "environment",
-        )
+    token = None
+    if allow_actions:
+        token = checked_token(os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE)
     if (view_users or act_users) and not trusted_proxies:
         raise ConfigError(
             "--act-user" if act_users else "--view-user",
@@ -155,11 +151,13 @@ def command(
             "give --trusted-proxy as well: only a trusted proxy can name users",
         )
     _log_to_stderr()
-    found = [*urls, *(_servers(servers) if servers else ())]
-    if not found and settings.url is not None:  # before the command, or in the environment
+    settings = ctx.ensure_object(Settings)
+    found = [*(urls or _before(ctx, settings)), *(_servers(servers) if servers else ())]
+    if not found and settings.url is not None:  # in the environment
         found = [settings.url]
+    several = len(found) > 1 or any(map(_NAMED.fullmatch, found))
     with ExitStack() as stack:
-        if len(found) == 1 and not _NAMED.fullmatch(found[0]):
+        if found and not several:
             settings.url, found = found[0], []
         if not found:
             found = [f"redis={stack.enter_context(connected(settings)).url}"]
@@ -179,14 +177,14 @@ def command(
             )
             sites.append(Site(name, service, without_password(url)))
         access = Access(
-            allowed_hosts=[*allowed_hosts, host],
+            allowed_hosts=[*allowed_hosts, *([host] if host else [])],
             trusted_proxies=trusted_proxies,
             token=token,
             view_users=view_users,
             act_users=act_users,
         )
         app: Any
-        if len(sites) > 1:
+        if several:
             app = create_sites(sites, base_path=base_path, grafana=grafana, access=access)
         else:
             [site] = sites
@@ -236,6 +234,13 @@ def _log_to_stderr() -> None:
     logging.basicConfig(handlers=[handler], level=logging.INFO)
 
 
+def _before(ctx: click.Context, settings: Settings) -> list[str]:
+    """The server that ``--url`` names before the command; none if only the environment does."""
+    assert ctx.parent is not None
+    of_command_line = ctx.parent.get_parameter_source("url") is ParameterSource.COMMANDLINE
+    return [settings.url] if of_command_line and settings.url is not None else []
+
+
 def _servers(path: str) -> list[str]:
     """The servers of a file.
 
@@ -243,7 +248,7 @@ def _servers(path: str) -> list[str]:
         ConfigError: it names none, or cannot be read.
     """
     try:
-        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").split("\n")]
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("servers", path, f"cannot be read: {error}") from None
     found = [line for line in lines if line and not line.startswith("#")]

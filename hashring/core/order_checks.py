@@ -17,6 +17,9 @@ GREATEST_WEIGHT: Final = 1000.0
 LONGEST_NAME: Final = 100
 """How many characters the name of a person who gives an order may have."""
 
+SHORTEST_TOKEN: Final = 16
+"""Characters that the token of those who may act has at least."""
+
 
 def checked_lasting(seconds: Any, setting: str = "seconds") -> float | None:
     """For how many seconds an order stands; ``None`` is without an end.
@@ -49,3 +52,22 @@ def checked_by(name: str) -> str:
         return check_node_name(name.strip())
     except ConfigError:
         raise ConfigError("by", name, "give your name: the history shows who acted") from None
+
+
+def checked_token(token: str, setting: str = "token") -> str:
+    """The token of those who may act, without the white space around it.
+
+    A secret that a file or ``echo`` made often ends with a line feed, which no header can carry.
+
+    Raises:
+        ConfigError: it is too short, or no HTTP header can carry it. The error does not show it.
+    """
+    bare = token.strip()
+    hidden = "*" * len(bare)
+    if len(bare) < SHORTEST_TOKEN:
+        raise ConfigError(
+            setting, hidden, f"actions need a token of {SHORTEST_TOKEN} characters or more"
+        )
+    if not (bare.isascii() and bare.isprintable()):
+        raise ConfigError(setting, hidden, "make a token of printable ASCII characters alone")
+    return bare

@@ -84,7 +84,7 @@ def failure(error: Exception) -> HashringError:
 
 def _spark_failed(told: str, remedy: str | None) -> SparkFailed:
     """The error for a failure of Spark itself, with the line of its words that says the cause."""
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    lines = [line.strip() for line in told.split("\n") if line.strip()]
     # An error of this package that a Python worker raised comes at the end of its traceback,
     # and so does any other.
     own = [line for line in lines if line.startswith(f"{errors.__name__}.")]

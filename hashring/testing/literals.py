@@ -25,7 +25,7 @@ def ring_of(text: str, hash_algorithm: str | HashAlgorithm = "crc-32") -> Ring:
         ConfigError: a line is none of this, a node comes twice, or a point is not on the ring.
     """
     points: dict[str, list[int]] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         written = line.partition("#")[0].strip()
         if not written:
             continue

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from time import monotonic
 
-from hashring.errors import ConfigError
-from hashring.web.token_guard import SHORTEST_TOKEN, Guard
+from hashring.core.order_checks import checked_token
+from hashring.web.token_guard import Guard
 from hashring.web.users import Users
 
 
@@ -20,7 +20,8 @@ class Access:
             this machine's name; ``*`` for any.
         trusted_proxies: addresses and networks of proxies whose ``X-Forwarded-For``,
             ``X-Forwarded-Proto`` and ``X-Forwarded-User`` are believed.
-        token: the secret that actions need; ``None`` for no actions with a token.
+        token: the secret that actions need, of printable ASCII characters; white space around it
+            is removed. ``None`` for no actions with a token.
         view_users: who may look, of those whom a trusted proxy names in ``X-Forwarded-User``;
             ``*`` for each of them. Without any, everybody may.
         act_users: who may act, and look, without the token; as ``view_users``.
@@ -41,12 +42,6 @@ class Access:
         """What knows the token, if there is one.
 
         Raises:
-            ConfigError: the token is too short.
+            ConfigError: the token is too short, or no HTTP header can carry it.
         """
-        if self.token is None:
-            return None
-        if len(self.token) < SHORTEST_TOKEN:
-            raise ConfigError(
-                "token", "*" * len(self.token), f"give {SHORTEST_TOKEN} characters or more"
-            )
-        return Guard(self.token, monotonic)
+        return None if self.token is None else Guard(checked_token(self.token), monotonic)

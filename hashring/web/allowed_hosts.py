@@ -32,6 +32,7 @@ HEADERS: Final = {
 
 # RFC 9110, 7.2: a host and an optional port. No user, no list, nothing behind the port.
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?", re.IGNORECASE)
+_NAME: Final = re.compile(r"[a-z0-9._-]+", re.IGNORECASE)
 
 _WITH_PORT: Final = re.compile(r"(?:\[([^\]]+)\]|([0-9.]+))(?::[0-9]*)?")
 
@@ -44,11 +45,14 @@ class Hosts:
 
     Args:
         allowed: names besides ``localhost`` and this machine's; ``*`` for any.
+
+    Raises:
+        ConfigError: one can be no name of a host.
     """
 
     def __init__(self, allowed: Iterable[str]) -> None:
         self._names = {"localhost", socket.gethostname().lower()}
-        self._names.update(name.lower().rstrip(".") for name in allowed)
+        self._names.update(_allowed_name(text) for text in allowed)
 
     def allows(self, host: str) -> bool:
         """Whether a request with this Host header may be answered."""
@@ -60,11 +64,26 @@ class Hosts:
             "*" in self._names or name in self._names or name.endswith(".localhost")
         ):
             return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
+        return _is_address(name)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _allowed_name(text: str) -> str:
+    if not (text == "*" or _NAME.fullmatch(text) or _is_address(text)):
+        raise ConfigError(
+            "allowed_host",
+            text,
+            "give a name of ASCII letters, digits, '.', '-' and '_', without a scheme, port or "
+            "path, such as ring.example; or * for any",
+        )
+    return text.lower().rstrip(".")
 
 
 class TrustedProxies:

@@ -90,9 +90,9 @@ class ChangesQuery(RingQuery):
 
 @dataclass(frozen=True)
 class LiveChangesQuery(RingQuery):
-    """A ring's history as it happens; ``None`` for what happens from now on."""
+    """A ring's history as it happens; without an id, what happens from now on."""
 
-    after: Annotated[str | None, _LAST_CHANGE] = None
+    after: Annotated[str, _LAST_CHANGE] = ""
 
 
 @dataclass(frozen=True)

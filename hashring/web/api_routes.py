@@ -166,7 +166,7 @@ class ApiRoutes:
     def _live(self, asked: queries.LiveChangesQuery) -> Response:
         watcher, view = ring_of(self._service, asked.ring)
         since = request.headers.get("Last-Event-ID") or asked.after
-        if since is None:
+        if not since:
             since = view.events[-1].id if view.events else "0-0"
         return self._streams.response(live_changes(watcher, since), current_client())
 

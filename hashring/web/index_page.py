@@ -8,7 +8,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from hashring.health import Health, State, worst_first
-from hashring.web.live_page import LivePage, Parts, Rows, failure_values
+from hashring.web.live_page import LivePage, Parts, Rows, failure_values, time_of
 from hashring.web.page_templates import Templates
 from hashring.web.ring_view import RingView, element_id
 from hashring.web.server_sent_events import Row
@@ -77,7 +77,14 @@ class IndexPage(LivePage):
         """The verdict on everything."""
         return verdict_on_all(self._service)
 
-    def _make(self) -> tuple[float, Parts, Rows]:
+    @property
+    def now(self) -> float:
+        """See :class:`LivePage`."""
+        rings, groups = self._service.listed()
+        watchers: list[RingWatcher | GroupWatcher] = [*rings, *groups]
+        return max(map(time_of, watchers), default=0.0)
+
+    def _make(self) -> tuple[Parts, Rows]:
         part = self._templates.part
         rings, groups = self._service.listed()
         entries = [self._entry("ring", ring) for ring in rings]
@@ -97,7 +104,7 @@ class IndexPage(LivePage):
         }
         # Of equal ones, those of earlier names are first.
         entries.sort(key=lambda entry: (entry.kind != "ring", entry.order))
-        return at, parts, {entry.id: entry.row for entry in entries}
+        return parts, {entry.id: entry.row for entry in entries}
 
     def _entry(self, kind: str, watcher: RingWatcher | GroupWatcher) -> _Entry:
         # A ring that is looked at rarely has not met the failure yet.

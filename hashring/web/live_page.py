@@ -41,6 +41,12 @@ def failure_values(failure: Failure | None) -> dict[str, Any] | None:
     }
 
 
+def time_of(watcher: Watcher[Any]) -> float:
+    """Redis time, counted on since the watcher read it; 0 while nothing was read."""
+    view: RingView | GroupView | None = watcher.view
+    return 0.0 if view is None else view.now + watcher.since_seen
+
+
 class LivePage(ABC):
     """A page whose parts change.
 
@@ -56,13 +62,18 @@ class LivePage(ABC):
         self._parts: Parts = {}
         self._rows: Rows = {}
 
+    @property
+    @abstractmethod
+    def now(self) -> float:
+        """Redis time, counted on since the last reading; 0 while nothing was read."""
+
     @abstractmethod
     def _state(self) -> Any:
         """Another object after each look."""
 
     @abstractmethod
-    def _make(self) -> tuple[float, Parts, Rows]:
-        """Redis time, the parts, and the rows of the table."""
+    def _make(self) -> tuple[Parts, Rows]:
+        """The parts, and the rows of the table."""
 
     def looked(self) -> None:
         """There is something new: tell those who watch."""
@@ -74,8 +85,8 @@ class LivePage(ABC):
         with self._rendering:
             state = self._state()
             if state != self._made:
-                at, self._parts, self._rows = self._make()
-                self.feed.publish(at, self._parts, self._rows)
+                self._parts, self._rows = self._make()
+                self.feed.publish(self.now, self._parts, self._rows)
                 self._made = state
             return self.feed.version, self._parts, self._rows
 
@@ -89,6 +100,11 @@ class WatchedPage(LivePage, Generic[V]):
         self._colors: dict[str, int] = {}
         self._hour_of: Any = None
         self._hour_made = Markup()
+
+    @property
+    def now(self) -> float:
+        """See :class:`LivePage`."""
+        return time_of(self._watcher)
 
     def _state(self) -> Any:
         return (self._watcher.looks, self._watcher.view is None)
@@ -118,7 +134,7 @@ class WatchedPage(LivePage, Generic[V]):
         """The verdict: unknown while it cannot be read."""
         return verdict_of(self._watcher)
 
-    def _make(self) -> tuple[float, Parts, Rows]:
+    def _make(self) -> tuple[Parts, Rows]:
         view, part = self._watcher.view, self._templates.part
         failure = failure_values(self._watcher.failure)
         health = self.health
@@ -129,9 +145,9 @@ class WatchedPage(LivePage, Generic[V]):
             "verdict": part("verdict", health.state.value, mark(health.state), reasons),
         }
         if view is None:
-            return 0.0, common, {}
+            return common, {}
         parts, rows = self._made_of(view, stale=failure is not None)
-        return view.now, common | parts, rows
+        return common | parts, rows
 
     @abstractmethod
     def _made_of(self, view: V, *, stale: bool) -> tuple[Parts, Rows]:

@@ -129,7 +129,7 @@ class Login:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             abort(401, "send the token: Authorization: Bearer …")
-        wrong = self._refusal(token.strip())
+        wrong = self._refusal(token)
         if wrong is not None:
             status, text, wait = wrong
             abort(status, text, **({"retry_after": wait} if wait else {}))
@@ -140,7 +140,7 @@ class Login:
         wait = guard.wait(address)
         if wait > 0:
             return 429, f"too many wrong tokens: wait {wait:.0f} s", int(wait) + 1
-        if not guard.admits(token, address):
+        if not guard.admits(token.strip(), address):
             return 401, "that is not the token this service was started with (HASHRING_TOKEN)", 0
         return None
 

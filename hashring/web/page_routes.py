@@ -13,7 +13,6 @@ from hashring.errors import KeyValueError
 from hashring.health import State
 from hashring.web.api_queries import MOST_KEY_BYTES
 from hashring.web.costly_requests import Turns
-from hashring.web.group_view import GroupView
 from hashring.web.key_lookup import Lookup, looked_up
 from hashring.web.live_page import LivePage
 from hashring.web.login_routes import Login
@@ -25,7 +24,7 @@ from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
 from hashring.web.state_marks import icon, mark
 from hashring.web.users import current_client
-from hashring.web.watcher_threads import GroupWatcher, RingWatcher
+from hashring.web.watcher_threads import RingWatcher
 
 _FIRST_ROWS: Final = 40
 """Rows of a page's table; the stream brings the rest."""
@@ -67,7 +66,11 @@ class PageRoutes:
 
     def _index(self) -> Response:
         version, parts, every = self._pages.index.current()
-        live = {"feed": self._templates.link("/feed"), "version": version, "at": 0.0}
+        live = {
+            "feed": self._templates.link("/feed"),
+            "version": version,
+            "at": self._pages.index.now,
+        }
         rows = {
             f"{kind}s": Markup(
                 "".join(row.html for id_, row in every.items() if id_.startswith(kind))
@@ -78,7 +81,7 @@ class PageRoutes:
         return self._page("index.html", state, part=parts, live=live, rows=rows)
 
     def _index_feed(self) -> Response:
-        return self._stream(self._pages.index, 0.0)
+        return self._stream(self._pages.index)
 
     # --- a ring -------------------------------------------------------------------------------
 
@@ -107,7 +110,7 @@ class PageRoutes:
         live = {
             "feed": self._templates.link("/ring/feed", name=name),
             "version": version,
-            "at": _redis_time(watcher, view),
+            "at": page.now,
         }
         return self._page(
             "ring.html",
@@ -131,7 +134,7 @@ class PageRoutes:
         watcher = self._service.ring(text_of(request.args, "name"))
         if watcher is None:
             abort(404, "there is no such ring")
-        return self._stream(self._pages.ring(watcher), _redis_time(watcher, watcher.view))
+        return self._stream(self._pages.ring(watcher))
 
     def _ring_asked(self) -> Response:
         watcher, view = ring_of(self._service, text_of(request.args, "name"))
@@ -168,7 +171,7 @@ class PageRoutes:
         live = {
             "feed": self._templates.link("/group/feed", name=name),
             "version": version,
-            "at": _redis_time(watcher, view),
+            "at": page.now,
         }
         return self._page(
             "group.html",
@@ -182,17 +185,17 @@ class PageRoutes:
         )
 
     def _group_feed(self) -> Response:
-        watcher, view = group_of(self._service, text_of(request.args, "name"))
-        return self._stream(self._pages.group(watcher), _redis_time(watcher, view))
+        watcher, _ = group_of(self._service, text_of(request.args, "name"))
+        return self._stream(self._pages.group(watcher))
 
     # --- all of them --------------------------------------------------------------------------
 
-    def _stream(self, page: LivePage, at: float) -> Response:
+    def _stream(self, page: LivePage) -> Response:
         since = request.headers.get("Last-Event-ID") or request.args.get("since", "")
         page.current()
         deflated = bool(request.accept_encodings["gzip"])
         response = self._streams.response(
-            page.feed.follow(since, at, deflated=deflated), current_client()
+            page.feed.follow(since, page.now, deflated=deflated), current_client()
         )
         if deflated:
             response.headers["Content-Encoding"] = "gzip"
@@ -215,7 +218,3 @@ class PageRoutes:
                 response.set_data(gzip.compress(text.encode(), 3))
                 response.headers["Content-Encoding"] = "gzip"
             return response
-
-
-def _redis_time(watcher: RingWatcher | GroupWatcher, view: RingView | GroupView | None) -> float:
-    return 0.0 if view is None else view.now + watcher.since_seen

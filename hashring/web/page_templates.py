@@ -12,6 +12,7 @@ from markupsafe import Markup
 from hashring._version import __version__
 from hashring.core import readable
 from hashring.core.printable import printable
+from hashring.health import command_at
 from hashring.web.happenings import happenings
 
 LONGEST: Final = 300
@@ -109,6 +110,7 @@ class Templates:
             iso=iso,
             percent=percent,
             ratio=ratio,
+            asked_here=lambda command: printable(command_at(command, redis) if redis else command),
             spans=readable.spans,
             happenings=happenings,
         )

@@ -121,7 +121,13 @@ def weights_parameter(about: str, most: int) -> Parameter:
 
     def read(given: Given, name: str, lines: bool) -> dict[str, float] | None:
         texts = _several(given, name, most, lines=lines)
-        return dict(_named_weight(text, spaced=lines) for text in texts) or None
+        found: dict[str, float] = {}
+        for text in texts:
+            node, weight = _named_weight(text, spaced=lines)
+            if node in found:
+                raise ConfigError("weight", shown(node), "has two weights: give one")
+            found[node] = weight
+        return found or None
 
     return Parameter(about, _several_schema(most), read)
 

@@ -89,6 +89,7 @@ class Feed:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._number = 0
+        self._at = 0.0
         self._parts: dict[str, str] = {}
         self._rows: dict[str, Row] = {}
         self._sent: deque[tuple[int, Chunk]] = deque(maxlen=_KEPT)
@@ -118,6 +119,7 @@ class Feed:
         }
         gone = [name for name in self._rows if name not in rows]
         with self._changed:
+            self._at = at
             self._parts = dict(parts)
             self._rows = dict(rows)
             if new or rows_new or gone:
@@ -137,7 +139,7 @@ class Feed:
 
         Args:
             since: the version that the reader has; anything else gets it everything.
-            at: Redis time, should everything have to be sent now.
+            at: Redis time now. It follows what the reader missed, whose own times have passed.
             deflated: send a gzip stream. It breaks off at its end.
         """
         with self._changed:
@@ -156,13 +158,19 @@ class Feed:
         born, _, number = since.partition(".")
         # Python refuses to read thousands of digits.
         known = int(number) if born == _BORN and number.isdecimal() and len(number) < 20 else -1
+        with self._changed:
+            missed = [] if self._closed else self._since(known, at)
+            if missed:
+                missed.append(self._chunk({"at": at, "parts": {}, "rows": {}, "gone": []}))
+            known = self._number
+        yield from missed
         while True:
             with self._changed:
                 if known == self._number and not self._closed:
                     self._changed.wait(KEEPALIVE)
                 if self._closed:
                     return
-                chunks = self._since(known, at)
+                chunks = self._since(known, self._at)
                 known = self._number
             yield from chunks or [_ALIVE]
 

@@ -11,6 +11,7 @@ from flask import Blueprint, Response
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from hashring.core.readable import counted
 from hashring.errors import ConfigError
 from hashring.health import exit_status, worst, worst_first
 from hashring.web import answers_from_views as answers
@@ -92,7 +93,7 @@ def _narrowed(grafana: str, server: str) -> str:
 
 
 def _front(sites: Mapping[str, Site], base_path: str, access: Access) -> Wsgi:
-    templates = Templates(base_path, f"{len(sites)} Redis servers", actions=False, api=False)
+    templates = Templates(base_path, counted(len(sites), "Redis server"), actions=False, api=False)
     app = application(templates, access)
     registry = metrics_registry(_Labelled(sites))
     routes = Blueprint("servers", __name__)

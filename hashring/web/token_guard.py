@@ -17,9 +17,6 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Final
 
-SHORTEST_TOKEN: Final = 16
-"""Characters that a token has at least."""
-
 _ATTEMPTS: Final = 5
 """Wrong tokens that one address may give in a row before it has to wait."""
 _SECONDS_EACH: Final = 12.0

@@ -191,9 +191,11 @@ class Watcher(Generic[V]):
 
     def _again(self) -> None:
         started, worked = time.monotonic(), time.thread_time()
-        self.view = self._look()
-        self._note(self.view)
+        view = self._look()
+        self._note(view)
+        # In this order: whoever reads meanwhile never adds the time since the look before.
         self.seen_at = time.monotonic()
+        self.view = view
         if self.failure is not None:
             log.info("%s: Redis answers again", self)
             self.failure = None

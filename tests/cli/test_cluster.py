@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from hashlib import sha1
 
 import pytest
 from redis import Redis, RedisCluster
 from redis.crc import key_slot
 
 from hashring import PartitionGroup, RedisUnavailable, RingNode, WrongServer
+from hashring.cli import connection
+from hashring.cli.common_options import Settings
+from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer
+from hashring.store.lua_scripts import Script
 from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, spawn, until
+from tests.proxy import Proxy
 
 RING = "accounts"
 
@@ -175,6 +181,39 @@ def test_watch_goes_back_to_the_given_server_when_that_with_the_ring_is_gone() -
             client.execute_command("CLUSTER SETSLOT", slot, "NODE", client.cluster("MYID"))
             with nodes_on(client, "alder", ring=RING):
                 line_with(process, "1 node: 100.00% alder")
+
+
+def test_an_order_whose_answer_was_lost_is_not_given_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "_PATIENCE", 1.0)
+    config = ["cluster-enabled yes"]
+    text = "return redis.call('INCR', KEYS[1])"
+    script = Script("tests", "count", text, sha1(text.encode()).hexdigest())
+    order = Command(script, (f"{{{RING}}}:count".encode(),), (), int)
+    with (
+        RedisServer(port=0, config=config) as given,
+        RedisServer(port=0, config=config) as there,
+        Redis.from_url(given.url) as client,
+        Redis.from_url(there.url) as owner,
+        Proxy(("127.0.0.1", int(there.port or 0))) as proxy,
+    ):
+        slot = key_slot(RING.encode())
+        owner.execute_command("CLUSTER ADDSLOTS", slot)
+        client.execute_command("CLUSTER ADDSLOTS", *(n for n in range(16384) if n != slot))
+        client.execute_command("CLUSTER MEET", "127.0.0.1", there.port)
+        owner.config_set("cluster-announce-port", proxy.port)
+        until(lambda: owner.execute_command("CLUSTER INFO")["cluster_state"] == "ok", "it is up")
+        until(lambda: str(proxy.port) in str(client.execute_command("CLUSTER SLOTS")), "known")
+        with closing(connection.Connection(Settings(ring=RING), given.url)) as connected:
+            assert connected.order(order) == 1
+            proxy.deafen()
+            with pytest.raises(RedisUnavailable, match="it may have been done: check before"):
+                connected.order(order)
+            assert owner.get(f"{{{RING}}}:count") == b"2"
+            # What changes nothing is asked again.
+            proxy.deafen()
+            assert connected.call("GET", f"{{{RING}}}:count") == b"2"
 
 
 def test_a_repeated_command_ends_when_no_server_of_the_cluster_has_the_ring(run: Run) -> None:

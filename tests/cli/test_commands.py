@@ -461,6 +461,16 @@ def test_archived_changes_have_the_very_time_of_the_change(
     assert [(time - begin) // timedelta(microseconds=1) for time in times] == stamps
 
 
+@pytest.mark.parametrize("separator", ["\u0085", "\u2028", "\u2029"])
+def test_an_archive_goes_on_after_a_name_with_a_separator_of_lines(
+    client: Redis, run: Run, tmp_path: Path, separator: str
+) -> None:
+    with RingNode(client, "ring", name=f"x{separator}y"):
+        pass
+    assert run("events", "--archive", str(tmp_path), "--json").json["archived"] == 2
+    assert run("events", "--archive", str(tmp_path), "--json").json["archived"] == 0
+
+
 def test_an_archive_with_a_gap_or_a_damaged_file_is_refused(
     client: Redis, run: Run, tmp_path: Path
 ) -> None:
@@ -474,6 +484,8 @@ def test_an_archive_with_a_gap_or_a_damaged_file_is_refused(
     assert "events of ring 'ring' after 1-0 are gone (the oldest left is 7-0): arch" in lost.err
     (tmp_path / "0-0.json").write_text('{"id": "1-')
     assert "0-0.json cannot be read" in run("events", "--archive", str(tmp_path), status=2).err
+    counted = run("events", "-n", "1", "--archive", str(tmp_path), status=2).err
+    assert "--count: --archive writes every event that is not there yet" in counted
     assert "run it by a timer" in run("events", "-f", "--archive", str(tmp_path), status=2).err
 
 

@@ -91,6 +91,17 @@ def test_a_plan_of_a_weight_is_what_the_order_about_it_shows(
         (("--weight", "a=nan"), 2, "weights=nan: of node 'a' is no weight"),
         (("--leave", "a", "--n-replicas", "4"), 2, "--n-replicas: it is for nodes that get points"),
         (("--leave", "a", "--placement", "random"), 2, "--placement: it is for nodes that get"),
+        (
+            ("--weight", "a=2", "--n-replicas", "4"),
+            2,
+            "--n-replicas: it is for nodes that get points",
+        ),
+        (
+            ("--weight", "a=2", "--placement", "balanced"),
+            2,
+            "--placement: it is for nodes that get",
+        ),
+        (("--weight", "a=1", "--weight", "a=2"), 2, "weight=('a=1', 'a=2'): names a node twice"),
     ],
 )
 def test_a_mistake_is_reported_in_one_line(

@@ -1199,6 +1199,7 @@ def test_simulate_prints_balance_and_answers_how_many(spark, tmp_path):
         (["assign", "--input", "x", "--keep-point", "--table", "t"], "give --output, and no"),
         (["plan", "--input", "x.parquet"], "nothing to plan"),
         (["plan", "--input", "x", "--reweigh", "n1"], "give NODE=WEIGHT, such as host:1=2"),
+        (["plan", "--input", "x", "--reweigh", "a=1", "--reweigh", "a=2"], "names a node twice"),
         (["simulate", "--peak", "1.2"], "--peak asks about one number of --nodes"),
         (["simulate", "--peak", "2", "--nodes", "5", "--limit", "2"], "leave out --limit"),
         (["simulate", "--conf", "x", "--nodes", "5"], "--conf x: give NAME=VALUE"),

@@ -32,8 +32,12 @@ IN_JAVA = "An error occurred.\n: java.io.IOException: No space left on device. S
             f"{IN_PYTHON}\nhashring.errors.EventsLost: they are gone",
             "Spark failed: EventsLost: they are gone; Spark's log has more, with --spark-log FILE",
         ),
+        (
+            "hashring.errors.EventsLost: a\u2028b",
+            "Spark failed: EventsLost: a\u2028b; Spark's log has more, with --spark-log FILE",
+        ),
     ],
-    ids=["in a Python worker", "in Java", "an error of this package"],
+    ids=["in a Python worker", "in Java", "an error of this package", "a separator of lines"],
 )
 def test_a_failure_of_spark_is_told_by_the_line_that_says_the_cause(told: str, text: str) -> None:
     error = failure(RuntimeError(told))

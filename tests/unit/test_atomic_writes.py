@@ -1,5 +1,9 @@
 """A file is written whole or not at all, and replaces nothing."""
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
 from hashring.atomic_writes import check_new, new_file
@@ -17,6 +21,44 @@ def test_what_somebody_else_wrote_meanwhile_is_not_touched_either(tmp_path):
     with pytest.raises(OutputExists):
         write()
     assert [p.read_text() for p in tmp_path.iterdir()] == ["theirs"]
+
+
+@pytest.mark.parametrize("error", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+def test_without_hard_links_a_file_is_written_and_replaces_nothing(tmp_path, monkeypatch, error):
+    def refused(*_):
+        raise OSError(error, "no links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    with new_file(tmp_path / "x") as aside:
+        aside.write_bytes(b"ours")
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("x", b"ours")]
+
+    def write_again():
+        with new_file(tmp_path / "y") as aside:
+            aside.write_text("ours")
+            (tmp_path / "y").write_text("theirs")
+
+    with pytest.raises(OutputExists):
+        write_again()
+    assert (tmp_path / "y").read_text() == "theirs"
+
+
+def test_what_cannot_be_renamed_without_hard_links_leaves_nothing(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    def failed(*_):
+        raise OSError(errno.EIO, "a broken disk")
+
+    def write():
+        with new_file(tmp_path / "x") as aside:
+            aside.write_text("ours")
+
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(Path, "replace", failed)
+    with pytest.raises(OutputRefused, match="a broken disk"):
+        write()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_fails_in_the_middle_leaves_nothing(tmp_path):

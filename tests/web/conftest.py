@@ -145,7 +145,7 @@ class Running:
 
 @contextmanager
 def serving(
-    url: str,
+    url: str | None,
     *arguments: str,
     under: Sequence[str] = (),
     before: bool = False,
@@ -154,12 +154,14 @@ def serving(
     """``hashring serve`` on any free port, killed at the end whatever happens.
 
     Args:
+        url: where Redis is; ``None`` for no ``--url``.
         under: a program that starts it.
         before: whether the address of Redis stands before the command.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HASHRING_")}
     program = [sys.executable, "-c", "from hashring.cli import main; main()"]
-    of_redis = ["--url", url, "serve"] if before else ["serve", "--url", url]
+    given = ["--url", url] if url is not None else []
+    of_redis = [*given, "serve"] if before else ["serve", *given]
     process = subprocess.Popen(
         [*under, *program, *of_redis, "--port", "0", *arguments],
         cwd=ROOT,

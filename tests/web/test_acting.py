@@ -423,6 +423,29 @@ def test_a_short_token_is_refused(visit: Visit) -> None:
     assert "short" not in str(refused.value).replace("16 characters", "")
 
 
+def test_white_space_around_a_token_is_no_part_of_it(visit: Visit) -> None:
+    visitor = visit(token=f"{TOKEN}\n")
+    assert sign_in(visitor).status_code == 303
+    assert sign_in(visitor, token=f" {TOKEN} ").status_code == 303
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    answer = visitor.client.post("/api/act/remove", json={}, headers=headers)
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(
+    "token", ["p\u00e4ssword of many words", "one line\nand another", "a" * 20 + "\0"]
+)
+def test_a_token_that_no_header_can_carry_is_refused(visit: Visit, token: str) -> None:
+    with pytest.raises(ConfigError, match="ASCII") as refused:
+        visit(token=token)
+    assert token not in str(refused.value)
+
+
+def test_white_space_does_not_make_a_token_long_enough(visit: Visit) -> None:
+    with pytest.raises(ConfigError, match="16 characters"):
+        visit(token="token" + " " * 20)
+
+
 def test_a_form_too_long_for_an_address_is_refused_and_not_led_to_the_login(visit: Visit) -> None:
     answer = visit(token=TOKEN).client.post("/act/release", data={"key": "k" * 40_000})
     assert answer.status_code == 413

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -611,6 +612,65 @@ def test_the_list_begins_with_what_is_wrong_and_leads_there(
         expect(page.locator("#verdict")).to_contain_text("1 key unserved")
         expect(page).to_have_title("▲ degraded · sick · hashring")
         assert tab.wrong == []
+        page.close()
+
+
+def test_ages_in_the_list_are_right_though_the_browser_s_clock_is_wrong(
+    redis: Redis, redis_server: RedisServer, context: BrowserContext
+) -> None:
+    put(redis, "a", 0, told={"ttl": 900})
+    seconds, _ = redis.time()
+    redis.set("{ring}:epoch", "1 ab")
+    redis.xadd("{ring}:events", {"kind": "note"}, id=f"{seconds - 3 * 3600}000-0")
+    with serving(redis_server.url) as running:
+        page = context.new_page()
+        opened(Watched(page, running.url), running, "/")
+        expect(page.locator("#rings .last")).to_have_text("note 3 h ago")
+        for wrong_by in (-86_400, 86_400):
+            page.clock.set_system_time(seconds + wrong_by)
+            opened(Watched(page, running.url), running, "/")
+            expect(page.locator("#rings .last")).to_have_text("note 3 h ago")
+        page.close()
+
+
+SELECT = "(element) => getSelection().selectAllChildren(element)"
+SELECTED = "getSelection().toString()"
+
+
+def test_a_selection_holds_the_verdict_for_seconds_and_the_title_not_at_all(
+    client: Redis, running: Running, context: BrowserContext
+) -> None:
+    put(client, "full", 0, ring="chosen", told={"ttl": 900})
+    client.set("{chosen}:epoch", "1 ab")
+    page = context.new_page()
+    page.clock.install()
+    opened(Watched(page, running.url), running, "/ring?name=chosen")
+    page.clock.pause_at(time.time() + 3600)
+    page.locator("#verdict .headline").evaluate(SELECT)
+    chosen = page.evaluate(SELECTED)
+    assert "healthy" in chosen
+    put(client, "full", 0, ring="chosen", told={"ttl": 900, "unserved": 25})
+    expect(page).to_have_title("▲ degraded · chosen · hashring")
+    expect(page.locator("#icon")).to_have_attribute("href", "/icon/degraded.svg")
+    assert page.evaluate(SELECTED) == chosen
+    page.clock.fast_forward(11_000)
+    expect(page.locator("#verdict")).to_contain_text("25 keys unserved")
+    page.close()
+
+
+def test_a_selection_does_not_hold_the_banner_of_a_failure(
+    redis_server: RedisServer, context: BrowserContext
+) -> None:
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        put(client, "a", 0, expires_in=900)
+    with Proxy(redis_server.socket) as proxy, serving(proxy.url, "--ring", "ring") as running:
+        page = opened(Watched(context.new_page(), running.url), running, "/ring?name=ring")
+        proxy.refuse()
+        page.get_by_role("alert").locator(".detail").evaluate(SELECT)
+        assert page.evaluate(SELECTED)
+        proxy.heal()
+        expect(page.get_by_role("alert")).to_have_count(0)
+        expect(page.locator("#live")).to_have_text("live")
         page.close()
 
 

@@ -87,6 +87,30 @@ def test_one_that_missed_a_few_gets_them_in_order() -> None:
     assert [message["at"] for message in sent(feed, version, 2)] == [2.0, 3.0]
 
 
+def test_one_that_missed_some_gets_the_time_of_now_after_them() -> None:
+    feed = Feed()
+    version = publish(feed, 1)
+    publish(feed, 2)
+    for since in (version, ""):
+        *missed, last = sent(feed, since, 3 if since else 2)
+        assert missed
+        assert last == {"at": 5.0, "parts": {}, "rows": {}, "gone": []}
+    assert "whole" in sent(feed, "")[0]
+
+
+def test_one_that_fell_behind_while_it_read_gets_everything_with_the_time_of_that() -> None:
+    feed = Feed()
+    publish(feed, 1)
+    reader = feed.follow(feed.version, 5.0)
+    publish(feed, 2)
+    for _ in range(3):  # how the stream begins, what was missed, and the time
+        next(reader)
+    for number in range(3, 100):
+        publish(feed, number)
+    message = json.loads(next(reader).decode().partition("data: ")[2])
+    assert (message["at"], message["whole"]) == (99.0, True)
+
+
 def test_a_reader_that_waits_is_told_at_once_and_ends_with_the_feed() -> None:
     feed = Feed()
     publish(feed, 1)

@@ -96,6 +96,11 @@ def test_a_weight_that_is_none_is_refused(given: tuple[str, str]) -> None:
         read(given)
 
 
+def test_two_weights_of_one_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^weight='a': has two weights: give one$"):
+        read(("weights", "a=1"), ("weights", "a=2"))
+
+
 @pytest.mark.parametrize("missing", ["room", "book"])
 def test_what_has_no_default_must_be_given(missing: str) -> None:
     given = {"room": "r", "book": "b", missing: ""}

@@ -36,6 +36,30 @@ def test_addresses_and_allowed_names_are_answered(host: str) -> None:
     assert Hosts(["ring.example"]).allows(host)
 
 
+@pytest.mark.parametrize("name", ["*", "Ring.Example.", "::1", "10.1.2.3", "ring_1"])
+def test_a_name_or_an_address_can_be_allowed(name: str) -> None:
+    assert Hosts([name]).allows("localhost")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ring.example:18779",
+        "http://ring.example",
+        "ring.example/",
+        "[::1]",
+        "*.ring.example",
+        "ring example",
+        "b\u00fccher.example",
+        "",
+    ],
+)
+def test_what_can_be_no_name_of_a_host_cannot_be_allowed(name: str) -> None:
+    with pytest.raises(ConfigError, match="without a scheme, port or path") as refused:
+        Hosts([name])
+    assert (refused.value.setting, refused.value.value) == ("allowed_host", name)
+
+
 @pytest.mark.parametrize(
     "host",
     [

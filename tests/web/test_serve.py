@@ -159,6 +159,10 @@ def test_changes_stream_as_json_from_any_of_them_on(client: Redis, running: Runn
             assert next(events)[1]["nodes"] == ["second"]
         assert next(events)[1]["kind"] == "leave"
         stream.close()
+        new = Stream(running, "/api/changes/live?ring=four&after=")  # as without it
+        with nodes_on(client, "four", "third"):
+            assert next(new.events())[1]["nodes"] == ["third"]
+        new.close()
         again = Stream(running, "/api/changes/live?ring=four", **{"Last-Event-ID": id_})
         assert next(again.events())[1]["nodes"] == ["second"]
         again.close()
@@ -325,6 +329,9 @@ def test_what_it_cannot_begin_with_is_said(
     binary.write_bytes(b"\xff")
     calls: list[tuple[list[str], dict[str, str], str]] = [
         (["--allow-actions"], {"HASHRING_TOKEN": "short"}, "HASHRING_TOKEN"),
+        (["--allow-actions"], {"HASHRING_TOKEN": "sh\u00f6rt" * 9}, "HASHRING_TOKEN"),
+        (["--allow-actions"], {"HASHRING_TOKEN": "sh\u00f6rt" * 9}, "ASCII"),
+        (["--allowed-host", "ring.example:80"], {}, "allowed_host='ring.example:80'"),
         (["--port", str(running.port)], {}, "cannot listen there"),
         (["--url", "http://x"], {}, "url='http://x'"),
         (["--act-user", "ada"], {}, "give --trusted-proxy as well"),

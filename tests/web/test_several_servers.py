@@ -138,5 +138,32 @@ def test_a_server_with_a_name_may_stand_before_the_command(redis: Redis) -> None
     url = f"unix://{redis.connection_pool.connection_kwargs['path']}"
     put(redis, "a", 0)
     with serving(f"eu={url}", before=True) as running:
-        assert "Redis servers" not in running.ask("/")[1]
-        assert running.ask("/api/ring?ring=ring")[0] == 200
+        assert running.ask("/server/eu/api/ring?ring=ring")[0] == 200
+
+
+def test_one_server_with_a_name_has_its_pages_and_metrics_under_that(redis: Redis) -> None:
+    url = f"unix://{redis.connection_pool.connection_kwargs['path']}"
+    with serving(f"eu={url}") as running:
+        status, page = running.ask("/")
+        assert (status, 'href="/server/eu/"' in page) == (200, True)
+        assert "1 Redis server<" in page
+        assert running.ask("/server/eu/")[0] == 200
+        assert 'hashring_redis_up{server="eu"}' in running.ask("/metrics")[1]
+
+
+@pytest.mark.parametrize("of_command_line", [True, False])
+def test_a_server_before_the_command_counts_beside_a_file_unless_of_the_environment(
+    redis: Redis, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, of_command_line: bool
+) -> None:
+    path = tmp_path / "servers"
+    path.write_text("us=redis://127.0.0.1:1/0\n")
+    url = f"eu=unix://{redis.connection_pool.connection_kwargs['path']}"
+    more = ("--servers", str(path))
+    if of_command_line:
+        started = serving(url, *more, before=True)
+    else:
+        started = serving(None, *more, HASHRING_REDIS_URL=url)
+    with started as running:
+        page = running.ask("/")[1]
+        assert ('href="/server/eu/"' in page) == of_command_line
+        assert 'href="/server/us/"' in page

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from html import unescape
 
 import pytest
+from click.testing import CliRunner
 from redis import Redis
 from werkzeug.test import Client, TestResponse
 
+from hashring.cli import main
 from hashring.store.discovery import Found
+from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import Scoring
 from hashring.web import Access, Service, create_app, watch_list, watcher_threads
 from hashring.web.several_servers import Site, create_sites
@@ -154,6 +159,27 @@ def test_a_stopped_ring_makes_way_for_one_that_is_asked_for(
     eventually(lambda: all(ring.view for ring in service.listed()[0]), "and read")
     found(redis, "new", nodes=1)
     assert visitor_of(service).json("/api/ring", ring="new")["nodes"] == 1
+
+
+@pytest.mark.parametrize("name", ["-dash", "--", "a b", "it's; $HOME", "n" * 500])
+def test_the_command_of_a_remedy_does_what_it_says_in_a_shell(
+    redis_server: RedisServer, stack: ExitStack, name: str
+) -> None:
+    url = f"{redis_server.url}?db=3&socket_timeout=50"
+    client = stack.enter_context(Redis.from_url(url))
+    put(client, "well", 0, told={"ttl": 900})
+    put(client, name, 1, expires_in=-60.0, told={"ttl": 900})
+    service = started(Service(client, rings=["ring"]), stack)
+    visitor = Visitor(service, create_app(service, redis_shown=url))
+    eventually(lambda: "remedy" in visitor.page("/ring", name="ring"), "the ring was read")
+    [command] = re.findall("<code>(.*?)</code>", visitor.page("/ring", name="ring"))
+    program = f'hashring() {{ printf "%s\\n" "$@"; }}; {unescape(command)}'
+    arguments = subprocess.check_output(["sh", "-c", program], text=True).splitlines()
+    arguments.insert(arguments.index("remove") + 1, "--yes")
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert not client.hexists("{ring}:nodes", name)
+    assert client.hexists("{ring}:nodes", "well")
 
 
 def test_many_groups_leave_place_for_rings() -> None:

@@ -78,6 +78,8 @@ def command(
     from hashring.spark.plan import planned_ring  # noqa: PLC0415 - optional
 
     weights = dict(_weight(text) for text in reweigh)
+    if len(weights) < len(reweigh):
+        raise click.UsageError(f"--reweigh {' --reweigh '.join(reweigh)}: names a node twice")
     if not (join or leave or weights):
         raise click.UsageError("nothing to plan: give --join, --leave or --reweigh")
     if not (join or weights):

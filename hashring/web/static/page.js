@@ -35,7 +35,8 @@ function tick() {
 
 // --- what the server sends ---------------------------------------------------------------------
 
-const waiting = new Map(); // parts that hold the reader's selection, until it is gone
+const HELD = 10_000; // milliseconds for which a selection keeps its part as it is
+const waiting = new Map(); // what such parts will be, and since when it waits
 
 function selectedWithin(element) {
   const selection = document.getSelection();
@@ -45,10 +46,13 @@ function selectedWithin(element) {
 function put(id, html) {
   const element = byId(id);
   if (!element) return;
-  if (selectedWithin(element)) {
-    waiting.set(id, html);
-    return;
+  // The banner of a failure decides what is shown as live, and never waits.
+  if (id !== "failure" && selectedWithin(element)) {
+    const since = waiting.get(id)?.since ?? performance.now();
+    waiting.set(id, {html, since});
+    if (performance.now() - since < HELD) return;
   }
+  waiting.delete(id);
   const focused = element.contains(document.activeElement) ? document.activeElement : null;
   const address = focused && focused.getAttribute("href");
   const head = focused && focused.closest("th[data-sort]");
@@ -66,15 +70,13 @@ function put(id, html) {
   }
 }
 
-document.addEventListener("selectionchange", () => {
-  for (const [id, html] of [...waiting]) {
-    const element = byId(id);
-    if (element && selectedWithin(element)) continue;
-    waiting.delete(id);
-    put(id, html);
-    arrange();
-  }
-});
+function putWaiting() {
+  const before = waiting.size;
+  for (const [id, {html}] of [...waiting]) put(id, html);
+  if (waiting.size < before) arrange();
+}
+
+document.addEventListener("selectionchange", putWaiting);
 
 function list(names) {
   return names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
@@ -87,10 +89,14 @@ function announce(came, went) {
   if (words.length) byId("news").textContent = words.join("; ");
 }
 
-function rowOf(html) {
+function parsed(html, selector) {
   const holder = document.createElement("template");
   holder.innerHTML = html;
-  return document.adoptNode(holder.content.querySelector("tr"));
+  return holder.content.querySelector(selector);
+}
+
+function rowOf(html) {
+  return document.adoptNode(parsed(html, "tr"));
 }
 
 function putRows({rows = {}, gone = [], whole = false}) {
@@ -132,10 +138,9 @@ function showConnection() {
   live.classList.toggle("off", away || failed !== null);
 }
 
-function showMood() {
-  const verdict = document.querySelector("#verdict > .verdict");
-  if (!verdict) return;
-  const {state, mark} = verdict.dataset;
+// Of what was sent: the page may still show the verdict before, for a selection in it.
+function showMood(html) {
+  const {state, mark} = parsed(html, ".verdict").dataset;
   if (document.title !== mark + plainTitle) document.title = mark + plainTitle;
   const icon = byId("icon"), address = icon.getAttribute("href").replace(/\w+\.svg/, `${state}.svg`);
   if (icon.getAttribute("href") !== address) icon.setAttribute("href", address);
@@ -149,7 +154,7 @@ function update(message) {
     // While something is asked, the picture comes with the answer, marked.
     if (id !== "picture" || !asked.any()) put(id, html);
   putRows(message);
-  showMood();
+  if ("verdict" in message.parts) showMood(message.parts.verdict);
   showConnection();
   arrange();
   tick();
@@ -501,6 +506,9 @@ if (body.dataset.feed) {
   if (byId("ask")) ringPage();
   arrange();
   tick();
-  setInterval(tick, 1000);
+  setInterval(() => {
+    putWaiting();
+    tick();
+  }, 1000);
   if (!document.hidden) follow();
 }

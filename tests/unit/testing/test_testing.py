@@ -39,6 +39,10 @@ def test_a_ring_is_written_down_a_node_a_line() -> None:
     assert ring == Ring({"first": [10**9], "host:80": [2 * 10**9, 3 * 10**9]})
 
 
+def test_a_name_that_is_written_down_may_hold_a_separator_of_lines() -> None:
+    assert ring_of("a\u2028b: 1") == Ring({"a\u2028b": [1]})
+
+
 def test_a_ring_that_is_written_down_hashes_as_it_is_told() -> None:
     assert ring_of("a: 1", "crc-32c").hash_algorithm.name == "crc-32c"
 
