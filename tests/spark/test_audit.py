@@ -637,6 +637,15 @@ def test_events_that_begin_in_the_middle_go_with_an_exported_ring(spark):
     assert as_of(found).nodes == ("a",)
 
 
+def test_events_of_another_history_do_not_go_with_an_exported_ring(spark):
+    events = spark.sql(
+        "select '9000-0' id, 5L epoch, timestamp_seconds(9) at, 'join' kind, array('b') nodes, "
+        "array(1L) points, 'u5' tag, 'u4' prev"
+    )
+    with pytest.raises(HistoryError, match="of epoch 5 does not follow the ring that was exported"):
+        history_of(events, RingFile(Ring({"a": [0]}), epoch=4, tag="t4", at=5_000_000))
+
+
 @pytest.mark.parametrize(
     ("bound", "most", "is_long"),
     [
