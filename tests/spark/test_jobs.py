@@ -221,6 +221,20 @@ def test_a_binary_key_is_written_only_where_it_stays_the_same(spark, tmp_path, k
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_findings_hold_a_binary_key_only_where_it_stays_the_same(spark, tmp_path, kind):
+    history = ring_history([change(1, "join", ("a",), [0], at=10**7)])
+    work = spark.sql("select x'FF0001' key, 'a' node, 11D start, 12D end")
+    output = Output(str(tmp_path / "out"), kind)
+    if kind == "parquet":
+        audit_job(Input(work, "log"), history, output)
+        assert spark.read.parquet(output.path).schema["key"].dataType.simpleString() == "binary"
+        return
+    with pytest.raises(ColumnError, match=r"'key' is binary, which csv holds as a text"):
+        audit_job(Input(work, "log"), history, output)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_keys_of_several_lines_come_back_from_a_csv_with_multi_line(spark, tmp_path):
     keys = ["a\nb", "a\rb", "a\r\nb", "\n", 'q"\nx']
     df = spark.createDataFrame([(key,) for key in keys], "key string")
