@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
-from pyspark.sql.types import NumericType, StringType, StructType, TimestampType
+from pyspark.sql.types import FloatType, NumericType, StringType, StructType, TimestampType
 
 from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
 from hashring.spark.arrays_to_spark import frame_of_rows, one_row
-from hashring.spark.column_checks import column_type, quoted
+from hashring.spark.column_checks import check_unpadded, column_type, quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.hot_key_slices import (
     BEFORE,
@@ -264,6 +264,12 @@ def _micros(df: DataFrame, name: str) -> Column:
     column = F.col(quoted(name))
     if isinstance(kind, TimestampType):
         return F.unix_micros(column)
+    if isinstance(kind, FloatType):
+        raise ColumnError(
+            name,
+            "is float; its steps are minutes, too coarse for a time: give DOUBLE or TIMESTAMP in "
+            "the schema, or write the log anew",
+        )
     if isinstance(kind, NumericType):
         seconds = column.cast("double")
         # Beyond the years 0 to 9999 a number is no time.
@@ -296,6 +302,7 @@ def _reasoned(
             f"is {column_type(work, node).simpleString()}; a node's name is a string: give its "
             f"type in the schema, such as of directories {node}=007",
         )
+    check_unpadded(work, node)
     for column in work.columns:
         column_type(work, column)  # which is there once
     numbered = [(name, number) for number, name in enumerate(asof.nodes)]

@@ -283,6 +283,7 @@ def test_an_end_at_infinity_is_after_all_others(spark, history, ansi, is_cut):
     ("column", "expression", "text"),
     [
         ("start", "date'2024-01-01'", "'start' is date; a time is TIMESTAMP or a number"),
+        ("start", "1.5F", "'start' is float; .* too coarse for a time: give DOUBLE or TIMESTAMP"),
         ("end", "'x'", "a number of seconds since 1970: cast it, or give its type in the schema"),
         ("node", "1", "'node' is int; a node's name is a string"),
         ("key", "1.5D", "'key' is double; a key is string, binary or an integer"),
