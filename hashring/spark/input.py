@@ -60,6 +60,8 @@ of too few or too many fields shows only where all of them are looked at."""
 _MALFORMED: Final = ("csv", "json", "xml")
 """Formats of which a record may not fit the schema. Of others a file fails as a whole, and a column
 :data:`CORRUPT` is data."""
+WHOLE: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+"""Options for readers of which no row may be missing. Settings of a session may say otherwise."""
 NO_PATH: Final = "[PATH_NOT_FOUND] Path does not exist: "
 """What Spark says, before the path with its file system."""
 _NO_TEXT: Final = ("\0", "\ufffd")

@@ -317,6 +317,7 @@ class Output:
                             "start again: the columns are then put in that order",
                         )
                     self._take_place(aside, local)
+                seen_anew(spark, local)
             finally:
                 remove(aside)
 
@@ -772,6 +773,12 @@ def cancelled(spark: SparkSession) -> Iterator[None]:
     finally:
         with suppress(Exception):
             untag(tag)
+
+
+def seen_anew(spark: SparkSession, place: Path) -> None:
+    """Make the session read again what it keeps of files here: it does not notice a rename."""
+    with suppress(*SPARK_ERRORS):  # the files have their place already
+        spark.catalog.refreshByPath(f"file://{place}")
 
 
 def remove(path: Path) -> None:

@@ -43,7 +43,7 @@ from hashring.spark.output import Output
 from hashring.spark.owner_directories import partition_by_owner
 from hashring.spark.spark_failures import failure
 from hashring.spark.worker_disks import check_whole
-from tests.spark.conftest import keep, on_workers, rows
+from tests.spark.conftest import damage, keep, on_workers, rows
 from tests.spark.test_owner import random_ring
 from tests.unit.test_ring_history import change
 
@@ -1093,6 +1093,15 @@ def audited(spark, audit_files, tmp_path_factory):
         return run("audit", *audit_files, "--schema", schema, "--report", report, "--json")
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.usefixtures("careless")
+def test_events_that_cannot_be_read_are_not_left_out(audit_files, tmp_path):
+    events = shutil.copytree(audit_files[-1], tmp_path / "events.parquet")
+    damage(next(events.glob("*.parquet")))
+    schema = "key string, start timestamp, end timestamp, node string"
+    with pytest.raises(InputDamaged, match=r"events\.parquet"):
+        run("audit", *audit_files[:-1], events, "--schema", schema)
 
 
 def starts(audited, key):
