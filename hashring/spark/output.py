@@ -29,6 +29,7 @@ from hashring.spark.input import (
     exactly,
     format_name,
     format_of,
+    is_old_parser,
     local_path,
 )
 from hashring.spark.key_column import TEXTS
@@ -707,8 +708,7 @@ def lossless(spark: SparkSession, format: str | None) -> dict[str, bool | str]:
     """The options with which Spark writes a format so that it can be read as it was."""
     found = dict(CSV_OPTIONS) if format == "csv" else {}
     # To the readers of that policy, microseconds would be as many milliseconds.
-    policy = spark.conf.get("spark.sql.legacy.timeParserPolicy", None) or ""
-    if format in TEXTS and policy.upper() != "LEGACY":
+    if format in TEXTS and not is_old_parser(spark):
         found |= _TIMES
     return found
 
