@@ -8,8 +8,9 @@ ring that was exported earlier.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 
 from hashring.core.owner_periods import Lives
 from hashring.core.ring import Ring, sorted_points
@@ -168,33 +169,43 @@ def ring_history(
     base_epoch: int = 0,
     since: int = 0,
     *,
+    base_tag: str = "",
     hash_algorithm: str = "crc-32",
 ) -> RingHistory:
     """The history that changes make, from a ring exported earlier or from the ring's beginning.
 
     Args:
-        changes: as recorded, in their order. Those up to ``base_epoch`` are skipped, as are
+        changes: as recorded, in their order. Those that the base has already are skipped, as are
             repeated ones.
         base: the ring before the changes; without it they must begin with the ring's first one.
-        since: Redis time of the base, in microseconds since 1970.
+        base_epoch, base_tag: its place in the ring's history; an empty tag is unknown.
+        since: Redis time of the base, in microseconds since 1970; 0 is unknown.
         hash_algorithm: that of the ring, when there is no base that has it. Changes do not.
 
     Raises:
-        HistoryError: a change is missing, or there is neither a base nor a change.
+        HistoryError: a change is missing, the changes do not follow the base, or there is neither
+            a base nor a change.
     """
     kept: list[RingChange] = []
     epoch = base_epoch
+    if base is not None:
+        changes = _later(tuple(changes), base_epoch, base_tag, since)
     for change in changes:
         stamp = change.stamp
-        if kept and stamp.tag and stamp.tag == kept[-1].stamp.tag:
+        tag = kept[-1].stamp.tag if kept else base_tag
+        if stamp.tag and stamp.tag == tag:
             continue
-        if _begins(change) and (kept or base is None):
+        if _begins(change):
             kept.append(change)
             epoch = 1
             continue
-        if base is not None and not kept and stamp.epoch <= base_epoch:
-            continue
-        follows = not kept or not change.prev or change.prev == kept[-1].stamp.tag
+        follows = not change.prev or change.prev == tag or not (kept or base_tag)
+        if base is not None and not kept and stamp.epoch <= epoch + (not follows):
+            raise HistoryError(
+                f"the change of epoch {stamp.epoch} does not follow the ring that was exported at "
+                f"epoch {epoch}: the events are of another ring, or Redis lost data after the "
+                f"export; give a ring that was exported after that"
+            )
         if stamp.epoch != epoch + 1 or not follows:
             raise HistoryError(
                 f"the changes of the ring between epoch {epoch} and epoch {stamp.epoch} are "
@@ -212,6 +223,23 @@ def ring_history(
             raise HistoryError("no events: a history needs a ring exported earlier, or its changes")
         return RingHistory(Ring({}, hash_algorithm), 0, kept[0].stamp.at, tuple(kept))
     return RingHistory(base, base_epoch, since, tuple(kept))
+
+
+def _later(changes: Sequence[RingChange], epoch: int, tag: str, since: int) -> Iterable[RingChange]:
+    """The changes after a ring that was exported at this place in its history.
+
+    Found by the ring's tag, or else by epochs and times: a ring that began anew after the export
+    has its first epochs again.
+    """
+    for index, change in enumerate(changes):
+        if tag and change.prev == tag:
+            return changes[index:]
+        if tag and change.stamp.tag == tag:
+            return changes[index + 1 :]
+    return dropwhile(
+        lambda change: change.stamp.epoch <= epoch and (not since or change.stamp.at <= since),
+        changes,
+    )
 
 
 def _begins(change: RingChange) -> bool:

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
-from pyspark.sql.types import NumericType, StringType, TimestampType
+from pyspark.sql.types import FloatType, NumericType, StringType, StructType, TimestampType
 
 from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
 from hashring.spark.arrays_to_spark import frame_of_rows, one_row
-from hashring.spark.column_checks import column_type, quoted
+from hashring.spark.column_checks import check_unpadded, column_type, quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.hot_key_slices import (
     BEFORE,
@@ -264,6 +264,12 @@ def _micros(df: DataFrame, name: str) -> Column:
     column = F.col(quoted(name))
     if isinstance(kind, TimestampType):
         return F.unix_micros(column)
+    if isinstance(kind, FloatType):
+        raise ColumnError(
+            name,
+            "is float; its steps are minutes, too coarse for a time: give DOUBLE or TIMESTAMP in "
+            "the schema, or write the log anew",
+        )
     if isinstance(kind, NumericType):
         seconds = column.cast("double")
         # Beyond the years 0 to 9999 a number is no time.
@@ -296,6 +302,7 @@ def _reasoned(
             f"is {column_type(work, node).simpleString()}; a node's name is a string: give its "
             f"type in the schema, such as of directories {node}=007",
         )
+    check_unpadded(work, node)
     for column in work.columns:
         column_type(work, column)  # which is there once
     numbered = [(name, number) for number, name in enumerate(asof.nodes)]
@@ -324,27 +331,33 @@ def _reasoned(
 
 
 class _Marks:
-    """An end and its node in one number, which orders as the pair does.
+    """An end and its node in one value, which orders as the pair does.
 
-    Ends are counted from so far before the last change that it lies in the middle of what the
-    number can hold: 4 years each way with 16,000 nodes, 500 with 100. What lies beyond counts as
-    that end.
+    That is one number, which Spark orders sooner, unless the history is too long for it: a
+    structure then. The number counts from where the history begins, and holds more than that long
+    after it: 4 years with 16,000 nodes, 500 with 100. A later end counts as the last that it holds.
     """
 
     def __init__(self, asof: AsOf) -> None:
         self._bits = len(asof.nodes).bit_length()
-        self._zero = asof.ends - (1 << 61 - self._bits)
+        self._zero = asof.begins
+        self._is_number = asof.ends - asof.begins <= 1 << 61 - self._bits
 
     def of(self, end: str, node: str) -> Column:
-        # Held first: the difference to an end like a database's `infinity` would overflow.
-        last = self._zero + (1 << 62 - self._bits) - 1
-        held = F.least(F.greatest(F.col(end), F.lit(self._zero)), F.lit(last)) - self._zero
-        return F.shiftleft(held, self._bits).bitwiseOR(F.col(node).cast("bigint"))
+        ended, number = F.col(end), F.col(node).cast("bigint")
+        if not self._is_number:
+            return F.struct(ended.alias("end"), number.alias("node"))
+        held = F.least(ended - self._zero, F.lit((1 << 62 - self._bits) - 1))
+        return F.shiftleft(held, self._bits).bitwiseOR(number)
 
     def node(self, mark: str) -> Column:
+        if not self._is_number:
+            return F.col(mark).getField("node")
         return F.col(mark).bitwiseAND((1 << self._bits) - 1)
 
     def end(self, mark: str) -> Column:
+        if not self._is_number:
+            return F.col(mark).getField("end")
         return F.shiftright(F.col(mark), self._bits) + self._zero
 
 
@@ -353,7 +366,9 @@ def _without_nulls(rows: DataFrame) -> DataFrame:
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     return rows.select(
         *(
-            F.coalesce(name, F.lit("" if name == "key" else 0).cast(kind)).alias(name)
+            F.col(name)
+            if isinstance(kind, StructType)
+            else F.coalesce(name, F.lit("" if name == "key" else 0).cast(kind)).alias(name)
             for name, kind in kinds.items()
         )
     )

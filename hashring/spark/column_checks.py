@@ -32,6 +32,18 @@ def column_type(df: DataFrame, name: str) -> DataType:
     return found[0]
 
 
+def check_unpadded(df: DataFrame, name: str) -> None:
+    """Raise ``ColumnError`` for a column of CHAR, which Spark pads with blanks to its length."""
+    # In a frame it is STRING.
+    told = df.schema[name].metadata.get("__CHAR_VARCHAR_TYPE_STRING", "")
+    if told.startswith("char("):
+        raise ColumnError(
+            name,
+            f"is {told}, which Spark pads with blanks, and so another text: give rtrim({name}) "
+            f"under a name, or make the column VARCHAR or STRING",
+        )
+
+
 def _names(df: DataFrame) -> str:
     shown = [printable(column)[:_SHOWN_NAME] for column in df.columns[:_SHOWN_NAMES]]
     more = len(df.columns) - len(shown)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.directory_lock import alone
-from hashring.spark.input import exactly, local_path
-from hashring.spark.output import cancelled, remove
+from hashring.spark.input import WHOLE, exactly, local_path
+from hashring.spark.output import cancelled, remove, seen_anew
 from hashring.spark.worker_disks import OWN_DISKS, check_count
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def compact(
             told.rows += rows
             aside.rename(place / f"{_MERGED}{numbers[0]}-{numbers[-1]}")
             _end_what_was_begun(place)
+            seen_anew(spark, place)
         told.after = len(_batches(place))
     return told
 
@@ -150,7 +151,7 @@ def _read(spark: SparkSession, place: Path, directories: Sequence[Path], format:
     files = [exactly(f"file://{file}") for path in directories for file in _files(path)]
     if not files:
         raise NoDataError(str(place), f"a batch holds no file of {format}")
-    return spark.read.format(format).option("mergeSchema", True).load(files)
+    return spark.read.format(format).options(mergeSchema=True, **WHOLE).load(files)
 
 
 def _end_what_was_begun(place: Path) -> None:

@@ -25,6 +25,8 @@ of them never changes. When the ring has dropped events from its capped history 
 had yet to read, or must read again after a crash, the query fails with ``EventsLost`` instead of
 going on without them. Redis 7 and Valkey count all events that ever were, which shows what is gone;
 Redis 6.2 does not, so there a query also fails when the last event that it read is gone itself.
+If Redis comes back empty, the query goes on with the ring's new history: nothing shows whether
+there were events before that it had not read.
 
 Every process that reads needs this package and a way to Redis.
 """
@@ -290,6 +292,11 @@ def _is_there(store: RedisStore, keys: RingKeys, id_: str) -> bool:
     return bool(store.call("XRANGE", keys.events, id_, id_))
 
 
+def _oldest(store: RedisStore, keys: RingKeys) -> str | None:
+    found = store.call("XRANGE", keys.events, "-", "+", "COUNT", 1)
+    return _text(found[0][0]) if found else None
+
+
 def _order(id_: str) -> tuple[int, ...]:
     return tuple(int(part) for part in id_.split("-"))
 
@@ -316,12 +323,13 @@ class _EventStream(SimpleDataSourceStreamReader):
             keys = ring_keys(self._ring)
             # What is added after this is of the next batch.
             last, added = _state(store, keys)
+            if last != _FIRST and _order(last) < _order(start["id"]):
+                # Redis lost data, and its clock is behind: nothing that is there follows.
+                raise EventsLost(self._ring, start["id"], _oldest(store, keys))
             events = list(_events(store, keys, start["id"], last)) if last != start["id"] else []
             follows = start["id"] == _FIRST or _is_there(store, keys, start["id"])
-        # A stream that ends before where we are, or counts less, was begun anew by an empty Redis.
-        anew = _order(last) < _order(start["id"]) or any(
-            event.change and not event.change.prev for event in events
-        )
+        # Redis came back empty, and nothing happened since or the ring began anew.
+        anew = last == _FIRST or any(event.change and not event.change.prev for event in events)
         if not (follows or anew):
             known = added and start["added"]
             if not known or len(events) != int(added) - int(start["added"]):

@@ -93,6 +93,7 @@ def history_of(
         base.ring if base else None,
         base.epoch if base else 0,
         base.at if base else 0,
+        base_tag=base.tag if base else "",
         hash_algorithm=hash_algorithm,
     )
 

@@ -124,7 +124,7 @@ def find_slices(
             of rows that are not in ``work``, which may make a key look hotter than it is.
         fraction: above 0, at most 1; :func:`sampled_fraction` gives one that is enough.
         work: ``key`` STRING or BINARY, ``node`` INT, ``start`` and ``end`` in microseconds.
-        mark: a number that orders rows by end and node.
+        mark: a value that orders rows by end and node.
 
     Returns:
         ``None`` if no key has that many rows, by the sample.

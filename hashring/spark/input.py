@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from hashring.core.printable import printable
 from hashring.errors import (
@@ -24,6 +24,7 @@ from hashring.errors import (
     NoDataError,
     SparkFailed,
 )
+from hashring.spark.column_checks import quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.session import is_connect
 from hashring.spark.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure
@@ -60,6 +61,8 @@ of too few or too many fields shows only where all of them are looked at."""
 _MALFORMED: Final = ("csv", "json", "xml")
 """Formats of which a record may not fit the schema. Of others a file fails as a whole, and a column
 :data:`CORRUPT` is data."""
+WHOLE: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+"""Options for readers of which no row may be missing. Settings of a session may say otherwise."""
 NO_PATH: Final = "[PATH_NOT_FOUND] Path does not exist: "
 """What Spark says, before the path with its file system."""
 _NO_TEXT: Final = ("\0", "\ufffd")
@@ -203,7 +206,8 @@ def read_frame(
             renamed = dict(zip(wanted.names, names, strict=True))
             if name in _MALFORMED and wanted.fields:
                 wanted = StructType([*wanted.fields, StructField(CORRUPT, StringType())])
-            frame = load(wanted)
+            as_text = name in _MALFORMED and _times_are_misread(spark, options)
+            frame = _with_times(load(_as_texts(wanted)), wanted) if as_text else load(wanted)
             if renamed.keys() != set(names):
                 # Columns of directories come last, whatever their place in the schema.
                 frame = frame.toDF(*(renamed.get(column, column) for column in frame.columns))
@@ -217,6 +221,46 @@ def read_frame(
     if name not in _MALFORMED or CORRUPT not in columns:
         return Input(frame, source)
     return Input(_good(frame), source, frame)
+
+
+def is_old_parser(spark: SparkSession) -> bool:
+    """Whether the session reads and writes times in text as Spark 2 did."""
+    policy = spark.conf.get("spark.sql.legacy.timeParserPolicy", None) or ""
+    return policy.upper() == "LEGACY"
+
+
+def _times_are_misread(spark: SparkSession, options: Mapping[str, str] | None) -> bool:
+    """Whether Spark would take microseconds for as many milliseconds, which are minutes."""
+    given = {option.lower() for option in options or ()}
+    return is_old_parser(spark) and "timestampformat" not in given
+
+
+def _is_time(field: StructField) -> bool:
+    return isinstance(field.dataType, TimestampType)
+
+
+def _as_texts(wanted: StructType) -> StructType:
+    """The schema with text for the times in it."""
+    return StructType(
+        [
+            StructField(f.name, StringType(), metadata=f.metadata) if _is_time(f) else f
+            for f in wanted.fields
+        ]
+    )
+
+
+def _with_times(read: DataFrame, wanted: StructType) -> DataFrame:
+    """The frame with times for the texts of them. A text that is none makes a bad record."""
+    texts = {f.name: F.col(quoted(f.name)) for f in wanted.fields if _is_time(f)}
+    times = {name: text.try_cast(TimestampType()) for name, text in texts.items()}
+    unread = (F.when(times[name].isNull(), text) for name, text in texts.items())
+    kept = {**times, CORRUPT: F.coalesce(F.col(CORRUPT), *unread)}
+    return read.select(
+        *(
+            kept[name].alias(name, metadata=wanted[name].metadata) if name in kept else quoted(name)
+            for name in read.columns
+        )
+    )
 
 
 def _as_named(spark: SparkSession, path: str) -> str:
@@ -375,12 +419,15 @@ def read_stream(
     if name in ("csv", "json"):
         bad = StructField(CORRUPT, StringType(), metadata=OF_READER)
         wanted = StructType([*wanted.fields, bad])
-    reader = spark.readStream.format(name).schema(wanted).options(**_OPTIONS)
+    reader = spark.readStream.format(name).options(**_OPTIONS)
     # Else Spark passes over files that are a week older than the newest, as after `mv` or `cp -p`.
     reader = reader.option("maxFileAge", "36500d")
     if name == "csv":
         reader = reader.options(**_CSV)
-    return reader.options(**(options or {})).load(paths[0])
+    reader = reader.options(**(options or {}))
+    if name in ("csv", "json") and _times_are_misread(spark, options):
+        return _with_times(reader.schema(_as_texts(wanted)).load(paths[0]), wanted)
+    return reader.schema(wanted).load(paths[0])
 
 
 def _ddl(schema: str) -> StructType:

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from hashring.errors import ColumnError, NoDataError
-from hashring.spark.column_checks import column_type, quoted
+from hashring.spark.column_checks import check_unpadded, column_type, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -44,13 +44,14 @@ def key_text(df: DataFrame, key: str) -> Column:
     """The key in the form that is hashed: string or binary, and null where it has no point.
 
     Raises:
-        ColumnError: the column is missing, or of a type that has no one text form.
+        ColumnError: the column is missing, of a type that has no one text form, or padded.
     """
     kind = column_type(df, key)
     column = F.col(quoted(key))
     if isinstance(kind, _INTEGERS):
         return column.cast("string")
     if isinstance(kind, StringType):
+        check_unpadded(df, key)
         if kind.collation != "UTF8_BINARY":
             # A collated column groups keys that have different bytes, and so different owners.
             column = F.collate(column, "UTF8_BINARY")

@@ -38,6 +38,7 @@ def moves(
     return (
         flows(df, before, after, key, weight)
         .where(F.col("before") != F.col("after"))
+        .select(*MOVE)
         .orderBy(F.desc("keys"), "before", "after")
     )
 
@@ -126,6 +127,7 @@ def moves_of_histogram(  # noqa: PLR0917 - as those of moves
     Returns:
         As :func:`hashring.spark.moves`, and ``estimated``: how many of ``keys`` were shared out;
         ``keys_error`` and ``weight_error``: by how much ``keys`` and ``weight`` are wrong at most.
+        Also a row for each pair of nodes between which anything may move, even if ``keys`` is 0.
 
     Raises:
         EmptyRingError: as for :func:`hashring.spark.moves`.
@@ -150,7 +152,8 @@ def moves_of_histogram(  # noqa: PLR0917 - as those of moves
             float(weight_error[code]),
         )
         for code in range(1, len(found.keys))
-        if found.keys[code]
+        # Rows that were shared out are rounded, and may be none where their weight is some.
+        if found.keys[code] or found.weight[code] or keys_error[code] or weight_error[code]
     ]
     told.sort(key=lambda move: (-move[2], move[0], move[1]))
     errors = {"estimated": pa.int64(), "keys_error": pa.int64(), "weight_error": pa.float64()}
@@ -180,7 +183,8 @@ def flows_of_histogram(  # noqa: PLR0917 - as those of moves
             int(found.keys[code]),
             float(found.weight[code]),
         )
-        for code in np.flatnonzero(found.keys).tolist()
+        # Rows that were shared out are rounded, and may be none where their weight is some.
+        for code in np.flatnonzero((found.keys != 0) | (found.weight != 0)).tolist()
     ]
     lost, _, lost_bad = found.without_key
     bad = int(found.bad_weights.sum()) + lost_bad

@@ -29,6 +29,7 @@ from hashring.spark.input import (
     exactly,
     format_name,
     format_of,
+    is_old_parser,
     local_path,
 )
 from hashring.spark.key_column import TEXTS
@@ -317,6 +318,7 @@ class Output:
                             "start again: the columns are then put in that order",
                         )
                     self._take_place(aside, local)
+                seen_anew(spark, local)
             finally:
                 remove(aside)
 
@@ -706,8 +708,7 @@ def lossless(spark: SparkSession, format: str | None) -> dict[str, bool | str]:
     """The options with which Spark writes a format so that it can be read as it was."""
     found = dict(CSV_OPTIONS) if format == "csv" else {}
     # To the readers of that policy, microseconds would be as many milliseconds.
-    policy = spark.conf.get("spark.sql.legacy.timeParserPolicy", None) or ""
-    if format in TEXTS and policy.upper() != "LEGACY":
+    if format in TEXTS and not is_old_parser(spark):
         found |= _TIMES
     return found
 
@@ -772,6 +773,12 @@ def cancelled(spark: SparkSession) -> Iterator[None]:
     finally:
         with suppress(Exception):
             untag(tag)
+
+
+def seen_anew(spark: SparkSession, place: Path) -> None:
+    """Make the session read again what it keeps of files here: it does not notice a rename."""
+    with suppress(*SPARK_ERRORS):  # the files have their place already
+        spark.catalog.refreshByPath(f"file://{place}")
 
 
 def remove(path: Path) -> None:

@@ -26,8 +26,8 @@ from hashring.spark.cell_files import CELL, KEPT_RING, kept_cells, touched_cells
 from hashring.spark.column_checks import quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_lock import alone
-from hashring.spark.input import exactly, local_path
-from hashring.spark.output import cancelled, remove
+from hashring.spark.input import WHOLE, exactly, local_path
+from hashring.spark.output import cancelled, remove, seen_anew
 from hashring.spark.ring_columns import ring_columns
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
                 file.unlink()
         finally:
             _put_back(place)
+        seen_anew(spark, place)
     return found
 
 
@@ -126,7 +127,8 @@ def _write_aside(  # noqa: PLR0917 - one caller
     aside: Path,
     found: Reassigned,
 ) -> None:
-    reader = spark.read.option("basePath", f"file://{place}")
+    # What cannot be read would be gone from the files that take the place of these.
+    reader = spark.read.options(basePath=f"file://{place}", **WHOLE)
     rows = reader.parquet(*(exactly(f"file://{place}/{name}") for name in touched))
     found.files = len(rows.inputFiles())
     columns = ring_columns(spark, ring)

@@ -62,6 +62,17 @@ def dynamic(spark) -> str:
     spark.conf.unset(name)
 
 
+@pytest.fixture
+def careless(spark) -> None:
+    """A session that passes over files that it cannot read."""
+    names = ["spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"]
+    for name in names:
+        spark.conf.set(name, "true")
+    yield
+    for name in names:
+        spark.conf.unset(name)
+
+
 def rows(df: DataFrame) -> list[tuple]:
     return [tuple(row) for row in df.collect()]
 
@@ -70,6 +81,14 @@ def keep(place, **columns):
     """A Parquet file of these columns; Spark would take a job to write it."""
     pq.write_table(pa.table(columns), place)
     return place
+
+
+def damage(part):
+    """Damage the rows of a Parquet file, and leave its columns as they are."""
+    whole = part.read_bytes()
+    part.write_bytes(whole[:4] + b"\xff" * 40 + whole[44:])
+    part.with_name(f".{part.name}.crc").unlink(missing_ok=True)
+    return part.read_bytes()
 
 
 def stored(place) -> list[dict]:

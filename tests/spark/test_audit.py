@@ -283,6 +283,7 @@ def test_an_end_at_infinity_is_after_all_others(spark, history, ansi, is_cut):
     ("column", "expression", "text"),
     [
         ("start", "date'2024-01-01'", "'start' is date; a time is TIMESTAMP or a number"),
+        ("start", "1.5F", "'start' is float; .* too coarse for a time: give DOUBLE or TIMESTAMP"),
         ("end", "'x'", "a number of seconds since 1970: cast it, or give its type in the schema"),
         ("node", "1", "'node' is int; a node's name is a string"),
         ("key", "1.5D", "'key' is double; a key is string, binary or an integer"),
@@ -470,6 +471,30 @@ def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed, is_lon
         assert (per_key[key].periods, per_key[key].worked) == (len(owned), len(worked))
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_history_of_any_length_tells_which_work_met(spark, is_cut):
+    """With many nodes or in a long history, an end and its node do not fit into one number."""
+    nodes = [f"n{i:02d}" for i in range(20)]
+    joined = [change(i + 1, "join", (n,), [i * 7], at=at(10)) for i, n in enumerate(nodes)]
+    late = change(21, "leave", ("n19",), at=at(95e9))  # in the year 4980
+    rng = random.Random(1)
+    starts = [(rng.choice(nodes[:4]), rng.randrange(11, 99)) for _ in range(60)]
+    log = [("hello", node, float(begun), begun + rng.choice([1.0, 3.0])) for node, begun in starts]
+    work = spark.createDataFrame(log, LOG)
+    told = []
+    for changes in (joined, [*joined, late]):
+        history = ring_history(changes)
+        slices = work_slices(work, history, rows=20) if is_cut else None
+        assert (slices is not None) == is_cut
+        found = audit(work, history, slices=slices)
+        met = found.rows.select("key", "node", "start", "end", "other", "overlap")
+        told.append((sorted(rows(met), key=str), rows(found.keys.select("longest_gap"))))
+    assert told[0] == told[1]
+    others = {other for _, _, _, _, other, _ in told[0][0]}
+    assert None in others
+    assert len(others) > 3
+
+
 def test_the_state_between_slices_is_two_rows(spark, history):
     log = [("hello", "ab"[i % 2], 12.0 + i, 15.0 + i) for i in range(600)]
     slices = work_slices(spark.createDataFrame(log, LOG), history, rows=256)
@@ -635,6 +660,15 @@ def test_events_that_begin_in_the_middle_go_with_an_exported_ring(spark):
     found = history_of(events, base)
     assert (found.base, found.since) == (base.ring, 5_000_000)
     assert as_of(found).nodes == ("a",)
+
+
+def test_events_of_another_history_do_not_go_with_an_exported_ring(spark):
+    events = spark.sql(
+        "select '9000-0' id, 5L epoch, timestamp_seconds(9) at, 'join' kind, array('b') nodes, "
+        "array(1L) points, 'u5' tag, 'u4' prev"
+    )
+    with pytest.raises(HistoryError, match="of epoch 5 does not follow the ring that was exported"):
+        history_of(events, RingFile(Ring({"a": [0]}), epoch=4, tag="t4", at=5_000_000))
 
 
 @pytest.mark.parametrize(

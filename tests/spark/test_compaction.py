@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.compaction import _groups, compact
 from hashring.spark.stream import fixed_ring, tag_stream
-from tests.spark.conftest import interrupted, stored
+from tests.spark.conftest import damage, interrupted, rows, stored
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 from tests.spark.test_stream import batches, files, stream
@@ -126,6 +126,28 @@ def test_an_interrupt_cancels_what_spark_writes_and_removes_it(spark, folder, mo
         compact(spark, str(folder / "out"))
     assert len(batches(folder)) == 4
     assert not list((folder / "out").glob(".*=*"))
+
+
+@pytest.mark.usefixtures("careless")
+def test_rows_that_cannot_be_read_are_not_left_out(spark, folder):
+    (part, *_) = (folder / "out" / "batch=0").glob("*.parquet")
+    damaged = damage(part)
+    with pytest.raises(Exception, match=r"(?i)parquet"):
+        compact(spark, str(folder / "out"))
+    assert part.read_bytes() == damaged
+    assert len(batches(folder)) == 4
+
+
+def test_a_frame_that_spark_keeps_of_the_batches_is_read_anew(spark, folder):
+    read = spark.read.parquet(str(folder / "out"))
+    read.cache().count()
+    compact(spark, str(folder / "out"))
+    try:
+        assert set(rows(spark.read.parquet(str(folder / "out")).select("batch").distinct())) == {
+            (2,), (3,)
+        }  # fmt: skip
+    finally:
+        read.unpersist()
 
 
 def test_rows_that_are_not_there_leave_the_batches_as_they_were(spark, folder, monkeypatch):

@@ -445,6 +445,17 @@ def test_a_redis_that_came_back_empty_begins_the_events_anew(told):
     assert told.read() == []
 
 
+def test_events_with_ids_before_the_last_that_was_read_are_not_passed_over(told):
+    """Redis came back empty, or as of earlier, on a server whose clock is behind."""
+    told.unserved(2)
+    told.read()
+    told.client.flushall()
+    assert told.read() == []
+    told.client.xadd(told.events, {"kind": "unserved", "by": "a", "keys": 1}, id="5-0")
+    with pytest.raises(EventsLost, match=r"are gone \(the oldest left is 5-0\)"):
+        told.read()
+
+
 def test_only_events_are_a_stream(redis_server):
     for table in SCHEMAS:
         source = HashringDataSource({"url": redis_server.url, "ring": "r", "table": table})

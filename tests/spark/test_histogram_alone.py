@@ -32,7 +32,7 @@ EVEN = Ring({"a": [0, 2**29], "b": [2**30, 3 * 2**30]})
 @pytest.fixture(scope="module")
 def keys(spark):
     return spark.range(3000).selectExpr(
-        "if(id < 5, null, concat('k', id)) AS key", "if(id % 50 = 0, -1D, id / 7) AS w"
+        "if(id < 5, null, concat('k', id)) AS key", "if(id % 50 = 0, -1D, id / 7) AS w", "id"
     )
 
 
@@ -120,16 +120,31 @@ def test_moves_are_within_their_errors(keys):
     assert any(row.keys_error for row in found)
 
 
-def test_a_plan_is_within_its_errors(keys):
-    found = plan_of_histogram(point_histogram(keys, buckets=2**6), RING, join=["new"])
-    true = plan(keys, RING, join=["new"])
+@pytest.mark.parametrize("few", [False, True])
+def test_a_plan_is_within_its_errors(keys, few):
+    """Also where the rows that many pairs of nodes get are so few that they round to none."""
+    rows = keys.where("id % 300 = 7") if few else keys
+    histogram = point_histogram(rows, weight="w", buckets=2 if few else 2**6)
+    found = plan_of_histogram(histogram, RING, join=["new"], weight="w")
+    true = plan(rows, RING, join=["new"], weight="w")
     assert 0 < found.moved_keys_error < found.keys
     assert abs(found.moved_keys - true.moved_keys) <= found.moved_keys_error
     assert abs(found.moved_weight - true.moved_weight) <= found.moved_weight_error + 1e-6
     pairs = [(found.nodes.collect(), true.nodes.collect())]
+    assert found.weight == pytest.approx(true.weight)
     names = ("keys_before", "keys_after", "gained_keys", "lost_keys")
     for mine, its in zip(*pairs[0], strict=True):
         assert all(abs(mine[name] - its[name]) <= found.keys_error for name in names)
+
+
+def test_every_move_that_there_may_be_is_told(keys):
+    """Each pair of which the histogram cannot say that nothing moves, also without any weight."""
+    few = keys.where("id % 300 = 7").selectExpr("key", "0D AS w")
+    found = moves_of_histogram(point_histogram(few, weight="w", buckets=2), RING, JOINED, None,
+                               weight="w").collect()  # fmt: skip
+    true = {(row.before, row.after) for row in moves(keys, RING, JOINED).collect()}
+    assert {(row.before, row.after) for row in found} >= true
+    assert any(row["keys"] == 0 < row.keys_error for row in found)
 
 
 def test_with_the_rows_nothing_is_off(keys):

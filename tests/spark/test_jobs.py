@@ -18,7 +18,9 @@ from click.testing import CliRunner
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import functions as F  # noqa: N812
 
+from hashring.cli.common_options import Settings
 from hashring.cli.spark import spark_group
+from hashring.cli.spark.inputs import read_events
 from hashring.core.ring import Ring
 from hashring.core.ring_history import ring_history
 from hashring.core.ring_json import RingFile
@@ -36,14 +38,15 @@ from hashring.errors import (
 )
 from hashring.ring_files import read_ring, write_ring
 from hashring.spark.counts_while_read import Counts
-from hashring.spark.input import Input, read_frame
+from hashring.spark.history_from_events import history_of
+from hashring.spark.input import CORRUPT, OF_READER, Input, read_frame, read_stream
 from hashring.spark.jobs import assign_job, audit_job, kept, load_job, plan_job
 from hashring.spark.jobs.assign import _nodes_per_task
 from hashring.spark.output import Output
 from hashring.spark.owner_directories import partition_by_owner
 from hashring.spark.spark_failures import failure
 from hashring.spark.worker_disks import check_whole
-from tests.spark.conftest import keep, on_workers, rows
+from tests.spark.conftest import damage, keep, on_workers, rows
 from tests.spark.test_owner import random_ring
 from tests.unit.test_ring_history import change
 
@@ -65,6 +68,14 @@ def refused(*arguments):
     result = CliRunner().invoke(spark_group, [str(a) for a in arguments])
     assert result.exit_code == 2
     return result.output
+
+
+@pytest.fixture
+def old_parser(spark):
+    """A session that reads times in text as Spark 2 did."""
+    spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    yield
+    spark.conf.unset("spark.sql.legacy.timeParserPolicy")
 
 
 @pytest.fixture
@@ -218,6 +229,20 @@ def test_a_binary_key_is_written_only_where_it_stays_the_same(spark, tmp_path, k
         return
     with pytest.raises(ColumnError, match=r"'key' is binary, .* write Parquet; .* hex\(key\)"):
         assign_job(source, Ring({"a": [0]}), output)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_findings_hold_a_binary_key_only_where_it_stays_the_same(spark, tmp_path, kind):
+    history = ring_history([change(1, "join", ("a",), [0], at=10**7)])
+    work = spark.sql("select x'FF0001' key, 'a' node, 11D start, 12D end")
+    output = Output(str(tmp_path / "out"), kind)
+    if kind == "parquet":
+        audit_job(Input(work, "log"), history, output)
+        assert spark.read.parquet(output.path).schema["key"].dataType.simpleString() == "binary"
+        return
+    with pytest.raises(ColumnError, match=r"'key' is binary, which csv holds as a text"):
+        audit_job(Input(work, "log"), history, output)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -1079,6 +1104,58 @@ def audited(spark, audit_files, tmp_path_factory):
         return run("audit", *audit_files, "--schema", schema, "--report", report, "--json")
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.usefixtures("careless")
+def test_events_that_cannot_be_read_are_not_left_out(audit_files, tmp_path):
+    events = shutil.copytree(audit_files[-1], tmp_path / "events.parquet")
+    damage(next(events.glob("*.parquet")))
+    schema = "key string, start timestamp, end timestamp, node string"
+    with pytest.raises(InputDamaged, match=r"events\.parquet"):
+        run("audit", *audit_files[:-1], events, "--schema", schema)
+
+
+TIMES = ["2024-01-02T03:04:05.123456+00:00", "2024-01-02T03:04:05.123Z", "2024-01-02 03:04:05"]
+"""Of one second, as this package, Spark and others write them."""
+
+
+@pytest.mark.usefixtures("old_parser")
+@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_times_are_read_to_the_microsecond_by_the_old_parser_too(spark, tmp_path, kind, is_stream):
+    texts = [*TIMES, "garbage"]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / f"log.{kind}").write_text(
+        "key,start\n" + "".join(f"{i},{text}\n" for i, text in enumerate(texts))
+        if kind == "csv"
+        else "".join(json.dumps({"key": str(i), "start": t}) + "\n" for i, t in enumerate(texts))
+    )
+    given = (spark, [str(tmp_path / "in")], kind, "key string, start timestamp")
+    if is_stream:
+        found = read_stream(*given)
+        assert found.schema[CORRUPT].metadata == OF_READER
+        found.writeStream.trigger(availableNow=True).option(
+            "checkpointLocation", str(tmp_path / "cp")
+        ).start(str(tmp_path / "out")).awaitTermination()
+        found = spark.read.parquet(str(tmp_path / "out"))
+        assert found.where(F.col(CORRUPT).isNotNull()).count() == 1
+        found = found.where(F.col(CORRUPT).isNull())
+    else:
+        found, bad = read_frame(*given).counted()
+    micros = found.orderBy("key").select(F.unix_micros("start"))
+    assert rows(micros) == [(1704164645123456,), (1704164645123000,), (1704164645000000,)]
+    assert is_stream or bad() == 1
+
+
+@pytest.mark.usefixtures("old_parser")
+def test_times_of_events_are_read_to_the_microsecond_by_the_old_parser_too(spark, tmp_path):
+    event = {"id": "9-0", "at": TIMES[0], "kind": "join", "epoch": 1, "nodes": ["a"], "points": [5]}
+    (tmp_path / "e.json").write_text(json.dumps(event))
+    read = read_events(spark, Settings(), (str(tmp_path / "e.json"),))
+    assert history_of(read).since == 1704164645123456
+    (tmp_path / "e.json").write_text(json.dumps({**event, "at": "garbage"}))
+    with pytest.raises(InputDamaged, match="garbage"):
+        read_events(spark, Settings(), (str(tmp_path / "e.json"),))
 
 
 def starts(audited, key):

@@ -1,6 +1,7 @@
 """Outputs: appended to, replaced, and left as they were by a job that fails."""
 
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -60,6 +61,23 @@ def failing(spark):
 
 def layout(spark, table):
     return [(c.name, c.isPartition, c.isBucket) for c in spark.catalog.listColumns(table)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "held"), [("overwrite", [7, 8]), ("append", [0, 1, 2, 7, 8]), ("error", [7, 8])]
+)
+def test_a_frame_that_spark_keeps_of_an_output_is_read_anew(spark, tmp_path, mode, held):
+    place = tmp_path / "out"
+    spark.range(3).write.parquet(str(place))
+    kept = spark.read.parquet(str(place)).cache()
+    assert ids(kept) == [0, 1, 2]
+    if mode == "error":
+        shutil.rmtree(place)
+    Output(str(place), "parquet", mode=mode).write(spark.range(7, 9))
+    try:
+        assert ids(spark.read.parquet(str(place))) == held
+    finally:
+        kept.unpersist()
 
 
 @pytest.mark.parametrize(

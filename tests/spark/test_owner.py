@@ -145,6 +145,20 @@ def test_a_type_without_one_text_form_is_refused_by_name(spark, ring, expression
     assert f"is {name}; a key is string, binary or an integer" in str(caught.value)
 
 
+def test_a_key_that_spark_has_padded_is_refused_with_a_remedy(spark, ring):
+    spark.sql("create table padded (key char(5)) using parquet")
+    try:
+        spark.sql("insert into padded values ('k1')")
+        padded = spark.table("padded")
+        for asked in (with_owner, load, hot_keys):
+            with pytest.raises(ColumnError, match=r"'key' is char\(5\).*: give rtrim\(key\) under"):
+                asked(padded, ring)
+        trimmed = with_owner(padded.withColumn("key", F.rtrim("key")), ring)
+        assert rows(trimmed.select("key", "owner")) == [("k1", ring.owner("k1"))]
+    finally:
+        spark.sql("drop table padded")
+
+
 def test_a_missing_column_is_named_with_those_that_are_there(spark, ring):
     with pytest.raises(ColumnError, match=r"'account' is missing; the columns are id"):
         with_owner(spark.range(1), ring, "account")
@@ -578,6 +592,7 @@ def test_moves_count_the_keys_whose_owner_differs(spark):
             expected[pair] = expected.get(pair, 0) + 1
     found = moves(keys_frame(spark, keys), before, after)
     assert {(r.before, r.after): r["keys"] for r in found.collect()} == expected
+    assert found.columns == ["before", "after", "keys", "weight"]
 
 
 def test_with_move_gives_both_owners(spark):

@@ -24,7 +24,7 @@ from hashring.spark.jobs import assign_job, reassign_job
 from hashring.spark.output import Output
 from hashring.spark.reassign import reassign
 from tests.conftest import PATIENCE
-from tests.spark.conftest import interrupted, stored
+from tests.spark.conftest import damage, interrupted, stored
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 
@@ -136,6 +136,24 @@ def test_a_change_that_fails_leaves_the_cells_as_they_were(spark, place):
         checksum.unlink()
     assert owners(place) == right(BEFORE)
     assert not list(place.glob(".reassign*"))
+
+
+@pytest.mark.usefixtures("careless")
+def test_rows_that_cannot_be_read_are_not_left_out(spark, place):
+    cell = place / f"cell={touched_cells([BEFORE], AFTER, 64)[0]}"
+    (part,) = cell.glob("*.parquet")
+    damaged = damage(part)
+    with pytest.raises(Exception, match=r"(?i)parquet"):
+        reassign(spark, str(place), RingFile(AFTER))
+    assert part.read_bytes() == damaged
+    assert not list(place.glob(".reassign*"))
+
+
+def test_a_frame_that_spark_keeps_of_the_owners_is_read_anew(spark, place):
+    spark.read.parquet(str(place)).cache().count()
+    reassign(spark, str(place), RingFile(AFTER))
+    kept = {row["key"]: row["owner"] for row in spark.read.parquet(str(place)).collect()}
+    assert kept == right(AFTER)
 
 
 def test_two_at_once_are_refused(spark, place):

@@ -1,6 +1,7 @@
 """The history of a ring is what replaying its changes shows."""
 
 from bisect import bisect_right
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -185,6 +186,47 @@ def test_changes_that_the_base_has_already_and_repeated_ones_are_skipped():
     first, second = change(1, "join", ("a",), [0]), change(2, "join", ("b",), [9])
     history = ring_history([first, second, second], Ring({"a": [0]}), base_epoch=1, since=15)
     assert history.changes == (second,)
+
+
+AT_EXPORT = Ring({"a": [0], "b": [9]})
+"""The ring after two changes, exported at 25."""
+
+
+def begun_anew(epoch, node, at):
+    """A change of the ring after Redis came back empty: the epochs repeat, the tags do not."""
+    found = change(epoch, "join", (node,), [epoch], at=at, prev=f"u{epoch - 1}" * (epoch > 1))
+    return replace(found, stamp=replace(found.stamp, tag=f"u{epoch}"))
+
+
+@pytest.mark.parametrize("tag", ["t2", ""])
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_ring_that_began_anew_after_the_export_has_nothing_of_the_exported_one(tag, before):
+    """Some of the changes before the export may be left in the history."""
+    old = [change(1, "join", ("a",), [0]), change(2, "join", ("b",), [9])][2 - before :]
+    new = [begun_anew(epoch, node, at=30 + epoch) for epoch, node in enumerate("cde", 1)]
+    history = ring_history([*old, *new], AT_EXPORT, base_epoch=2, base_tag=tag, since=25)
+    assert history.changes == tuple(new)
+    assert [ring.nodes for ring in history.rings()][1:] == [("c",), ("c", "d"), ("c", "d", "e")]
+
+
+def test_changes_of_another_history_do_not_continue_the_exported_ring():
+    lost = [begun_anew(epoch, node, at=30 + epoch) for epoch, node in ((2, "c"), (3, "d"))]
+    for changes in (lost, lost[1:]):
+        with pytest.raises(HistoryError, match=r"epoch \d does not follow .* at epoch 2.*exported"):
+            ring_history(changes, AT_EXPORT, base_epoch=2, base_tag="t2", since=25)
+
+
+def test_the_exported_ring_s_own_change_tells_where_it_stands_whatever_the_clocks_say():
+    """After a failover, the new server's clock may be behind."""
+    second, third = change(2, "join", ("b",), [9]), change(3, "join", ("c",), [5], at=22)
+    for changes in ([second, third], [second, second, third], [third]):
+        history = ring_history(changes, AT_EXPORT, base_epoch=2, base_tag="t2", since=25)
+        assert history.changes == (third,)
+
+
+def test_without_the_time_of_an_export_epochs_tell_what_came_before_it():
+    changes = [change(epoch, "join", (node,), [epoch]) for epoch, node in enumerate("abc", 1)]
+    assert ring_history(changes, AT_EXPORT, base_epoch=2).changes == (changes[2],)
 
 
 def test_nothing_at_all_is_no_history():

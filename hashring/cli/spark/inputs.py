@@ -130,11 +130,11 @@ def read_events(spark: SparkSession, settings: Settings, files: tuple[str, ...])
         InputDamaged: a file holds a record that is no event, such as one that is cut short.
     """
     from hashring.spark.datasource import SCHEMAS, register  # noqa: PLC0415 - as above
-    from hashring.spark.input import read_frame  # noqa: PLC0415
+    from hashring.spark.input import WHOLE, read_frame  # noqa: PLC0415
 
     if files:
         schema = None if all(".parquet" in path for path in files) else SCHEMAS["events"]
-        return read_frame(spark, files, schema=schema).whole()
+        return read_frame(spark, files, schema=schema, options=WHOLE).whole()
     register(spark)
     return (
         spark.read.format("hashring")

@@ -14,7 +14,7 @@ from hashring.spark.input import Input
 from hashring.spark.jobs.kept_frames import kept
 from hashring.spark.jobs.outcome import Outcome, Table
 from hashring.spark.jobs.wording import decimals, key_name, names
-from hashring.spark.key_column import check_keys
+from hashring.spark.key_column import check_kept, check_keys
 from hashring.spark.output import Output
 from hashring.spark.owner_at_time import as_of
 
@@ -48,10 +48,14 @@ def audit_job(
     Args:
         events: what the history was made of, to count its kinds.
         algorithm_from: where the history's hash algorithm comes from, to print it.
+
+    Raises:
+        ColumnError: the key is binary, and the output's format is of text.
     """
     df, bad_records = source.counted()
     if output:
         output.check(df.sparkSession)
+        check_kept(df, key, output.kept_as(df.sparkSession))
     columns: dict[str, Any] = {"key": key, "node": node, "start": start, "end": end}
     check_keys(source, key)
     asof = as_of(history)
