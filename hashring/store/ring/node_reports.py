@@ -288,8 +288,8 @@ def ring_algorithm(snapshot: Snapshot, wanted: str | None = None, wire: str | No
         raise ConfigError(
             "hash_algorithm",
             " and ".join(sorted(told)),
-            "the nodes do not agree, so a key has two owners: hashring doctor says which nodes; a "
-            "command that has --hash-algorithm asks for one of them",
+            "the nodes do not agree, so a key has two owners: hashring doctor says which nodes; "
+            "give --hash-algorithm to ask for one of them",
         )
     if told:
         return told.pop()
