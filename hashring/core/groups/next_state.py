@@ -837,7 +837,9 @@ class _Step:
             if self.warming.get(partition) != name:
                 self._tell(EventKind.WARMUP, name, partition)
         self.warming = self._waiting_warm(wanted) | warmups
-        self.standbys = dict(target.standbys)
+        # If no member may be granted anything, a copy has no use. It would only make the assignor
+        # answer differently in the next step, and so on.
+        self.standbys = dict(target.standbys) if self.takers else {}
 
     def _waiting_warm(self, wanted: Wanted) -> dict[int, str]:
         """The members that are warm for partitions whose owners have not been asked for them yet.
