@@ -22,7 +22,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.cli import main
-from hashring.core.assignors import GroupSituation, LearnerAssignor
+from hashring.core.assignors import GroupSituation, LearnerAssignor, TargetAssignment
 from hashring.core.groups.group_plan import MoveReason
 from hashring.core.groups.membership import PartitionChangeKind
 from hashring.core.groups.state import EventKind, GroupPhase
@@ -956,6 +956,32 @@ def test_an_assignor_with_a_wrong_answer_is_refused_and_the_group_stays_as_it_wa
 
     with pytest.raises(AssignorError, match="assignor 'wrong' gave partition 0 to 'nobody'"):
         make("a", assignor=wrong).start()
+
+
+def test_standbys_in_another_collection_than_a_list_leave_a_group_that_can_be_read(
+    make: Make,
+) -> None:
+    class Lagging:
+        name = "lagging"
+
+        def __init__(self) -> None:
+            self.standbys: Any = {}
+
+        def assign(self, situation: GroupSituation) -> TargetAssignment:
+            owners = ("a",) * situation.partitions
+            return TargetAssignment(owners, owners, standbys=self.standbys)
+
+    rule = Lagging()
+    a = make("a", assignor=rule)
+    a.start()
+    eventually(shared(a), "a has everything")
+    rule.standbys = {0: {"a": 3.0}}
+    with pytest.raises(AssignorError, match="names the standbys of partition 0 in a dict"):
+        make("b", assignor=rule).start()
+    rule.standbys = {0: ["a"]}
+    make("c", assignor=rule).start()
+    assert {member.name for member in a.status().members} >= {"a", "c"}
+    assert shared(a)()
 
 
 @pytest.mark.parametrize(
