@@ -470,6 +470,8 @@ def _trouble(desk: Desk, rng: random.Random) -> None:
         elif rng.random() < 0.2:
             order = member_orders.drain(desk.state, name, desk.now, "me", force=True)
             desk.state = order.state.stamped(desk.now)
+        elif rng.random() < 0.2:
+            desk.unreadable.add(name)
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
@@ -929,6 +931,21 @@ def test_a_member_whose_report_cannot_be_read_keeps_what_it_has_and_gets_nothing
     desk.leave("c").settle()
     assert desk.having == {"a": had["a"], "b": sorted(had["b"] + had["c"])}
     assert desk.phase is GroupPhase.READY
+
+
+@pytest.mark.parametrize("standbys", [1, 2])
+@pytest.mark.parametrize("members", ["abc", "abcd"])
+def test_copies_of_what_a_member_with_an_unreadable_report_has_stay(
+    members: str, standbys: int
+) -> None:
+    desk = Desk(8, LearnerAssignor(1.0, standbys=standbys)).join(*members).step().settle()
+    having, before = desk.having, desk.state.standbys
+    unreadable(desk, "a").settle()
+    assert (desk.phase, desk.having) == (GroupPhase.READY, having)
+    for partition in having["a"]:
+        assert desk.state.standbys[partition] == before[partition]
+    desk.unreadable.clear()
+    assert desk.settle().having == having
 
 
 def test_nobody_is_asked_for_what_a_member_with_an_unreadable_report_has() -> None:
