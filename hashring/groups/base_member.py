@@ -44,7 +44,7 @@ from hashring.groups.callbacks import Callbacks
 from hashring.groups.stay import Stay
 from hashring.groups.timely_store import TimelyStore
 from hashring.monkey_patching import native_lock
-from hashring.protocol.base_member_machine import BaseMemberMachine, Stage
+from hashring.protocol.base_member_machine import ENDED, BaseMemberMachine, Stage
 from hashring.protocol.machine_steps import Machine, io_timeout
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
@@ -363,6 +363,9 @@ class BaseMember(NotCopied, ABC):
         # Two may start at once.
         with self._lock:
             self._refuse_to_start()
+            if self._machine.stage not in ENDED:
+                # A fault ended the thread that drove it.
+                self._machine = self._new_machine()
             machine = stay.machine = self._machine
             stay.loop = self._loop(stay, machine, "renewer", lambda: self._show(stay), self._lock)
             stay.loop.deaf = self._log_deafness

@@ -14,6 +14,9 @@ T = TypeVar("T")
 class TimelyStore:
     """A store of one loop: it waits for an answer as long as the ttl of now allows.
 
+    It is made by the first call. So if it cannot be made, that is a failed call, which the loop
+    tries again.
+
     Args:
         make: a store whose commands may take so many seconds.
         timeout: how many seconds they may take now.
@@ -22,13 +25,14 @@ class TimelyStore:
     def __init__(self, make: Callable[[float], Store], timeout: Callable[[], float]) -> None:
         self._make = make
         self._timeout = timeout
-        self._patience = timeout()
-        self._store = make(self._patience)
+        self._patience = 0.0
+        self._store: Store | None = None
 
     def _current(self) -> Store:
-        if (patience := self._timeout()) != self._patience:
-            self._store.close()
-            self._patience, self._store = patience, self._make(patience)
+        patience = self._timeout()
+        if self._store is None or patience != self._patience:
+            self.close()
+            self._store, self._patience = self._make(patience), patience
         return self._store
 
     def run(self, command: Command[T]) -> T:
@@ -41,4 +45,6 @@ class TimelyStore:
 
     def close(self) -> None:
         """Close all connections; the next call makes new ones."""
-        self._store.close()
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()

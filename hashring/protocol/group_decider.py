@@ -334,10 +334,11 @@ class Decider:
         """
         try:
             return next_state.step(state, facts, self.assignor, self._plan)
-        except (Exception, KeyboardInterrupt):
+        except Exception:
             raise
         except BaseException as error:
             # As gevent.Timeout, or sys.exit(): the decider's thread would end, and say nothing.
+            # Ctrl-C is raised in the main thread, so a KeyboardInterrupt is the assignor's, too.
             what = f"raised {type(error).__name__}: {error}"
             raise AssignorError(self.assignor.name, what) from error
 

@@ -22,7 +22,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.cli import main
-from hashring.core.assignors import GroupSituation, LearnerAssignor
+from hashring.core.assignors import GroupSituation, LearnerAssignor, TargetAssignment
 from hashring.core.groups.group_plan import MoveReason
 from hashring.core.groups.membership import PartitionChangeKind
 from hashring.core.groups.state import EventKind, GroupPhase
@@ -33,10 +33,13 @@ from hashring.errors import (
     MemberExists,
     NodeStateError,
     RedisUnavailable,
+    StoreError,
     UnknownMemberError,
 )
+from hashring.protocol.listening import ListeningState
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import group_keys, read_decision
+from hashring.store.interface import Store
 from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually, shared
 
@@ -958,6 +961,32 @@ def test_an_assignor_with_a_wrong_answer_is_refused_and_the_group_stays_as_it_wa
         make("a", assignor=wrong).start()
 
 
+def test_standbys_in_another_collection_than_a_list_leave_a_group_that_can_be_read(
+    make: Make,
+) -> None:
+    class Lagging:
+        name = "lagging"
+
+        def __init__(self) -> None:
+            self.standbys: Any = {}
+
+        def assign(self, situation: GroupSituation) -> TargetAssignment:
+            owners = ("a",) * situation.partitions
+            return TargetAssignment(owners, owners, standbys=self.standbys)
+
+    rule = Lagging()
+    a = make("a", assignor=rule)
+    a.start()
+    eventually(shared(a), "a has everything")
+    rule.standbys = {0: {"a": 3.0}}
+    with pytest.raises(AssignorError, match="names the standbys of partition 0 in a dict"):
+        make("b", assignor=rule).start()
+    rule.standbys = {0: ["a"]}
+    make("c", assignor=rule).start()
+    assert {member.name for member in a.status().members} >= {"a", "c"}
+    assert shared(a)()
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
@@ -1028,6 +1057,62 @@ def test_without_redis_it_does_not_start_and_leaves_nothing_behind() -> None:
         PartitionGroup(client, "orders", 4).start()
 
 
+@pytest.mark.parametrize("thread", ["renewer", "decider", "listener"])
+def test_a_thread_that_cannot_make_its_connections_at_first_makes_them_later(
+    make: Make, thread: str
+) -> None:
+    a: Any = make("a")
+    new_store, faults = a._new_store, [OSError(24, "Too many open files")]
+
+    def at_first_none(timeout: float) -> Store:
+        if faults and threading.current_thread().name.endswith(thread):
+            raise faults.pop()
+        return cast(Store, new_store(timeout))
+
+    a._new_store = at_first_none
+    if thread != "listener":
+        with pytest.raises(StoreError, match="Too many open files"):
+            a.start()
+    a.start()
+    eventually(shared(a), "a has everything")
+    eventually(lambda: a._machine.listening.state is ListeningState.STANDING, "a listens")
+    eventually(lambda: a.error is None, "nothing is wrong any more")
+    assert not faults
+
+
+def test_a_member_starts_again_after_a_fault_of_this_package_in_its_start(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a: Any = make("a")
+    fault = ZeroDivisionError("a fault of this package")
+
+    def fails(now: float) -> None:
+        raise fault
+
+    monkeypatch.setattr(a._machine, "next", fails)
+    with pytest.raises(ZeroDivisionError):
+        a.start()
+    a.start()
+    eventually(shared(a), "a has everything")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_member_starts_again_after_a_fault_of_this_package_has_ended_its_thread(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a: Any = make("a", ttl=1.0)
+    a.start()
+    eventually(shared(a), "a has everything")
+
+    def fails(now: float) -> None:
+        raise ZeroDivisionError("a fault of this package")
+
+    monkeypatch.setattr(a._machine, "next", fails)
+    eventually(lambda: not a.running, "its thread has ended")
+    a.start()
+    eventually(shared(a), "a has everything again")
+
+
 def test_an_assignor_that_raises_is_refused_with_what_it_raised(make: Make) -> None:
     def broken(situation: GroupSituation) -> dict[str, list[int]]:
         return {"a": [situation.members[5].joined]}
@@ -1041,6 +1126,14 @@ def test_an_assignor_that_raises_what_would_end_a_thread_is_refused_as_well(make
         sys.exit("no partitions today")
 
     with pytest.raises(AssignorError, match="assignor 'broken' raised SystemExit: no partitions"):
+        make("a", assignor=broken).start()
+
+
+def test_an_assignor_that_raises_what_ends_a_program_is_refused_as_well(make: Make) -> None:
+    def broken(situation: GroupSituation) -> dict[str, list[int]]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(AssignorError, match="assignor 'broken' raised KeyboardInterrupt"):
         make("a", assignor=broken).start()
 
 

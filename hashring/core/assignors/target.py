@@ -7,12 +7,13 @@ is the business of :mod:`hashring.core.groups.next_state`, the same for every as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from hashring.core.assignors.situation import GroupSituation, Owners
-from hashring.core.value_checks import is_whole, plain_whole
+from hashring.core.value_checks import plain_whole
 from hashring.errors import AssignorError, HashringError
 
 
@@ -152,33 +153,69 @@ def checked_target(assignor: Assignor, situation: GroupSituation) -> TargetAssig
             f"(see TargetAssignment.at_once)",
         )
     try:
-        _check_target(assignor.name, target, situation)
+        return _plain_target(assignor.name, target, situation)
     except HashringError:
         raise
     except Exception as error:  # an attribute of another type
         what = f"returned a TargetAssignment that is none: {type(error).__name__}: {error}"
         raise AssignorError(assignor.name, what) from error
-    return target
 
 
-def _check_target(assignor: str, target: TargetAssignment, situation: GroupSituation) -> None:
+def _plain_target(
+    assignor: str, target: TargetAssignment, situation: GroupSituation
+) -> TargetAssignment:
+    """The answer, checked, in tuples, dicts and sets that the assignor cannot change any more.
+
+    What is decided goes to Redis as JSON, which knows no other collections.
+    """
     names = {member.name for member in situation.members}
     takers = {member.name for member in situation.candidates()}
-    for owners in (target.owners, target.interim):
-        _check_owners(assignor, owners, situation, names, takers)
-    for partition in (*target.warmups, *target.standbys):
-        if not is_whole(partition) or partition not in range(situation.partitions):
-            raise AssignorError(
-                assignor,
-                f"wants partition {partition!r} warm, but partitions are numbered 0 to "
-                f"{situation.partitions - 1}",
-            )
-    for partition, member in target.warmups.items():
+    owners = interim = _in_order(assignor, "the owners", target.owners)
+    _check_owners(assignor, owners, situation, names, takers)
+    if target.interim is not target.owners:
+        interim = _in_order(assignor, "the interim owners", target.interim)
+        _check_owners(assignor, interim, situation, names, takers)
+    number = partial(_number, assignor, situation.partitions)
+    warmups = {number(p, "wants partition {!r} warm"): m for p, m in target.warmups.items()}
+    standbys = {
+        number(p, "wants partition {!r} warm"): _in_order(
+            assignor, f"the standbys of partition {p}", members, str
+        )
+        for p, members in target.standbys.items()
+    }
+    for partition, member in warmups.items():
         _check_known(assignor, partition, member, names)
-    for partition, members in target.standbys.items():
+    for partition, members in standbys.items():
         for member in members:
             _check_known(assignor, partition, member, names)
-    frozenset(target.for_load)  # raises unless it holds what may be in a set
+    for_load = frozenset(number(p, "moves partition {!r} for its load") for p in target.for_load)
+    same = owners is target.owners and interim is target.interim
+    if same and not (warmups or standbys or for_load):
+        return target  # as most are
+    return TargetAssignment(owners, interim, warmups, standbys, for_load)
+
+
+def _in_order(
+    assignor: str, what: str, given: Iterable[Any], *refused: type[object]
+) -> tuple[Any, ...]:
+    """Members as a tuple. A set has another order in each process; one text is no list of names."""
+    if isinstance(given, (Set, Mapping, *refused)):
+        raise AssignorError(
+            assignor,
+            f"names {what} in a {type(given).__name__}: give a list or tuple of members",
+        )
+    return tuple(given)
+
+
+def _number(assignor: str, partitions: int, given: object, wish: str) -> int:
+    """The number of a partition; also one of numpy's."""
+    number = plain_whole(given)
+    if number is None or not 0 <= number < partitions:
+        raise AssignorError(
+            assignor,
+            f"{wish.format(given)}, but partitions are numbered 0 to {partitions - 1}",
+        )
+    return number
 
 
 def _check_owners(

@@ -315,7 +315,9 @@ class _Changes:
             self._owners[partition] = handoff.to
         there = {name for name in present if self._is_there(name)}
         self._held = [owner if owner in there else None for owner in self._owners]
-        for partition in state.free:
+        # A member whose report cannot be read is granted nothing, also not what is on its way.
+        astray = [p for p, handoff in state.handoffs.items() if handoff.to in frozen]
+        for partition in (*state.free, *astray):
             self._held[partition] = None
         size = begun.terms.partitions
         self._before = [*self._held[:size], *[None] * (size - len(self._held))]

@@ -307,7 +307,7 @@ _PARTS: Final[_Fields] = {
     "roster": _by_name(_row(Seat, _COUNT, _TEXT, _SECONDS, _WEIGHT)),
     "free": _NUMBER_SET,
     "draining": _NUMBER_SET,
-    "standbys": _by_partition(_Form(_names)),
+    "standbys": _by_partition(_Form(_names, list)),
     "orders": _by_name(
         _row(MemberOrder, _TEXT, _SECONDS, _FLAG, _SECONDS_OR_NONE, _or_none(_WEIGHT), _TEXT)
     ),

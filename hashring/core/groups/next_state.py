@@ -663,7 +663,36 @@ class _Step:
         self.for_load = target.for_load
         draining = {p: granted.get(p, self.owners[p]) for p in sorted(self.draining)}
         beyond = draining_owners(draining, target, tuple(self.members.values()), self.terms)
-        return target, Wanted(target.interim, beyond)
+        return self._without_frozen(target), Wanted(target.interim, beyond)
+
+    def _without_frozen(self, target: TargetAssignment) -> TargetAssignment:
+        """The target, but what frozen members have stays with them, and so do the copies of that.
+
+        The assignor counts such an owner as gone. Warm-ups and copies for another owner, which does
+        not come, would make it answer differently in the next step, and so on.
+        """
+        if not self.frozen:
+            return target
+        stuck = {
+            partition: owner
+            for partition, owner in zip(range(self.terms.partitions), self.owners, strict=False)
+            if owner in self.frozen and partition not in self.free
+        }
+        owners, interim = [*target.owners], [*target.interim]
+        for partition, owner in stuck.items():
+            owners[partition] = interim[partition] = owner
+        kept = {
+            partition: tuple(name for name in names if name in self.members)
+            for partition, names in self.standbys.items()
+            if partition in stuck
+        }
+        return replace(
+            target,
+            owners=tuple(owners),
+            interim=tuple(interim),
+            warmups={p: name for p, name in target.warmups.items() if p not in stuck},
+            standbys={p: names for p, names in target.standbys.items() if p not in stuck} | kept,
+        )
 
     def _may_be_warm(self, partition: int) -> bool:
         """Whether a member keeps a copy of a partition, or says how far behind it is."""
@@ -837,7 +866,9 @@ class _Step:
             if self.warming.get(partition) != name:
                 self._tell(EventKind.WARMUP, name, partition)
         self.warming = self._waiting_warm(wanted) | warmups
-        self.standbys = dict(target.standbys)
+        # If no member may be granted anything, a copy has no use. It would only make the assignor
+        # answer differently in the next step, and so on.
+        self.standbys = dict(target.standbys) if self.takers else {}
 
     def _waiting_warm(self, wanted: Wanted) -> dict[int, str]:
         """The members that are warm for partitions whose owners have not been asked for them yet.

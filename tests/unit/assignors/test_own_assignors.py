@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -143,6 +146,84 @@ def test_a_whole_target_is_checked_too(target: Any, text: str | None) -> None:
     with pytest.raises(AssignorError) as raised:
         checked_target(Mine(), TWO)
     assert text in str(raised.value)
+
+
+class Answers:
+    """An assignor with a fixed answer."""
+
+    name = "mine"
+    lasting = True
+
+    def __init__(self, target: TargetAssignment) -> None:
+        self.target = target
+
+    def assign(self, situation: GroupSituation) -> TargetAssignment:
+        return self.target
+
+
+A_B_A: Any = ["a", "b", "a"]
+
+PLAIN: Any = TargetAssignment(
+    ("a", "b", "a"), ("a", "b", "a"), {0: "b"}, {1: ("a",)}, for_load=frozenset({2})
+)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        # JSON has them, but as what nobody could read.
+        (
+            {"standbys": {0: {"b": 3.0}}},
+            "names the standbys of partition 0 in a dict: give a list or tuple of members",
+        ),
+        ({"standbys": {0: "b"}}, "the standbys of partition 0 in a str: give a list or tuple"),
+        # A set has another order in each process.
+        ({"standbys": {0: {"a", "b"}}}, "the standbys of partition 0 in a set: give a list"),
+        ({"owners": {"a"}}, "names the owners in a set: give a list or tuple of members"),
+        ({"interim": dict.fromkeys("ab")}, "names the interim owners in a dict: give a list"),
+        ({"standbys": {0: None}}, "returned a TargetAssignment that is none: TypeError"),
+        ({"for_load": ["a"]}, "moves partition 'a' for its load, but partitions are numbered"),
+        ({"for_load": [3]}, "moves partition 3 for its load, but partitions are numbered 0 to 2"),
+    ],
+)
+def test_an_answer_that_nobody_could_read_or_follow_is_refused(
+    wrong: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(AssignorError) as raised:
+        checked_target(Answers(replace(PLAIN, **wrong)), TWO)
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        TargetAssignment(A_B_A, deque(A_B_A), {0: "b"}, {1: ("a",)}, frozenset({2})),  # type: ignore[arg-type]
+        TargetAssignment(np.array(A_B_A), np.array(A_B_A), {0: "b"}, {1: ("a",)}, frozenset({2})),  # type: ignore[arg-type]
+        replace(PLAIN, standbys={1: ["a"]}),
+        replace(PLAIN, standbys={np.int64(1): np.array(["a"])}),
+        replace(PLAIN, warmups=MappingProxyType({np.int64(0): "b"})),
+        replace(PLAIN, for_load=[2]),
+        replace(PLAIN, for_load={np.int64(2)}),
+    ],
+)
+def test_an_answer_in_other_collections_is_taken_in_plain_ones(target: TargetAssignment) -> None:
+    found = checked_target(Answers(target), TWO)
+    assert found == PLAIN
+    kinds = (found.owners, found.interim, found.warmups, found.standbys, found.for_load)
+    assert [*map(type, kinds)] == [tuple, tuple, dict, dict, frozenset]
+    assert [*map(type, (*found.warmups, *found.standbys, *found.for_load))] == [int, int, int]
+    assert [*map(type, found.standbys.values())] == [tuple]
+
+
+def test_an_assignor_cannot_change_an_answer_that_it_has_given() -> None:
+    owners, warmups, standbys = ["a", "b", "a"], {0: "b"}, {1: ["a"]}
+    given: Any = TargetAssignment(owners, owners, warmups, standbys, {2})  # type: ignore[arg-type]
+    found = checked_target(Answers(given), TWO)
+    owners[0] = "x"
+    warmups[0] = "x"
+    standbys[1][0] = "x"
+    given.for_load.clear()
+    assert found == PLAIN
 
 
 def test_a_partition_cannot_be_given_to_a_member_that_leaves() -> None:

@@ -380,3 +380,20 @@ def test_a_member_whose_report_cannot_be_read_keeps_what_it_has_in_a_plan_as_wel
     assert found.after == {"c": 0, "a": 3, "b": 2, "d": 2}
     desk.join("d").leave("c").settle()
     assert desk.sizes == {"a": 3, "b": 2, "d": 2}
+
+
+@pytest.mark.parametrize("assignor", ["balanced", "learner"])
+def test_what_is_on_its_way_to_a_member_whose_report_cannot_be_read_is_planned_for_another(
+    assignor: str,
+) -> None:
+    desk = Desk(3, assignor).join("a").step().join("b", "c").step()
+    desk.warm("b", *desk.state.warming).step()
+    (partition,) = [p for p, (_, to) in desk.asked.items() if to == "b"]
+    desk.unreadable.add("b")
+    found = foresee(desk.state, desk.facts, desk.assignor, leave=["a"])
+    move = {move.partition: move for move in found.moves}[partition]
+    assert (move.before, move.after, move.reason) == (None, "c", MoveReason.GONE)
+    assert found.before == {"a": 3, "b": 0, "c": 0}
+    assert found.after == {"a": 0, "b": 0, "c": 3}
+    desk.leave("a").settle()
+    assert desk.sizes == {"c": 3}

@@ -129,6 +129,11 @@ def test_what_was_written_is_read(what: str) -> None:
     assert load(text) == value
 
 
+def test_standbys_stand_there_as_a_list_whatever_collection_they_are_in() -> None:
+    odd: Any = {0: {"b": 0.5}}
+    assert load_state(dump_state(replace(STATE, standbys=odd)), 4.5) == STATE
+
+
 @pytest.mark.parametrize("what", TEXTS)
 @given(data=st.data())
 def test_a_value_of_another_type_is_refused_wherever_it_is(what: str, data: st.DataObject) -> None:

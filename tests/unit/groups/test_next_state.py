@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,10 +14,13 @@ from hashring.core.assignors import (
     GroupSituation,
     LearnerAssignor,
     TargetAssignment,
+    assignor_named,
 )
 from hashring.core.groups import member_orders, next_state
 from hashring.core.groups.state import EventKind, GroupPhase, GroupState, Terms
 from hashring.errors import AssignorError, ConfigError
+from hashring.testing.simulator.groups.random_histories import ASSIGNORS
+from tests.conftest import some
 
 from .desk import Desk
 
@@ -439,6 +443,46 @@ def test_when_all_go_nobody_is_asked_for_what_nobody_may_take(
     desk.set("a", **goes).set("b", **goes).step()
     assert desk.asked == {}
     assert desk.settle().having == {"a": [0, 1, 2, 3, 4, 5, 6, 7]}
+
+
+def test_when_all_go_copies_end_and_nothing_more_is_decided() -> None:
+    desk = Desk(4, LearnerAssignor(1.0, standbys=2)).join("a", "b", "c").step().settle()
+    for name in "abc":
+        desk.set(name, leaving=desk.now)
+    desk.step().leave("c").step()
+    assert desk.state.free
+    assert (desk.state.standbys, desk.state.warming) == ({}, {})
+    decided = desk.state
+    assert desk.step().state is decided
+
+
+def _trouble(desk: Desk, rng: random.Random) -> None:
+    """Something happens to members, perhaps to all of them; some let go of what they have."""
+    going: list[dict[str, Any]] = [{"leaving": desk.now}, {"stopping": True}, {"stalled": True}, {}]
+    weights = rng.choice([(1, 0, 0, 0), (3, 1, 0, 0), (1, 1, 1, 3)])
+    for name in list(desk.members):
+        desk.set(name, **rng.choices(going, weights)[0])
+    for name in list(desk.members):
+        if rng.random() < 0.3:
+            desk.release(name, *desk.having.get(name, [])[: rng.randint(0, 2)])
+        if rng.random() < 0.2 and len(desk.members) > 1:
+            desk.leave(name)
+        elif rng.random() < 0.2:
+            order = member_orders.drain(desk.state, name, desk.now, "me", force=True)
+            desk.state = order.state.stamped(desk.now)
+        elif rng.random() < 0.2:
+            desk.unreadable.add(name)
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+@pytest.mark.parametrize("seed", some(range(40)))
+def test_whatever_becomes_of_its_members_a_group_comes_to_rest(seed: int, assignor: str) -> None:
+    rng = random.Random(seed)
+    delay, names = rng.choice([0.0, 60.0]), "abcde"[: rng.randint(1, 5)]
+    desk = Desk(rng.randint(1, 12), assignor_named(assignor), rebalance_delay=delay, handoffs=3)
+    desk.join(*names).step().wait(60).settle()
+    _trouble(desk, rng)
+    desk.settle().wait(60).settle()
 
 
 def test_a_longer_ttl_of_before_counts_until_nobody_can_have_such_a_lease() -> None:
@@ -887,6 +931,21 @@ def test_a_member_whose_report_cannot_be_read_keeps_what_it_has_and_gets_nothing
     desk.leave("c").settle()
     assert desk.having == {"a": had["a"], "b": sorted(had["b"] + had["c"])}
     assert desk.phase is GroupPhase.READY
+
+
+@pytest.mark.parametrize("standbys", [1, 2])
+@pytest.mark.parametrize("members", ["abc", "abcd"])
+def test_copies_of_what_a_member_with_an_unreadable_report_has_stay(
+    members: str, standbys: int
+) -> None:
+    desk = Desk(8, LearnerAssignor(1.0, standbys=standbys)).join(*members).step().settle()
+    having, before = desk.having, desk.state.standbys
+    unreadable(desk, "a").settle()
+    assert (desk.phase, desk.having) == (GroupPhase.READY, having)
+    for partition in having["a"]:
+        assert desk.state.standbys[partition] == before[partition]
+    desk.unreadable.clear()
+    assert desk.settle().having == having
 
 
 def test_nobody_is_asked_for_what_a_member_with_an_unreadable_report_has() -> None:
