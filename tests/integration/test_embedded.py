@@ -590,6 +590,44 @@ def test_a_keeper_called_wrongly_says_how_to() -> None:
     assert done.stderr == "usage: keeper private|shared DIRECTORY PROGRAM [ARGUMENT...]\n"
 
 
+def delete_plain_files(directory: Path) -> None:
+    """As a cleaner of temporary files does, which leaves a socket that is in use."""
+    for path in directory.iterdir():
+        if not path.is_socket():
+            path.unlink()
+
+
+def test_after_its_files_were_deleted_there_is_one_server(directory: Path) -> None:
+    with shared_server() as first:
+        pid, kept_by = server_pid(first.url), keeper_pid(directory)
+        delete_plain_files(directory)
+        with shared_server() as second:
+            assert second.started
+            assert not alive(pid)
+            eventually(lambda: not alive(kept_by), "the keeper without files ends")
+            # It has left the socket to the other server.
+            assert server_pid(first.url) == server_pid(second.url) != pid
+
+
+@pytest.mark.parametrize("name", [keeper.KEEPER_LOCK, keeper.USERS_LOCK, keeper.SERVER_LOCK])
+def test_a_keeper_without_its_lock_file_ends_its_server(directory: Path, name: str) -> None:
+    with shared_server() as server:
+        pid, kept_by = server_pid(server.url), keeper_pid(directory)
+        (directory / name).unlink()
+        eventually(lambda: not alive(pid) and not alive(kept_by), "both end")
+    with shared_server() as server:
+        assert server.started
+
+
+def test_its_files_never_look_old(directory: Path) -> None:
+    with shared_server(), RedisServer() as own:
+        for used in (directory, own.socket.parent):
+            files = [used, *(path for path in used.iterdir() if not path.is_socket())]
+            for path in files:
+                os.utime(path, (0, 0))
+            eventually(lambda files=files: all(f.stat().st_mtime for f in files), "they are young")
+
+
 def test_a_starter_killed_in_the_middle_leaves_nobody_stuck(directory: Path) -> None:
     for _ in range(3):
         with users(4) as everybody:
