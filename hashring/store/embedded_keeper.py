@@ -187,10 +187,10 @@ def _has_name(descriptor: int, path: str) -> bool:
 def _keep_files_young(keeper_lock: int) -> None:
     if time.time() - os.fstat(keeper_lock).st_mtime < _YOUNG:
         return
-    files: list[int | str] = [keeper_lock, ".", *os.listdir(".")]
-    for file in files:
-        with contextlib.suppress(OSError):
-            os.utime(file)
+    with contextlib.suppress(OSError):
+        for name in (".", *os.listdir(".")):
+            os.utime(name)
+        os.utime(keeper_lock)
 
 
 def _spawn(command: list[str], server_lock: int) -> int:
