@@ -28,7 +28,8 @@ class SentOnce:
 
     def __init__(self, client: Any) -> None:
         package, asynchronous = client_family(client)
-        if any(kind.__name__.endswith("Pipeline") for kind in type(client).__mro__):
+        kinds = (kind for kind in type(client).__mro__ if kind.__module__.startswith(package))
+        if any(kind.__name__.endswith("Pipeline") for kind in kinds):
             raise ConfigError("redis", type(client), "is a pipeline: pass the client that made it")
         self._of_cluster = is_cluster(client)
         self._client = client

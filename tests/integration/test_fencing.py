@@ -472,6 +472,21 @@ def test_a_pipeline_is_refused_by_name(redis_server: RedisServer, asynchronous: 
         fence(pipeline)
 
 
+def test_a_pipeline_of_a_cluster_is_refused_by_name(cluster: list[RedisServer]) -> None:
+    with (
+        RedisCluster.from_url(cluster[0].url) as client,
+        pytest.raises(ConfigError, match="is a pipeline: pass the client"),
+    ):
+        RedisFence(client.pipeline())
+
+    async def run() -> None:
+        async with AsyncRedisCluster.from_url(cluster[0].url) as client:
+            with pytest.raises(ConfigError, match="redis="):
+                AsyncRedisFence(client.pipeline())
+
+    asyncio.run(run())
+
+
 def test_answers_are_decoded_as_the_client_decodes(redis_server: RedisServer) -> None:
     with Redis.from_url(redis_server.url, decode_responses=True, encoding="latin-1") as redis:
         answers = RedisFence(redis).write("{a}", 5, ["SET", "{a}:x", "ä"], ["GET", "{a}:x"])
