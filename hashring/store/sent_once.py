@@ -6,6 +6,7 @@ user set something else. A command that was done the first time is then done aga
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from typing import Any
 
@@ -95,4 +96,17 @@ class _AsyncPool(_Pool):
 
     async def get_connection(self, *arguments: Any, **options: Any) -> Any:
         """Lend a connection."""
-        return self._lend(await self._pool.get_connection(*arguments, **options))
+        connection = await self._pool.get_connection(*arguments, **options)
+        try:
+            # asyncio clients leave it to retries that the server has closed a connection meanwhile.
+            if _has_ended(getattr(connection, "_reader", None)):
+                await connection.disconnect()
+                await connection.connect()
+        except BaseException:
+            await self._pool.release(connection)
+            raise
+        return self._lend(connection)
+
+
+def _has_ended(stream: asyncio.StreamReader | None) -> bool:
+    return stream is not None and (stream.at_eof() or stream.exception() is not None)

@@ -366,6 +366,31 @@ def test_a_write_of_a_task_whose_answer_is_lost_is_sent_once(
 
 
 @pytest.mark.parametrize("package", ["redis", "valkey"])
+def test_a_connection_that_ended_before_a_write_is_replaced(
+    redis_server: RedisServer, package: str
+) -> None:
+    name = package.capitalize()
+    asynchronous = importlib.import_module(f"{package}.asyncio")
+
+    async def run(proxy: Proxy) -> None:
+        async with getattr(asynchronous, name)(port=proxy.port) as client:
+            fence = AsyncRedisFence(client)
+            assert await fence.write("{b}", 5, ["INCR", "{b}:x"]) == [1]
+            proxy.cut()
+            for _ in range(10):
+                await asyncio.sleep(0)  # The loop reads the end of the connection.
+            assert await fence.write("{b}", 5, ["INCR", "{b}:x"]) == [2]
+
+    with Proxy(redis_server.socket) as proxy:
+        with getattr(pytest.importorskip(package), name)(port=proxy.port) as client:
+            fence = RedisFence(client)
+            assert fence.write("{a}", 5, ["INCR", "{a}:x"]) == [1]
+            proxy.cut()
+            assert fence.write("{a}", 5, ["INCR", "{a}:x"]) == [2]
+        asyncio.run(run(proxy))
+
+
+@pytest.mark.parametrize("package", ["redis", "valkey"])
 @pytest.mark.one_server
 def test_a_write_to_a_cluster_whose_answer_is_lost_is_sent_once(package: str) -> None:
     library = pytest.importorskip(package)
