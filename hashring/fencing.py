@@ -22,17 +22,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from hashring.core.hashing import key_bytes
 from hashring.core.value_checks import is_whole
-from hashring.errors import ConfigError, StaleToken
+from hashring.errors import ConfigError, RedisUnavailable, StaleToken, StoreError
 from hashring.monkey_patching import native_mutex
 from hashring.store.asyncio_cancellation import over
-from hashring.store.client_errors import is_of_call, translate
+from hashring.store.client_errors import is_of_call, may_have_been_done, translate
 from hashring.store.client_kind import is_async
 from hashring.store.command import Argument
 from hashring.store.lua_scripts import script
+from hashring.store.sent_once import SentOnce
+
+_WORDS: Final = 7_997
+"""As many as a command may have: Lua gives a function 8,000 values, and ``unpack`` has three."""
 
 
 def _checked(token: int) -> int:
@@ -77,19 +81,20 @@ class RedisFence:
         with node.hold("account-7") as lease:
             fence.write("{account-7}", lease.token, ["HSET", "{account-7}:state", "page", "12"])
 
-    Check and commands are one atomic step. The newest token is kept in ``<resource>:fence``. On
-    Redis Cluster the resource and the keys of the commands need one hash slot, which a common
-    hash tag gives them.
+    Check and commands are one atomic step, which is sent once: a write whose answer is lost is not
+    repeated, although the client may repeat its other commands. The newest token is kept in
+    ``<resource>:fence``. On Redis Cluster the resource and the keys of the commands need one hash
+    slot, which a common hash tag gives them.
 
     Args:
-        redis: a sync client of redis-py or valkey-py.
+        redis: a sync client of redis-py or valkey-py; writes use its connections.
         forget_after: seconds after the last write at which the newest token is forgotten, so that
             resources that come and go do not fill Redis; ``None`` keeps it for ever. A holder
             that is paused for longer than this is not refused any more.
 
     Raises:
-        ConfigError: ``redis`` is no such client, or ``forget_after`` is not a positive whole number
-            of seconds.
+        ConfigError: ``redis`` is no such client, or is a pipeline, or ``forget_after`` is not a
+            positive whole number of seconds.
     """
 
     def __init__(self, redis: Any, *, forget_after: int | None = None) -> None:
@@ -103,7 +108,7 @@ class RedisFence:
         *commands: Sequence[Argument],
         keys: Iterable[str | bytes] | None = None,
     ) -> list[Any]:
-        """Run the commands, all or none, and return what they answered.
+        """Run the commands, and return what they answered.
 
         Args:
             resource: what is protected: the same text for all who write it, as ``str`` or as its
@@ -114,19 +119,22 @@ class RedisFence:
 
         Raises:
             StaleToken: a newer token has been seen for the resource; nothing was done.
-            ConfigError: the token is no token, or a command has no words.
+            ConfigError: the token is no token, or a command has no words, or more than 7,997.
             KeyTypeError, KeyValueError: the resource is neither, or is empty.
-            StoreError: Redis did not do it, or something else than a token stands in
-                ``<resource>:fence``. A command that fails in the middle leaves those before it
-                done, as in any Redis transaction.
+            RedisUnavailable: Redis did not answer. The write was not done, or its outcome is
+                unknown. Write again only if the commands may run twice, as ``SET`` may and
+                ``INCRBY`` may not. Otherwise hold the key again, and read with the new token: from
+                then on the lost write is refused.
+            StoreError: Redis refused. If it refused a command, those before it are done, as in any
+                Redis transaction. If ``<resource>:fence`` is no token, nothing is done.
         """
         arguments = _arguments(resource, token, commands, keys, self._forget_after)
         try:
-            answer = self._redis.execute_command("EVAL", *arguments)
+            answer = self._redis.run(_newest_key(resource), "EVAL", *arguments)
         except Exception as error:
             if not is_of_call(error):
                 raise
-            raise translate(error, f"fenced write to {resource!r}") from error
+            raise _failure(error, resource) from error
         return _admitted(resource, token, answer)
 
 
@@ -144,31 +152,33 @@ class AsyncRedisFence:
         *commands: Sequence[Argument],
         keys: Iterable[str | bytes] | None = None,
     ) -> list[Any]:
-        """Run the commands, all or none, as :meth:`RedisFence.write`.
+        """Run the commands, as :meth:`RedisFence.write`.
 
         Cancelled, it may have been done or not. No cancel is lost, although redis-py swallows some
         before Python 3.12.
 
         Raises:
-            StaleToken, ConfigError, KeyTypeError, KeyValueError, StoreError: as there.
+            StaleToken, ConfigError, KeyTypeError, KeyValueError, RedisUnavailable, StoreError: as
+                there.
         """
         arguments = _arguments(resource, token, commands, keys, self._forget_after)
         try:
-            writing = asyncio.ensure_future(self._redis.execute_command("EVAL", *arguments))
+            sent = self._redis.run_async(_newest_key(resource), "EVAL", *arguments)
+            writing = asyncio.ensure_future(sent)
             await over(writing)
             answer = writing.result()
         except Exception as error:
             if not is_of_call(error):
                 raise
-            raise translate(error, f"fenced write to {resource!r}") from error
+            raise _failure(error, resource) from error
         return _admitted(resource, token, answer)
 
 
-def _checked_client(redis: Any, *, asynchronous: bool) -> Any:
+def _checked_client(redis: Any, *, asynchronous: bool) -> SentOnce:
     if is_async(redis) is not asynchronous:
         kind, use = ("not an", "RedisFence") if asynchronous else ("an", "AsyncRedisFence")
         raise ConfigError("redis", type(redis), f"is {kind} asyncio client: use {use}")
-    return redis
+    return SentOnce(redis)
 
 
 def _checked_forget_after(seconds: int | None) -> int:
@@ -177,6 +187,10 @@ def _checked_forget_after(seconds: int | None) -> int:
     if not is_whole(seconds) or seconds < 1:
         raise ConfigError("forget_after", seconds, "give whole seconds, or None")
     return seconds
+
+
+def _newest_key(resource: str | bytes) -> bytes:
+    return key_bytes(resource) + b":fence"
 
 
 def _arguments(
@@ -189,20 +203,32 @@ def _arguments(
     for command in commands:
         if isinstance(command, bytes | str) or not isinstance(command, Sequence) or not command:
             raise ConfigError("command", command, "give a sequence of words: ['SET', 'k', 'v']")
+        if len(command) > _WORDS:
+            raise ConfigError(
+                "command",
+                f"{command[0]!r} and {len(command) - 1} more words",
+                f"a command has at most {_WORDS} words: make several of it",
+            )
     named: Iterable[Argument] = (c[1] for c in commands if len(c) > 1)
     touched = list(named if keys is None else keys)
-    newest = key_bytes(resource) + b":fence"
     words = [word for command in commands for word in (len(command), *command)]
     return (
         # As bytes: all who write must mean the same key, whatever their clients' encodings.
         script("fencing", "write").text.encode(),
         1 + len(touched),
-        newest,
+        _newest_key(resource),
         *touched,
         b"%d" % _checked(token),
         forget_after,
         *words,
     )
+
+
+def _failure(error: Exception, resource: str | bytes) -> StoreError:
+    failure = translate(error, f"fenced write to {resource!r}")
+    if isinstance(failure, RedisUnavailable) and may_have_been_done(error):
+        return type(failure)(f"{failure}: it may have been done: check before you repeat it")
+    return failure
 
 
 def _admitted(resource: str | bytes, token: int, answer: list[Any]) -> list[Any]:

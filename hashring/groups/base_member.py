@@ -46,6 +46,7 @@ from hashring.groups.timely_store import TimelyStore
 from hashring.monkey_patching import native_lock
 from hashring.protocol.base_member_machine import ENDED, BaseMemberMachine, Stage
 from hashring.protocol.machine_steps import Machine, io_timeout
+from hashring.running.forked import abandon_each
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
 from hashring.running.native_threads import NativeThreads, start_native_thread
@@ -636,8 +637,7 @@ _members: weakref.WeakValueDictionary[int, BaseMember] = weakref.WeakValueDictio
 
 
 def _after_fork_in_child() -> None:
-    for member in list(_members.values()):
-        member._abandon()
+    abandon_each(list(_members.values()))
 
 
 def _leave_at_exit() -> None:

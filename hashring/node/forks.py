@@ -5,17 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import weakref
-from typing import Final, Protocol
+from typing import Final
 
 from hashring.monkey_patching import native_mutex
-
-
-class Forking(Protocol):
-    """A node, as far as forks are concerned."""
-
-    def _abandon(self) -> None:
-        """In a forked child: the node is the parent's, if it is anywhere."""
-
+from hashring.running.forked import Forking, abandon_each
 
 # By identity: a subclass may define when its nodes are equal, or have no hash.
 _nodes: Final[weakref.WeakValueDictionary[int, Forking]] = weakref.WeakValueDictionary()
@@ -50,8 +43,7 @@ def remembered() -> list[Forking]:
 def _after_fork_in_child() -> None:
     global _names_lock  # noqa: PLW0603 - another thread may have held it when the process forked
     _names_lock = native_mutex()
-    for node in remembered():
-        node._abandon()
+    abandon_each(remembered())
 
 
 if hasattr(os, "register_at_fork"):

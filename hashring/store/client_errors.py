@@ -35,6 +35,11 @@ _TAKEN_OFF: Final = {
     "TryAgainError": "TRYAGAIN",
 }
 
+# A server that still loads its data refuses with a class of its own.
+_REFUSALS: Final = frozenset({"ResponseError", "BusyLoadingError", "AuthenticationError"})
+
+_NOT_CONNECTED: Final = re.compile(r"(Error|Timeout)\b.* connecting to ")
+
 _CLIENTS: Final = frozenset({"redis", "valkey", "hiredis", "libvalkey"})
 
 # What a client, or what reads an answer, raises for one that it does not understand. In Python 3.10
@@ -93,6 +98,16 @@ def translate(error: Exception, doing: str) -> StoreError:
     if kind is None:
         return RedisRefused(f"{doing}: {type(error).__name__}: {text}")
     return kind(f"{doing}: {text}; {remedy}")
+
+
+def may_have_been_done(error: Exception) -> bool:
+    """Whether a command may have been done whose call raised this client's error.
+
+    Not if the server refused it, or if there was no connection to send it on.
+    """
+    if any(base.__name__ in _REFUSALS for base in type(error).__mro__):
+        return False
+    return not _NOT_CONNECTED.match(str(error))
 
 
 def _bare(text: str) -> str:

@@ -14,7 +14,9 @@ process that holds it dies, however it dies:
 ===============  ==================================================================================
 
 The files themselves stay: to delete a lock file is to let two processes lock two files of the
-same name.
+same name. The keeper keeps all files young, so that cleaners of old files leave them. If somebody
+deletes a lock file of a shared server anyway, the keeper ends the server at its next look; the next
+keeper waits for that before it starts another.
 
 What it does not do: when keeper and server are both killed with SIGKILL, files stay behind until
 the next keeper of the directory. Where the kernel cannot tie a child to its parent (anywhere but
@@ -44,10 +46,13 @@ SHARED: Final = "shared"
 
 ANOTHER_KEEPER: Final = 3
 """Exit status: the directory has a keeper already."""
+_LOST: Final = 4
+"""Exit status: somebody deleted a lock file."""
 
 _USAGE: Final = 2
 _PATIENCE: Final = 5.0  # seconds a server may take to save and exit before SIGKILL
 _TICK: Final = 0.1  # seconds between two looks at users.lock
+_YOUNG: Final = 3600.0  # seconds until the files' times are set anew
 _STOP: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -68,6 +73,7 @@ def main(arguments: list[str]) -> int:
     if not _lock_soon(keeper_lock):
         return ANOTHER_KEEPER
     server_lock = _server_lock()
+    _wait_for_server_without_lock()
 
     # Signals are waited for, never handled: none can fall between a look and a wait. The timer's
     # SIGALRM is the look at users.lock, for which there is no event that would wake us.
@@ -80,11 +86,18 @@ def main(arguments: list[str]) -> int:
         os._exit(0)
     _note_pid(keeper_lock)
     users_lock = open_lock(USERS_LOCK)
+    locks = {KEEPER_LOCK: keeper_lock, USERS_LOCK: users_lock, SERVER_LOCK: server_lock}
     server = _spawn(command, server_lock)
     signal.setitimer(signal.ITIMER_REAL, _TICK, _TICK)
 
     while True:
         received = signal.sigwait(signals)
+        if mode == SHARED and not all(map(_has_name, locks.values(), locks)):
+            # At once: in good order, it would remove a socket that may be another server's by now.
+            os.kill(server, signal.SIGKILL)
+            os.waitpid(server, 0)
+            return _LOST
+        _keep_files_young(keeper_lock)
         if received in _STOP:
             _end(server, signals)
             return 0
@@ -144,6 +157,40 @@ def _server_lock() -> int:
             os.kill(int(os.pread(descriptor, 32, 0)), signal.SIGKILL)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor
+
+
+def _wait_for_server_without_lock() -> None:
+    """Wait for the end of a server whose lock files were deleted; its keeper ends it."""
+    if not os.path.exists(SOCKET):
+        return
+    import socket  # noqa: PLC0415 - slow to load, and most keepers never need it
+
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection,
+    ):
+        connection.settimeout(_PATIENCE)
+        connection.connect(SOCKET)
+        os.unlink(SOCKET)  # Nobody else shall take it for ours.
+        while connection.recv(64):
+            pass
+
+
+def _has_name(descriptor: int, path: str) -> bool:
+    """Whether an open file is the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
+
+
+def _keep_files_young(keeper_lock: int) -> None:
+    if time.time() - os.fstat(keeper_lock).st_mtime < _YOUNG:
+        return
+    with contextlib.suppress(OSError):
+        for name in (".", *os.listdir(".")):
+            os.utime(name)
+        os.utime(keeper_lock)
 
 
 def _spawn(command: list[str], server_lock: int) -> int:

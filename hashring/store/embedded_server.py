@@ -191,16 +191,20 @@ class RedisServer:
         After :meth:`kill`, it comes back at the same address.
 
         Raises:
+            ConfigError: the directory for temporary files cannot be written.
             ServerFailed: it ended at once, or did not answer within 30 s.
         """
         if self.running:
             return self
         if self._home is None:
-            self._home = Path(tempfile.mkdtemp(prefix="hashring-redis-"))
+            temporary = _temporary_directory()
+            with _writing("TMPDIR", temporary):
+                self._home = Path(tempfile.mkdtemp(prefix="hashring-redis-", dir=temporary))
             self._creator = os.getpid()
             try:
-                _check_socket_path(self.socket, "TMPDIR", self._home.parent)
-                self._users = keeper.open_lock(self._home / keeper.USERS_LOCK)
+                _check_socket_path(self.socket, "TMPDIR", temporary)
+                with _writing("TMPDIR", temporary):
+                    self._users = keeper.open_lock(self._home / keeper.USERS_LOCK)
                 fcntl.flock(self._users, fcntl.LOCK_SH)
                 self._start_somewhere()
             except BaseException:
@@ -237,9 +241,11 @@ class RedisServer:
             *self.config,
         )
         config = self._at / _CONFIG
-        config.write_text("".join(f"{line}\n" for line in lines))
+        with _writing("TMPDIR", self._at.parent):
+            config.write_text("".join(f"{line}\n" for line in lines))
+            log = self.log.open("wb")
         mode = ("--sentinel",) if self._is_sentinel else ()
-        with self.log.open("wb") as log:
+        with log:
             self._keeper = subprocess.Popen(
                 _keeper_command(keeper.PRIVATE, self._at, self.program, str(config), *mode),
                 stdin=subprocess.DEVNULL,
@@ -284,6 +290,7 @@ class RedisServer:
         """End it in good order and start it again at the same address.
 
         Raises:
+            ConfigError: the directory for temporary files cannot be written.
             ServerFailed: it did not come back, for example because its port has been taken.
         """
         self._end_keeper()
@@ -368,7 +375,7 @@ def shared_server() -> SharedServer:
     directory = runtime_directory()
     path = directory / keeper.SOCKET
     _check_socket_path(path, DIRECTORY_VARIABLE, directory)
-    users = keeper.open_lock(directory / keeper.USERS_LOCK)
+    users = _open_shared_lock(directory, keeper.USERS_LOCK)
     try:
         started = _join_or_start(directory, path, users)
     except BaseException:
@@ -393,7 +400,7 @@ def runtime_directory() -> Path:
     elif session and _is_own_directory(session):
         directory = Path(session).absolute() / "hashring"
     else:
-        directory = Path(tempfile.gettempdir()).absolute() / f"hashring-{os.geteuid()}"
+        directory = _temporary_directory() / f"hashring-{os.geteuid()}"
     remedy = f"set {DIRECTORY_VARIABLE} to a directory of your own"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -460,9 +467,11 @@ def _join_or_start(directory: Path, path: Path, users: int) -> bool:
 def _launch_shared(directory: Path, path: Path, program: Path, log: Path) -> bool:
     config = directory / _CONFIG
     lines = (*_BASE_CONFIG, "port 0", f"unixsocket {_quoted(path)}", f"dir {_quoted(directory)}")
-    config.write_text("".join(f"{line}\n" for line in (*lines, *_VOLATILE)))
-    log.write_bytes(b"")
-    with log.open("ab") as output:
+    with _writing(DIRECTORY_VARIABLE, directory):
+        config.write_text("".join(f"{line}\n" for line in (*lines, *_VOLATILE)))
+        log.write_bytes(b"")
+        output = log.open("ab")
+    with output:
         try:
             launched = subprocess.run(
                 _keeper_command(keeper.SHARED, directory, program, str(config)),
@@ -483,6 +492,30 @@ def _launch_shared(directory: Path, path: Path, program: Path, log: Path) -> boo
 
 
 # --- both -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _writing(setting: str, directory: str | Path | None) -> Iterator[None]:
+    """Turn an error of the block, which writes files, into one that names the directory.
+
+    Args:
+        setting: the environment variable that names the directory.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            setting,
+            str(directory) if directory is not None else None,
+            f"cannot be written ({error.strerror}): make room there, or name another directory in "
+            f"{setting}",
+        ) from error
+
+
+def _temporary_directory() -> Path:
+    # Python writes a file to find it.
+    with _writing("TMPDIR", os.environ.get("TMPDIR")):
+        return Path(tempfile.gettempdir()).absolute()
 
 
 def _keeper_command(mode: str, directory: Path, program: Path, *arguments: str) -> list[str]:
@@ -539,9 +572,14 @@ def _tail(log: Path) -> str:
     return ""
 
 
+def _open_shared_lock(directory: Path, name: str) -> int:
+    with _writing(DIRECTORY_VARIABLE, directory):
+        return keeper.open_lock(directory / name)
+
+
 def _is_kept(directory: Path) -> bool:
     """Whether a keeper runs for the directory: it holds one of the keeper's own locks."""
-    probe = keeper.open_lock(directory / keeper.KEEPER_LOCK)
+    probe = _open_shared_lock(directory, keeper.KEEPER_LOCK)
     try:
         if not keeper.lock_now(probe, fcntl.LOCK_SH):
             return True
@@ -558,7 +596,7 @@ def _only_starter(directory: Path) -> Iterator[bool]:
 
     Of several processes that find no keeper, one starts a keeper.
     """
-    lock = keeper.open_lock(directory / _START_LOCK)
+    lock = _open_shared_lock(directory, _START_LOCK)
     try:
         alone = keeper.lock_now(lock, fcntl.LOCK_EX)
         try:

@@ -97,6 +97,7 @@ _CLASSES: Final[dict[str, tuple[type[StoreError], str]]] = {
     "InvalidResponse": (RedisRefused, _NO_REDIS),
     "ClusterError": (RedisUnavailable, "look at the cluster's nodes"),
     "RedisClusterException": (RedisUnavailable, "look at the cluster's nodes"),
+    "ValkeyClusterException": (RedisUnavailable, "look at the cluster's nodes"),
     "OSError": (RedisUnavailable, _ADDRESS),
 }
 

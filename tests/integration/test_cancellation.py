@@ -262,12 +262,12 @@ def test_a_fenced_write_that_is_cancelled_is_over_at_whatever_moment(
 def test_a_fenced_write_is_cancelled_although_its_client_swallows_that(
     redis_server: RedisServer,
 ) -> None:
-    class Deaf(redis.asyncio.Redis):
-        async def execute_command(self, *arguments: Any, **options: Any) -> Any:
+    class Deaf(redis.asyncio.ConnectionPool):
+        async def get_connection(self, *arguments: Any, **options: Any) -> Any:
             await deaf(1)
 
     async def check() -> None:
-        client = Deaf.from_url(redis_server.url)
+        client = redis.asyncio.Redis(connection_pool=Deaf.from_url(redis_server.url))
         assert await cancelled(AsyncRedisFence(client).write("{a}", 1, ["SET", "{a}:x", "1"]), 3)
 
     run(check())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -590,6 +591,44 @@ def test_a_keeper_called_wrongly_says_how_to() -> None:
     assert done.stderr == "usage: keeper private|shared DIRECTORY PROGRAM [ARGUMENT...]\n"
 
 
+def delete_plain_files(directory: Path) -> None:
+    """As a cleaner of temporary files does, which leaves a socket that is in use."""
+    for path in directory.iterdir():
+        if not path.is_socket():
+            path.unlink()
+
+
+def test_after_its_files_were_deleted_there_is_one_server(directory: Path) -> None:
+    with shared_server() as first:
+        pid, kept_by = server_pid(first.url), keeper_pid(directory)
+        delete_plain_files(directory)
+        with shared_server() as second:
+            assert second.started
+            assert not alive(pid)
+            eventually(lambda: not alive(kept_by), "the keeper without files ends")
+            # It has left the socket to the other server.
+            assert server_pid(first.url) == server_pid(second.url) != pid
+
+
+@pytest.mark.parametrize("name", [keeper.KEEPER_LOCK, keeper.USERS_LOCK, keeper.SERVER_LOCK])
+def test_a_keeper_without_its_lock_file_ends_its_server(directory: Path, name: str) -> None:
+    with shared_server() as server:
+        pid, kept_by = server_pid(server.url), keeper_pid(directory)
+        (directory / name).unlink()
+        eventually(lambda: not alive(pid) and not alive(kept_by), "both end")
+    with shared_server() as server:
+        assert server.started
+
+
+def test_its_files_never_look_old(directory: Path) -> None:
+    with shared_server(), RedisServer() as own:
+        for used in (directory, own.socket.parent):
+            files = [used, *(path for path in used.iterdir() if not path.is_socket())]
+            for path in files:
+                os.utime(path, (0, 0))
+            eventually(lambda files=files: all(f.stat().st_mtime for f in files), "they are young")
+
+
 def test_a_starter_killed_in_the_middle_leaves_nobody_stuck(directory: Path) -> None:
     for _ in range(3):
         with users(4) as everybody:
@@ -704,3 +743,71 @@ def test_a_directory_too_deep_for_the_shared_socket_is_refused(
     with pytest.raises(ConfigError, match="choose a directory with a shorter path") as caught:
         shared_server()
     assert caught.value.setting == "HASHRING_RUNTIME_DIR"
+
+
+# --- a full disk --------------------------------------------------------------------------------
+
+NO_ROOM = """
+import resource, sys, tempfile
+from hashring.store.embedded_server import RedisServer, runtime_directory, shared_server
+if sys.argv[2] == "known":
+    tempfile.tempdir = sys.argv[3]
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+try:
+    {"own": lambda: RedisServer().start(), "shared": shared_server}[sys.argv[1]]()
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "place", "error"),
+    [
+        ("own", {}, "known", "TMPDIR='{}': cannot be written (File too large)"),
+        ("own", {}, "sought", "TMPDIR='{}': cannot be written (No usable temporary directory"),
+        ("shared", {}, "sought", "TMPDIR='{}': cannot be written (No usable temporary directory"),
+        (
+            "shared",
+            {"HASHRING_RUNTIME_DIR": "{}"},
+            "sought",
+            "HASHRING_RUNTIME_DIR='{}': cannot be written (File too large)",
+        ),
+        (
+            "shared",
+            {"XDG_RUNTIME_DIR": "{}"},
+            "sought",
+            "HASHRING_RUNTIME_DIR='{}/hashring': cannot be written (File too large)",
+        ),
+    ],
+)
+def test_a_directory_without_room_is_said_by_its_setting(
+    tmp_path: Path, kind: str, named: dict[str, str], place: str, error: str
+) -> None:
+    named = {name: value.format(tmp_path) for name, value in {"TMPDIR": "{}", **named}.items()}
+    kept = {name: value for name, value in os.environ.items() if not name.endswith("RUNTIME_DIR")}
+    done = subprocess.run(
+        [sys.executable, "-c", NO_ROOM, kind, place, str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**kept, **named},
+    )
+    assert done.stdout.startswith(f"ConfigError: {error.format(tmp_path)}")
+    setting = error.partition("=")[0]
+    assert done.stdout.endswith(f": make room there, or name another directory in {setting}\n")
+    assert not list(tmp_path.rglob(keeper.SOCKET))
+
+
+def test_a_lock_file_that_cannot_be_made_is_said_by_its_setting(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(keeper, "open_lock", full)
+    with pytest.raises(ConfigError, match=r"cannot be written \(No space left on") as shared:
+        shared_server()
+    with pytest.raises(ConfigError, match=r"cannot be written \(No space left on") as own:
+        RedisServer().start()
+    assert (shared.value.setting, shared.value.value) == ("HASHRING_RUNTIME_DIR", str(directory))
+    assert (own.value.setting, own.value.value) == ("TMPDIR", tempfile.gettempdir())

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis
+from redis import BlockingConnectionPool, Redis, RedisCluster
 from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio import RedisCluster as AsyncRedisCluster
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from redis.sentinel import Sentinel
 
 from hashring import (
     ConfigError,
     KeyTypeError,
     KeyValueError,
+    OutOfMemory,
     PermissionDenied,
     RedisRefused,
+    RedisUnavailable,
     RingNode,
     StaleToken,
 )
 from hashring.fencing import AsyncRedisFence, Fence, RedisFence
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import eventually
+from tests.proxy import Proxy
 
 HOLDER = """
 import sqlite3, sys
@@ -253,3 +265,279 @@ def test_what_is_no_command_is_refused_before_anything_is_done(
     with pytest.raises(ConfigError, match=r"give a sequence of words: \['SET', 'k', 'v'\]"):
         RedisFence(redis).write("{a}", 5, ["SET", "{a}:x", "1"], command)  # type: ignore[arg-type]
     assert redis.keys("*") == []
+
+
+# --- an answer that is lost ---------------------------------------------------------------------
+
+
+@contextmanager
+def cluster_behind_a_proxy() -> Iterator[tuple[Proxy, Redis]]:
+    """A Redis Cluster of one server, which its clients know by the proxy's port; a way past it."""
+    config = ["cluster-enabled yes"]
+    with (
+        RedisServer(port=0, config=config) as server,
+        Redis.from_url(server.url) as admin,
+        Proxy(("127.0.0.1", int(server.port or 0))) as proxy,
+    ):
+        admin.config_set("cluster-announce-port", proxy.port)
+        admin.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+        eventually(
+            lambda: (
+                admin.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
+                and str(proxy.port) in str(admin.execute_command("CLUSTER SLOTS"))
+            ),
+            "it is up",
+        )
+        yield proxy, admin
+
+
+@pytest.mark.parametrize("package", ["redis", "valkey"])
+def test_a_write_whose_answer_is_lost_is_sent_once(redis_server: RedisServer, package: str) -> None:
+    library = pytest.importorskip(package)
+    kind = library.Redis if package == "redis" else library.Valkey
+    retry = importlib.import_module(f"{package}.retry").Retry
+    backoff = importlib.import_module(f"{package}.backoff").NoBackoff
+    with (
+        Proxy(redis_server.socket) as proxy,
+        kind(
+            port=proxy.port,
+            socket_timeout=0.5,
+            retry=retry(backoff(), 10),
+            retry_on_error=[library.TimeoutError, library.ConnectionError],
+        ) as client,
+    ):
+        fence = RedisFence(client)
+        assert fence.write("{a}", 5, ["INCR", "{a}:x"]) == [1]
+        proxy.deafen()
+        with pytest.raises(RedisUnavailable, match="it may have been done: check before"):
+            fence.write("{a}", 5, ["INCR", "{a}:x"])
+        assert client.get("{a}:x") == b"2"
+        # For other commands the client repeats what its user told it to repeat.
+        proxy.deafen()
+        assert client.get("{a}:x") == b"2"
+
+
+def test_a_write_whose_connection_breaks_is_sent_once(redis_server: RedisServer) -> None:
+    with (
+        Proxy(redis_server.socket) as proxy,
+        Redis(port=proxy.port, retry=Retry(NoBackoff(), 10)) as client,
+        Redis.from_url(redis_server.url) as admin,
+        ThreadPoolExecutor() as threads,
+    ):
+        fence = RedisFence(client)
+        assert fence.write("{a}", 5, ["INCR", "{a}:x"]) == [1]
+        proxy.deafen()
+        write = threads.submit(fence.write, "{a}", 5, ["INCR", "{a}:x"])
+        eventually(lambda: admin.get("{a}:x") == b"2", "it is done")
+        proxy.cut()
+        with pytest.raises(RedisUnavailable, match="it may have been done: check before"):
+            write.result(30)
+        assert admin.get("{a}:x") == b"2"
+
+
+@pytest.mark.parametrize("package", ["redis", "valkey"])
+def test_a_write_of_a_task_whose_answer_is_lost_is_sent_once(
+    redis_server: RedisServer, package: str
+) -> None:
+    library = pytest.importorskip(package)
+    asynchronous = importlib.import_module(f"{package}.asyncio")
+    kind = asynchronous.Redis if package == "redis" else asynchronous.Valkey
+
+    async def run(proxy: Proxy) -> None:
+        retry = importlib.import_module(f"{package}.asyncio.retry").Retry
+        backoff = importlib.import_module(f"{package}.backoff").NoBackoff
+        async with kind(
+            port=proxy.port,
+            socket_timeout=0.5,
+            retry=retry(backoff(), 10),
+            retry_on_error=[library.TimeoutError, library.ConnectionError],
+        ) as client:
+            fence = AsyncRedisFence(client)
+            assert await fence.write("{a}", 5, ["INCR", "{a}:x"]) == [1]
+            proxy.deafen()
+            with pytest.raises(RedisUnavailable, match="it may have been done"):
+                await fence.write("{a}", 5, ["INCR", "{a}:x"])
+            assert await client.get("{a}:x") == b"2"
+            proxy.deafen()
+            assert await client.get("{a}:x") == b"2"
+
+    with Proxy(redis_server.socket) as proxy:
+        asyncio.run(run(proxy))
+
+
+@pytest.mark.parametrize("package", ["redis", "valkey"])
+def test_a_connection_that_ended_before_a_write_is_replaced(
+    redis_server: RedisServer, package: str
+) -> None:
+    name = package.capitalize()
+    asynchronous = importlib.import_module(f"{package}.asyncio")
+
+    async def run(proxy: Proxy) -> None:
+        async with getattr(asynchronous, name)(port=proxy.port) as client:
+            fence = AsyncRedisFence(client)
+            assert await fence.write("{b}", 5, ["INCR", "{b}:x"]) == [1]
+            proxy.cut()
+            for _ in range(10):
+                await asyncio.sleep(0)  # The loop reads the end of the connection.
+            assert await fence.write("{b}", 5, ["INCR", "{b}:x"]) == [2]
+
+    with Proxy(redis_server.socket) as proxy:
+        with getattr(pytest.importorskip(package), name)(port=proxy.port) as client:
+            fence = RedisFence(client)
+            assert fence.write("{a}", 5, ["INCR", "{a}:x"]) == [1]
+            proxy.cut()
+            assert fence.write("{a}", 5, ["INCR", "{a}:x"]) == [2]
+        asyncio.run(run(proxy))
+
+
+@pytest.mark.parametrize("package", ["redis", "valkey"])
+@pytest.mark.one_server
+def test_a_write_to_a_cluster_whose_answer_is_lost_is_sent_once(package: str) -> None:
+    library = pytest.importorskip(package)
+    name = "RedisCluster" if package == "redis" else "ValkeyCluster"
+    asynchronous = importlib.import_module(f"{package}.asyncio")
+
+    async def run(proxy: Proxy) -> None:
+        async with getattr(asynchronous, name)(
+            host="127.0.0.1", port=proxy.port, socket_timeout=0.5
+        ) as client:
+            fence = AsyncRedisFence(client)
+            assert await fence.write("{b}", 5, ["INCR", "{b}:x"]) == [1]
+            proxy.deafen()
+            with pytest.raises(RedisUnavailable, match="it may have been done"):
+                await fence.write("{b}", 5, ["INCR", "{b}:x"])
+
+    with cluster_behind_a_proxy() as (proxy, admin):
+        with getattr(library, name)(
+            host="127.0.0.1", port=proxy.port, socket_timeout=0.5
+        ) as client:
+            fence = RedisFence(client)
+            assert fence.write("{a}", 5, ["INCR", "{a}:x"]) == [1]
+            proxy.deafen()
+            with pytest.raises(RedisUnavailable, match="it may have been done"):
+                fence.write("{a}", 5, ["INCR", "{a}:x"])
+            assert admin.get("{a}:x") == b"2"
+        asyncio.run(run(proxy))
+        assert admin.get("{b}:x") == b"2"
+
+
+@pytest.mark.one_server
+def test_a_write_under_sentinel_whose_answer_is_lost_is_sent_once() -> None:
+    with (
+        RedisServer(port=0) as server,
+        Proxy(("127.0.0.1", int(server.port or 0))) as proxy,
+        RedisServer(port=0, config=[f"sentinel monitor ours 127.0.0.1 {proxy.port} 1"]) as sentinel,
+        Redis.from_url(server.url) as admin,
+    ):
+        finder = Sentinel([("127.0.0.1", sentinel.port)], socket_timeout=5)
+        client = finder.master_for("ours", socket_timeout=0.5, retry=Retry(NoBackoff(), 10))
+        fence = RedisFence(client)
+        assert fence.write("{a}", 5, ["INCR", "{a}:x"]) == [1]
+        proxy.deafen()
+        with pytest.raises(RedisUnavailable, match="it may have been done"):
+            fence.write("{a}", 5, ["INCR", "{a}:x"])
+        assert fence.write("{a}", 5, ["GET", "{a}:x"]) == [b"2"]
+        assert admin.get("{a}:x") == b"2"
+        client.close()
+        for each in finder.sentinels:
+            each.close()
+
+
+def test_a_write_that_was_refused_or_not_sent_is_not_called_perhaps_done(
+    redis_server: RedisServer,
+) -> None:
+    with Redis.from_url(redis_server.url) as redis:
+        redis.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(OutOfMemory) as refused:
+                RedisFence(redis).write("{a}", 5, ["SET", "{a}:x", "1"])
+        finally:
+            redis.config_set("maxmemory", 0)
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        fence = RedisFence(Redis(port=deaf.getsockname()[1], retry=Retry(NoBackoff(), 0)))
+        with pytest.raises(RedisUnavailable) as unmet:
+            fence.write("{a}", 5, ["SET", "{a}:x", "1"])
+    assert "may have been done" not in f"{refused.value} {unmet.value}"
+
+
+def test_a_write_finds_the_server_of_a_cluster_that_has_its_resource(
+    cluster: list[RedisServer],
+) -> None:
+    resources = [f"{{{name}}}" for name in "abcdef"]
+
+    async def run() -> None:
+        async with AsyncRedisCluster.from_url(cluster[0].url) as client:
+            fence = AsyncRedisFence(client)
+            for resource in resources:
+                assert await fence.write(resource, 6, ["INCR", f"{resource}:x"]) == [2]
+                with pytest.raises(StaleToken):
+                    await fence.write(resource, 5, ["INCR", f"{resource}:x"])
+
+    with RedisCluster.from_url(cluster[0].url) as client:
+        fence = RedisFence(client)
+        for resource in resources:
+            assert fence.write(resource, 5, ["INCR", f"{resource}:x"]) == [1]
+            with pytest.raises(StaleToken):
+                fence.write(resource, 4, ["INCR", f"{resource}:x"])
+        # What the client knew of the slots is wrong: it is sent on, and the write is done once.
+        slots = client.nodes_manager.slots_cache
+        slots.update(dict(zip(slots, [slots[n] for n in reversed(list(slots))], strict=True)))
+        for resource in resources:
+            assert fence.write(resource, 5, ["INCR", f"{resource}:x"]) == [2]
+            assert fence.write(resource, 5, ["DECR", f"{resource}:x"]) == [1]
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_pipeline_is_refused_by_name(redis_server: RedisServer, asynchronous: bool) -> None:
+    kind, fence = (AsyncRedis, AsyncRedisFence) if asynchronous else (Redis, RedisFence)
+    pipeline: Any = kind.from_url(redis_server.url).pipeline()
+    with pytest.raises(ConfigError, match="is a pipeline: pass the client"):
+        fence(pipeline)
+
+
+def test_a_pipeline_of_a_cluster_is_refused_by_name(cluster: list[RedisServer]) -> None:
+    with (
+        RedisCluster.from_url(cluster[0].url) as client,
+        pytest.raises(ConfigError, match="is a pipeline: pass the client"),
+    ):
+        RedisFence(client.pipeline())
+
+    async def run() -> None:
+        async with AsyncRedisCluster.from_url(cluster[0].url) as client:
+            with pytest.raises(ConfigError, match="redis="):
+                AsyncRedisFence(client.pipeline())
+
+    asyncio.run(run())
+
+
+def test_answers_are_decoded_as_the_client_decodes(redis_server: RedisServer) -> None:
+    with Redis.from_url(redis_server.url, decode_responses=True, encoding="latin-1") as redis:
+        answers = RedisFence(redis).write("{a}", 5, ["SET", "{a}:x", "ä"], ["GET", "{a}:x"])
+        assert answers == ["OK", "ä"]
+    with Redis.from_url(redis_server.url) as redis:
+        assert redis.get("{a}:x") == "ä".encode("latin-1")
+
+
+def test_a_write_uses_a_connection_of_the_clients_pool(redis_server: RedisServer) -> None:
+    pool = BlockingConnectionPool.from_url(redis_server.url, max_connections=1, timeout=5)
+    with Redis(connection_pool=pool) as redis:
+        for _ in range(3):
+            assert RedisFence(redis).write("{a}", 5, ["SET", "{a}:x", "1"]) == [b"OK"]
+            assert redis.get("{a}:x") == b"1"
+    pool.disconnect()
+
+
+def test_a_command_of_more_words_than_fit_is_refused_before_anything_is_done(
+    redis_server: RedisServer,
+) -> None:
+    redis = Redis.from_url(redis_server.url)
+    fence = RedisFence(redis)
+    most = ["SADD", "{a}:s", *map(str, range(7_995))]
+    assert fence.write("{a}", 5, ["SET", "{a}:x", "1"], most, most) == [b"OK", 7_995, 0]
+    with pytest.raises(
+        ConfigError, match=r"command=.*'SADD' and 7997 more words.*: a command has at most 7997"
+    ):
+        fence.write("{a}", 6, ["SET", "{a}:x", "2"], [*most, "one more"])
+    assert (redis.get("{a}:x"), redis.get("{a}:fence")) == (b"1", b"5")

@@ -375,3 +375,42 @@ def test_a_made_up_name_of_a_member_that_does_not_run_is_of_one_process_alone(
             made.stop()
         """,
     )
+
+
+def test_a_child_abandons_the_others_when_it_cannot_abandon_one(redis_server: RedisServer) -> None:
+    program = f"""
+        import os
+        from redis import Redis
+        from hashring import PartitionGroup, RingNode
+        class BrokenNode(RingNode):
+            def _abandon(self):
+                raise RuntimeError("planted in a node")
+        class BrokenGroup(PartitionGroup):
+            def _abandon(self):
+                raise RuntimeError("planted in a group")
+        redis = Redis.from_url({redis_server.url!r})
+        everybody = [
+            BrokenNode(redis, "ring"),
+            BrokenGroup(redis, "group", 4),
+            node := RingNode(redis, "ring"),
+            group := PartitionGroup(redis, "group", 4),
+        ]
+        names = node.name, group.member
+        if child := os.fork():
+            assert os.waitpid(child, 0)[1] == 0
+        else:
+            assert node.name != names[0]
+            assert group.member != names[1]
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    for kind, planted in (("BrokenNode", "in a node"), ("BrokenGroup", "in a group")):
+        assert f"a forked child could not abandon its parent's {kind}" in done.stderr
+        assert f"RuntimeError: planted {planted}" in done.stderr
