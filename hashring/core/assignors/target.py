@@ -26,7 +26,8 @@ class TargetAssignment:
         interim: where it should be now: equal to ``owners``, unless a partition has to wait at
             its present owner until the next one is warm.
         warmups: for a partition that waits, the member that is to warm up for it now.
-        standbys: for each partition the members that are to keep a warm copy of it.
+        standbys: for each partition the members that are to keep a warm copy of it, in a tuple or
+            list.
         for_load: the partitions that move for their load alone. Those that ``interim`` leaves where
             they are wait for moves of this minute to be over, not for anybody to warm up.
     """
