@@ -26,7 +26,8 @@ class TargetAssignment:
         interim: where it should be now: equal to ``owners``, unless a partition has to wait at
             its present owner until the next one is warm.
         warmups: for a partition that waits, the member that is to warm up for it now.
-        standbys: for each partition the members that are to keep a warm copy of it.
+        standbys: for each partition the members that are to keep a warm copy of it, in a tuple or
+            list.
         for_load: the partitions that move for their load alone. Those that ``interim`` leaves where
             they are wait for moves of this minute to be over, not for anybody to warm up.
     """
@@ -178,16 +179,17 @@ def _plain_target(
     number = partial(_number, assignor, situation.partitions)
     warmups = {number(p, "wants partition {!r} warm"): m for p, m in target.warmups.items()}
     standbys = {
-        number(p, "wants partition {!r} warm"): _in_order(
-            assignor, f"the standbys of partition {p}", members, str
-        )
+        number(p, "wants partition {!r} warm"): members
+        if type(members) is tuple
+        else _in_order(assignor, f"the standbys of partition {p}", members, str)
         for p, members in target.standbys.items()
     }
     for partition, member in warmups.items():
         _check_known(assignor, partition, member, names)
     for partition, members in standbys.items():
-        for member in members:
-            _check_known(assignor, partition, member, names)
+        if not names.issuperset(members):  # faster than one by one
+            for member in members:
+                _check_known(assignor, partition, member, names)
     for_load = frozenset(number(p, "moves partition {!r} for its load") for p in target.for_load)
     same = owners is target.owners and interim is target.interim
     if same and not (warmups or standbys or for_load):
@@ -209,7 +211,7 @@ def _in_order(
 
 def _number(assignor: str, partitions: int, given: object, wish: str) -> int:
     """The number of a partition; also one of numpy's."""
-    number = plain_whole(given)
+    number = given if type(given) is int else plain_whole(given)  # there may be very many
     if number is None or not 0 <= number < partitions:
         raise AssignorError(
             assignor,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
 from hashring.core.assignors import Assignor, as_assignor
-from hashring.core.groups import next_state
+from hashring.core.groups import member_orders, next_state
 from hashring.core.groups.state import (
     EventKind,
     Facts,
@@ -165,3 +166,21 @@ def three() -> Desk:
     """Seven partitions on three members, at rest."""
     desk = Desk(7, rebalance_delay=5, max_handoff_time=3, ttl=50).join("a").step()
     return desk.join("b", "c").step().wait(5).settle()
+
+
+def trouble(desk: Desk, rng: random.Random) -> None:
+    """Something happens to members, perhaps to all of them; some let go of what they have."""
+    going: list[dict[str, Any]] = [{"leaving": desk.now}, {"stopping": True}, {"stalled": True}, {}]
+    weights = rng.choice([(1, 0, 0, 0), (3, 1, 0, 0), (1, 1, 1, 3)])
+    for name in list(desk.members):
+        desk.set(name, **rng.choices(going, weights)[0])
+    for name in list(desk.members):
+        if rng.random() < 0.3:
+            desk.release(name, *desk.having.get(name, [])[: rng.randint(0, 2)])
+        if rng.random() < 0.2 and len(desk.members) > 1:
+            desk.leave(name)
+        elif rng.random() < 0.2:
+            order = member_orders.drain(desk.state, name, desk.now, "me", force=True)
+            desk.state = order.state.stamped(desk.now)
+        elif rng.random() < 0.2:
+            desk.unreadable.add(name)

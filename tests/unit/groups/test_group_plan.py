@@ -17,13 +17,16 @@ from hashring.core.assignors import (
     LoadAssignor,
     RingAssignor,
     as_assignor,
+    assignor_named,
 )
 from hashring.core.groups import member_orders
 from hashring.core.groups.group_plan import MoveReason, foresee
 from hashring.core.groups.reported_loads import LOOKED_AT_EVERY
 from hashring.errors import ConfigError, UnknownMemberError
+from hashring.testing.simulator.groups.random_histories import ASSIGNORS
+from tests.conftest import some
 
-from .desk import Desk, three
+from .desk import Desk, three, trouble
 
 
 def test_a_plan_touches_nothing() -> None:
@@ -397,3 +400,20 @@ def test_what_is_on_its_way_to_a_member_whose_report_cannot_be_read_is_planned_f
     assert found.after == {"a": 0, "b": 0, "c": 3}
     desk.leave("a").settle()
     assert desk.sizes == {"c": 3}
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+@pytest.mark.parametrize("seed", some(range(160)))
+def test_whatever_is_under_way_there_is_a_plan(seed: int, assignor: str) -> None:
+    rng = random.Random(seed)
+    names = "abcde"[: rng.randint(2, 5)]
+    desk = Desk(rng.randint(2, 12), assignor_named(assignor), handoffs=3).join(*names[:-1])
+    desk.step().settle().join(names[-1]).step().warm(names[-1], *desk.state.warming).step()
+    trouble(desk, rng)
+    if rng.random() < 0.5:
+        desk.step()
+    there = sorted(desk.state.present(desk.facts))
+    leave = rng.sample(there, rng.randint(0, len(there) - 1))
+    found = foresee(desk.state, desk.facts, desk.assignor, join=["x"], leave=leave)
+    assert found.lines()
+    assert sum(found.after.values()) == desk.state.terms.partitions

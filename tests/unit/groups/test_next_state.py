@@ -22,7 +22,7 @@ from hashring.errors import AssignorError, ConfigError
 from hashring.testing.simulator.groups.random_histories import ASSIGNORS
 from tests.conftest import some
 
-from .desk import Desk
+from .desk import Desk, trouble
 
 
 def test_the_first_member_gets_everything_at_once() -> None:
@@ -456,24 +456,6 @@ def test_when_all_go_copies_end_and_nothing_more_is_decided() -> None:
     assert desk.step().state is decided
 
 
-def _trouble(desk: Desk, rng: random.Random) -> None:
-    """Something happens to members, perhaps to all of them; some let go of what they have."""
-    going: list[dict[str, Any]] = [{"leaving": desk.now}, {"stopping": True}, {"stalled": True}, {}]
-    weights = rng.choice([(1, 0, 0, 0), (3, 1, 0, 0), (1, 1, 1, 3)])
-    for name in list(desk.members):
-        desk.set(name, **rng.choices(going, weights)[0])
-    for name in list(desk.members):
-        if rng.random() < 0.3:
-            desk.release(name, *desk.having.get(name, [])[: rng.randint(0, 2)])
-        if rng.random() < 0.2 and len(desk.members) > 1:
-            desk.leave(name)
-        elif rng.random() < 0.2:
-            order = member_orders.drain(desk.state, name, desk.now, "me", force=True)
-            desk.state = order.state.stamped(desk.now)
-        elif rng.random() < 0.2:
-            desk.unreadable.add(name)
-
-
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @pytest.mark.parametrize("seed", some(range(40)))
 def test_whatever_becomes_of_its_members_a_group_comes_to_rest(seed: int, assignor: str) -> None:
@@ -481,7 +463,7 @@ def test_whatever_becomes_of_its_members_a_group_comes_to_rest(seed: int, assign
     delay, names = rng.choice([0.0, 60.0]), "abcde"[: rng.randint(1, 5)]
     desk = Desk(rng.randint(1, 12), assignor_named(assignor), rebalance_delay=delay, handoffs=3)
     desk.join(*names).step().wait(60).settle()
-    _trouble(desk, rng)
+    trouble(desk, rng)
     desk.settle().wait(60).settle()
 
 
