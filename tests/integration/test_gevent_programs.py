@@ -477,6 +477,25 @@ def test_a_signal_handler_calls_at_any_line_of_the_call_that_it_interrupts() -> 
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
+IN_STEP = """
+from gevent import monkey
+monkey.patch_all()
+import sys
+from tests.integration.test_raised_into_calls import ERRORS, check_each_line, client_at
+
+for error in ERRORS:
+    check_each_line(client_at(sys.argv[1]), error)
+print("done")
+"""
+
+
+def test_whatever_line_of_the_client_is_left_the_next_call_gets_its_own_answer(
+    redis_server: RedisServer,
+) -> None:
+    done = ran(IN_STEP, str(redis_server.socket))
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
 THREAD_ENDED = """
 from gevent import monkey
 monkey.patch_all(**{patched})
