@@ -15,6 +15,7 @@ import importlib
 import inspect
 from typing import Any, Final
 
+from hashring.monkey_patching import native_lock, threads_are_greenlets
 from hashring.store.client_kind import client_family, is_cluster
 from hashring.store.connections_in_step import in_step
 
@@ -97,6 +98,8 @@ def derive(client: Any, timeout: float) -> Any:
         own = connection.ConnectionPool(
             connection_class=in_step(pool.connection_class, prefix), **settings
         )
+    if not asynchronous:
+        _lock_below_gevent(own)
     return _plain(package, prefix)(connection_pool=own)
 
 
@@ -153,6 +156,7 @@ def _derive_cluster(client: Any, package: str, prefix: str, timeout: float) -> A
         _keep_async_nodes_in_step(own, prefix)
     else:
         _keep_nodes_in_step(own, prefix)
+        _lock_below_gevent(own, own.nodes_manager)
     return own
 
 
@@ -166,6 +170,7 @@ def _keep_nodes_in_step(client: Any, prefix: str) -> None:
         made = create(*args, **settings)
         pool = made.connection_pool
         pool.connection_class = in_step(pool.connection_class, prefix)
+        _lock_below_gevent(pool)
         return made
 
     setattr(manager, name, create_in_step)
@@ -181,6 +186,23 @@ def _keep_async_nodes_in_step(client: Any, prefix: str) -> None:
     for node in manager.startup_nodes.values():
         node.connection_class = in_step(node.connection_class, prefix)
         manager.connection_kwargs["connection_class"] = node.connection_class
+
+
+def _lock_below_gevent(*owners: Any) -> None:
+    """Give a sync client's parts locks that a signal handler cannot leave locked.
+
+    With gevent in the place of threads, a lock is Python code, and what a signal handler raises
+    inside leaves it locked for ever. The client is used in one thread only, and does not switch to
+    another greenlet where such a lock matters.
+    """
+    if not threads_are_greenlets():
+        return
+    for owner in owners:
+        for name in ("_lock", "_fork_lock", "_initialization_lock"):
+            if hasattr(owner, name):
+                setattr(owner, name, native_lock())
+        if (dispatcher := getattr(owner, "_event_dispatcher", None)) is not None:
+            _lock_below_gevent(dispatcher)
 
 
 def known_servers(client: Any) -> dict[str, Any]:
