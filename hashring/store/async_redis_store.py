@@ -107,7 +107,6 @@ class AsyncRedisStore:
             raw = await outcome(self._evaluate(command), self._patience)
         except Exception as error:
             if not is_of_call(error):
-                await self.close()  # see RedisStore._interrupted
                 raise
             remind(self._client, self._servers)
             failure = self._contact.failure(error, described(command))

@@ -15,7 +15,9 @@ import importlib
 import inspect
 from typing import Any, Final
 
+from hashring.monkey_patching import native_lock, threads_are_greenlets
 from hashring.store.client_kind import client_family, is_cluster
+from hashring.store.connections_in_step import in_step
 
 # Belong to the pool they came from, or are what a new pool derives by itself.
 _NOT_OURS: Final = (
@@ -55,6 +57,19 @@ def _settings(given: dict[str, Any], package: str, prefix: str, timeout: float) 
     return kept
 
 
+def _without_maintenance(package: str, maker: Any) -> dict[str, Any]:
+    """The setting with which connections are not told of a server's maintenance.
+
+    With such notifications, a client does not look whether an idle connection has data or was
+    closed.
+    """
+    name = "maint_notifications_config"
+    if name not in inspect.signature(maker).parameters:
+        return {}
+    module = importlib.import_module(f"{package}.maint_notifications")
+    return {name: module.MaintNotificationsConfig(enabled=False)}
+
+
 def derive(client: Any, timeout: float) -> Any:
     """A client with connections of its own to where ``client`` connects.
 
@@ -72,14 +87,19 @@ def derive(client: Any, timeout: float) -> Any:
     if is_cluster(client):
         return _derive_cluster(client, package, prefix, timeout)
     pool = client.connection_pool
+    connection = importlib.import_module(f"{prefix}.connection")
     settings = _settings(pool.connection_kwargs, package, prefix, timeout)
+    settings.update(_without_maintenance(package, connection.ConnectionPool))
     if hasattr(pool, "sentinel_manager"):
         own = _derive_sentinel_pool(pool, prefix, settings, timeout)
     else:
         if "path" in settings or "socket_connect_timeout" not in _parameters(pool):
             settings.pop("socket_connect_timeout", None)
-        connection = importlib.import_module(f"{prefix}.connection")
-        own = connection.ConnectionPool(connection_class=pool.connection_class, **settings)
+        own = connection.ConnectionPool(
+            connection_class=in_step(pool.connection_class, prefix), **settings
+        )
+    if not asynchronous:
+        _lock_below_gevent(own)
     return _plain(package, prefix)(connection_pool=own)
 
 
@@ -104,7 +124,7 @@ def _derive_sentinel_pool(pool: Any, prefix: str, settings: dict[str, Any], time
         pool.service_name,
         manager,
         is_master=pool.is_master,
-        connection_class=pool.connection_class,
+        connection_class=in_step(pool.connection_class, prefix),
         **settings,
     )
 
@@ -120,6 +140,7 @@ def _derive_cluster(client: Any, package: str, prefix: str, timeout: float) -> A
     kind = next(
         base for base in type(client).__mro__ if base.__module__.startswith(f"{prefix}.cluster")
     )
+    settings.update(_without_maintenance(package, kind))
     accepted = inspect.signature(kind).parameters
     if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
         settings = {name: value for name, value in settings.items() if name in accepted}
@@ -130,7 +151,58 @@ def _derive_cluster(client: Any, package: str, prefix: str, timeout: float) -> A
         settings["address_remap"] = manager.address_remap
     nodes = list(known_servers(client).values())
     # A ring lives in one slot, and does not care whether others are served.
-    return kind(startup_nodes=nodes, require_full_coverage=False, **settings)
+    own = kind(startup_nodes=nodes, require_full_coverage=False, **settings)
+    if client_family(client)[1]:
+        _keep_async_nodes_in_step(own, prefix)
+    else:
+        _keep_nodes_in_step(own, prefix)
+        _lock_below_gevent(own, own.nodes_manager)
+    return own
+
+
+def _keep_nodes_in_step(client: Any, prefix: str) -> None:
+    # A client of a cluster makes those of its nodes, also of later ones, with classes of its own.
+    manager = client.nodes_manager
+    name = f"create_{prefix}_node"
+    create = getattr(manager, name)
+
+    def create_in_step(*args: Any, **settings: Any) -> Any:
+        made = create(*args, **settings)
+        pool = made.connection_pool
+        pool.connection_class = in_step(pool.connection_class, prefix)
+        _lock_below_gevent(pool)
+        return made
+
+    setattr(manager, name, create_in_step)
+    # It has asked the first ones already. It makes their clients anew.
+    for node in (*manager.startup_nodes.values(), *client.get_nodes()):
+        if (asked := getattr(node, f"{prefix}_connection")) is not None:
+            asked.close()
+            setattr(node, f"{prefix}_connection", None)
+
+
+def _keep_async_nodes_in_step(client: Any, prefix: str) -> None:
+    manager = client.nodes_manager
+    for node in manager.startup_nodes.values():
+        node.connection_class = in_step(node.connection_class, prefix)
+        manager.connection_kwargs["connection_class"] = node.connection_class
+
+
+def _lock_below_gevent(*owners: Any) -> None:
+    """Give a sync client's parts locks that a signal handler cannot leave locked.
+
+    With gevent in the place of threads, a lock is Python code, and what a signal handler raises
+    inside leaves it locked for ever. The client is used in one thread only, and does not switch to
+    another greenlet where such a lock matters.
+    """
+    if not threads_are_greenlets():
+        return
+    for owner in owners:
+        for name in ("_lock", "_fork_lock", "_initialization_lock"):
+            if hasattr(owner, name):
+                setattr(owner, name, native_lock())
+        if (dispatcher := getattr(owner, "_event_dispatcher", None)) is not None:
+            _lock_below_gevent(dispatcher)
 
 
 def known_servers(client: Any) -> dict[str, Any]:
@@ -180,6 +252,7 @@ async def derive_subscriber(client: Any, channel: bytes) -> Any:
         name: value for name, value in node.connection_kwargs.items() if name not in _NOT_OURS
     }
     connection = importlib.import_module(f"{prefix}.connection")
+    settings.update(_without_maintenance(package, connection.ConnectionPool))
     pool = connection.ConnectionPool(connection_class=node.connection_class, **settings)
     return _plain(package, prefix)(connection_pool=pool)
 

@@ -182,7 +182,6 @@ class RedisStore:
                 raw = client.execute_command("EVAL", script.text, *rest)
         except BaseException as error:
             if not is_of_call(error):
-                self._interrupted()
                 raise
             if (known := self._known) is not None:
                 remind(known.client, known.servers)
@@ -213,19 +212,10 @@ class RedisStore:
             answer = self._client.execute_command(*arguments)
         except BaseException as error:
             if not is_of_call(error):
-                self._interrupted()
                 raise
             raise self._contact.failure(error, str(arguments[0])) from error
         self._contact.answered = True
         return answer
-
-    def _interrupted(self) -> None:
-        """A call was left in the middle, at whatever line of the client's."""
-        # The client drops a connection on which it was waiting. If it was at another line, the
-        # answer may still come, and the next call would take it for its own. With gevent's sockets
-        # a greenlet is left only where it waits.
-        if socket_hub() is None:
-            self.close()
 
     def close(self) -> None:
         """Close all connections that the caller may use; the next call makes new ones."""

@@ -477,6 +477,69 @@ def test_a_signal_handler_calls_at_any_line_of_the_call_that_it_interrupts() -> 
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
+IN_STEP = """
+from gevent import monkey
+monkey.patch_all()
+import sys
+from tests.integration.test_raised_into_calls import ERRORS, check_each_line, client_at
+
+for error in ERRORS:
+    check_each_line(client_at(sys.argv[1]), error)
+print("done")
+"""
+
+
+def test_whatever_line_of_the_client_is_left_the_next_call_gets_its_own_answer(
+    redis_server: RedisServer,
+) -> None:
+    done = ran(IN_STEP, str(redis_server.socket))
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+IN_LOCKS = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, sys, threading
+from contextlib import suppress
+from redis import Redis
+from redis.cluster import RedisCluster
+from hashring.store.redis_store import RedisStore
+from tests.integration.test_raised_into_calls import echo
+from tests.unit.node.raised_into import Interrupt, raised_into
+
+new = {"one": Redis, "cluster": RedisCluster}[sys.argv[1]].from_url
+
+def is_of_a_lock(code):
+    return code.co_filename in (threading.__file__, gevent.thread.__file__)
+
+line, where = 0, "begin"
+while where:
+    line += 1
+    store = RedisStore(new(sys.argv[2]), 20)
+    store.run(echo("first"))
+    other = gevent.spawn(store.run, echo("other"))
+    gevent.sleep(0)
+    where = raised_into(line, is_of_a_lock, lambda: store.run(echo("left")))
+    with gevent.Timeout(5, AssertionError(where)):
+        # Also the one that waited for its answer in the meantime gets it.
+        assert other.get() == b"other", where
+        assert store.run(echo("next")) == b"next", where
+print("done")
+"""
+
+
+def test_no_lock_of_the_client_is_left_locked_by_what_is_raised_into_a_call(
+    redis_server: RedisServer,
+) -> None:
+    done = ran(IN_LOCKS, "one", redis_server.url)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+def test_no_lock_of_a_client_of_a_cluster_is_left_locked(cluster: list[RedisServer]) -> None:
+    done = ran(IN_LOCKS, "cluster", cluster[0].url)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
 THREAD_ENDED = """
 from gevent import monkey
 monkey.patch_all(**{patched})

@@ -12,10 +12,12 @@ import linecache
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import sha1
 from pathlib import Path
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -24,14 +26,17 @@ import redis
 import redis.asyncio
 
 from hashring import AsyncPartitionGroup, AsyncRingNode, PartitionGroup, RingNode
+from hashring.errors import StoreError
 from hashring.fencing import AsyncRedisFence, RedisFence
 from hashring.node.states import NodeState
+from hashring.store import connections_in_step
 from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer
 from hashring.store.lua_scripts import Script
 from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, eventually
+from tests.unit.node.raised_into import Interrupt
 
 CALM = {"ttl": 600.0, "heartbeat_interval": 60.0}
 SOON = {"ttl": 600.0, "heartbeat_interval": 0.05}
@@ -94,22 +99,29 @@ class AsyncConnection(redis.asyncio.UnixDomainSocketConnection):
         _read()
         return await super().read_response(*args, **options)
 
-    async def can_read_destructive(self) -> bool:
+    async def can_read(self) -> bool:
         return False
+
+    can_read_destructive = can_read  # before redis-py 8
+
+
+def client_at(socket: str, **settings: Any) -> Any:
+    pool: Any = redis.ConnectionPool(connection_class=Connection, path=socket, **settings)
+    return redis.Redis(connection_pool=pool)
 
 
 @pytest.fixture
 def client(redis_server: RedisServer) -> Iterator[Any]:
-    path = str(redis_server.socket)
-    pool: Any = redis.ConnectionPool(connection_class=Connection, path=path)
-    with redis.Redis(connection_pool=pool) as found:
+    with client_at(str(redis_server.socket)) as found:
         yield found
-    pool.disconnect()
+    found.connection_pool.disconnect()
 
 
-def async_client(server: RedisServer) -> Any:
+def async_client(server: RedisServer, **settings: Any) -> Any:
     path = str(server.socket)
-    pool: Any = redis.asyncio.ConnectionPool(connection_class=AsyncConnection, path=path)
+    pool: Any = redis.asyncio.ConnectionPool(
+        connection_class=AsyncConnection, path=path, **settings
+    )
     return redis.asyncio.Redis.from_pool(pool)
 
 
@@ -238,14 +250,18 @@ def test_poll_lets_out_what_the_application_raises_in_a_call_of_its_loop(client:
 
 # --- at any line of the client ------------------------------------------------------------------
 
-CLIENT = str(Path(redis.__file__).parent)
+CLIENT = (str(Path(redis.__file__).parent), connections_in_step.__file__)
+
+# A signal handler may raise what a client raises, too.
+ERRORS = [SoftTimeLimit, OSError, ValueError, TimeoutError]
 
 
 class Raiser:
     """Raises before the given line of the client's."""
 
-    def __init__(self, line: int) -> None:
+    def __init__(self, line: int, error: type[BaseException]) -> None:
         self.left = line
+        self.error = error
         self.raised = False
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
@@ -258,15 +274,19 @@ class Raiser:
             self.left -= 1
             if self.left == 0:
                 self.raised = True
-                raise SoftTimeLimit
+                raise self.error
         return self
 
 
-def lines() -> Iterator[Raiser]:
-    """For each line of a call one that raises there; the call must be over when they are."""
+def lines(error: type[BaseException], every: int = 1) -> Iterator[Raiser]:
+    """For each line of a call one that raises there; the call must be over when they are.
+
+    Args:
+        every: how many lines it is from one to the next.
+    """
     line, before = 1, sys.gettrace()
     while True:
-        raiser = Raiser(line)
+        raiser = Raiser(line, error)
         sys.settrace(raiser)
         try:
             yield raiser
@@ -275,7 +295,7 @@ def lines() -> Iterator[Raiser]:
         if not raiser.raised:
             assert line > 20, "it was not the client's call that was interrupted"
             return
-        line += 1
+        line += every
 
 
 ECHO = Script("tests", "echo", "return ARGV[1]", sha1(b"return ARGV[1]").hexdigest())
@@ -285,38 +305,150 @@ def echo(text: str) -> Command[bytes]:
     return Command(ECHO, (b"{ring}:x",), (text,), bytes)
 
 
-def test_whatever_line_of_the_client_is_left_the_next_call_gets_its_own_answer(
-    client: Any,
-) -> None:
+def check_each_line(client: Any, error: type[Exception]) -> None:
     store = RedisStore(client, PATIENCE)
     assert store.run(echo("first")) == b"first"
-    for number, raiser in enumerate(lines()):
+    for number, raiser in enumerate(lines(error)):
         try:
             store.run(echo(f"left {number}"))
-        except SoftTimeLimit:
+        except (error, StoreError):
             assert raiser.raised
         finally:
             sys.settrace(None)
         assert store.run(echo(f"next {number}")) == b"next %d" % number
 
 
+@pytest.mark.parametrize("error", ERRORS)
+def test_whatever_line_of_the_client_is_left_the_next_call_gets_its_own_answer(
+    client: Any, error: type[Exception]
+) -> None:
+    check_each_line(client, error)
+
+
+def check_another_thread(
+    client: Any, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, release, caller = RedisStore(client, PATIENCE), redis.ConnectionPool.release, get_ident()
+    assert store.run(echo("first")) == b"first"
+    with ThreadPoolExecutor(1) as thread:
+
+        def released(pool: Any, connection: Any) -> None:
+            release(pool, connection)
+            if get_ident() == caller:
+                # The connection is in the pool, and the call on it is not over.
+                other = thread.submit(store.run, echo("other"))
+                assert other.result(PATIENCE) == b"other"
+
+        monkeypatch.setattr(redis.ConnectionPool, "release", released)
+        for raiser in lines(error):
+            try:
+                store.run(echo("left"))
+            except error:
+                assert raiser.raised
+            finally:
+                sys.settrace(None)
+
+
+def test_whatever_line_of_the_client_is_left_another_thread_gets_its_own_answer(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_another_thread(client, SoftTimeLimit, monkeypatch)
+
+
+# Some lines are of a __del__, out of which nothing is raised.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_whatever_line_of_a_client_of_a_cluster_is_left_another_thread_gets_its_own_answer(
+    cluster: list[RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No answer is there yet, as in Connection.
+    monkeypatch.setattr(redis.Connection, "can_read", lambda *_, **__: False)
+    with redis.RedisCluster.from_url(cluster[0].url) as client:
+        # After an error of any other kind, this client disconnects by itself.
+        check_another_thread(client, Interrupt, monkeypatch)
+
+
+async def check_each_asyncio_line(client: Any, error: type[Exception]) -> None:
+    store = AsyncRedisStore(client, PATIENCE)
+    assert await store.run(echo("first")) == b"first"
+    for number, raiser in enumerate(lines(error)):
+        try:
+            await store.run(echo(f"left {number}"))
+        except (error, StoreError):
+            assert raiser.raised
+        finally:
+            sys.settrace(None)
+        assert await store.run(echo(f"next {number}")) == b"next %d" % number
+    await store.close()
+
+
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("error", ERRORS)
 def test_whatever_line_of_an_asyncio_client_is_left_the_next_call_gets_its_own_answer(
-    redis_server: RedisServer,
+    redis_server: RedisServer, error: type[Exception]
 ) -> None:
     async def check() -> None:
         async with async_client(redis_server) as client:
-            store = AsyncRedisStore(client, PATIENCE)
-            assert await store.run(echo("first")) == b"first"
-            for number, raiser in enumerate(lines()):
+            await check_each_asyncio_line(client, error)
+
+    run(check())
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_whatever_line_of_an_asyncio_client_of_a_cluster_is_left_the_next_call_gets_its_answer(
+    cluster: list[RedisServer],
+) -> None:
+    async def check() -> None:
+        async with redis.asyncio.RedisCluster.from_url(cluster[0].url) as client:
+            await check_each_asyncio_line(client, OSError)
+
+    run(check())
+
+
+COUNT = "return redis.call('DBSIZE')"
+KEYS_THERE = Command(
+    Script("tests", "count", COUNT, sha1(COUNT.encode()).hexdigest()), (b"{ring}:x",), (), int
+)
+
+
+def test_wherever_a_call_that_connects_is_left_the_next_is_in_its_database(
+    redis_server: RedisServer, client: Any
+) -> None:
+    client.set("in the first database", 1)
+    with client_at(str(redis_server.socket), db=1) as there:
+        store = RedisStore(there, PATIENCE)
+        store.run(KEYS_THERE)
+        store.close()
+        for raiser in lines(OSError, every=5):
+            try:
+                store.run(KEYS_THERE)
+            except (OSError, StoreError):
+                assert raiser.raised
+            finally:
+                sys.settrace(None)
+            assert store.run(KEYS_THERE) == 0
+            store.close()
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_wherever_an_asyncio_call_that_connects_is_left_the_next_is_in_its_database(
+    redis_server: RedisServer, client: Any
+) -> None:
+    client.set("in the first database", 1)
+
+    async def check() -> None:
+        async with async_client(redis_server, db=1) as there:
+            store = AsyncRedisStore(there, PATIENCE)
+            await store.run(KEYS_THERE)
+            await store.close()
+            for raiser in lines(OSError, every=5):
                 try:
-                    await store.run(echo(f"left {number}"))
-                except SoftTimeLimit:
+                    await store.run(KEYS_THERE)
+                except (OSError, StoreError):
                     assert raiser.raised
                 finally:
                     sys.settrace(None)
-                assert await store.run(echo(f"next {number}")) == b"next %d" % number
-            await store.close()
+                assert await store.run(KEYS_THERE) == 0
+                await store.close()
 
     run(check())
 

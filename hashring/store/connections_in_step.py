@@ -1,0 +1,129 @@
+"""Connections that are not used again with an answer outstanding.
+
+redis-py and valkey-py return a connection to its pool however a call ended. What is raised into a
+call from outside, as by a signal handler, may end it after the command was sent and before its
+answer was read. The next call on that connection would read the answer as its own, and might take
+for held a lock that another node holds. A connection of this module knows that an answer is
+outstanding, and connects again instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redis import Connection as _Connection
+    from redis.asyncio import Connection as _AsyncConnection
+else:
+    _Connection = _AsyncConnection = object
+
+
+def _reads_apart(connection: Any) -> bool:
+    """Whether answers are not read one by one, each before the next command."""
+    # A client may send several commands of a handshake at once. A subscription, which alone
+    # registers callbacks, reads messages too; it disconnects before it returns its connection.
+    callbacks = connection._connect_callbacks
+    return connection._connecting or any(each() is not None for each in callbacks)
+
+
+class _InStep(_Connection):
+    _sock: Any
+    _refusal: type[Exception]
+    # Set before anything that must not be left in the middle, and cleared after it.
+    _outstanding = False
+    _connecting = False
+
+    def connect(self) -> None:
+        if self._outstanding and not _reads_apart(self):
+            self.disconnect()
+        if self._sock:
+            return
+        self._connecting = True
+        try:
+            super().connect()  # type: ignore[no-untyped-call]
+        except BaseException:
+            # The client keeps a connection if an error of another kind than its own ends the
+            # handshake. It may have the wrong database.
+            self.disconnect()
+            raise
+        finally:
+            self._connecting = False
+
+    def disconnect(self, *args: Any, **options: Any) -> None:
+        self._outstanding = True
+        super().disconnect(*args, **options)  # type: ignore[no-untyped-call]
+        self._outstanding = False
+
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        if self._outstanding and not _reads_apart(self):
+            self.disconnect()
+        if not self._sock:
+            self.connect()  # Now: the answers of its handshake clear what is set next.
+        self._outstanding = True
+        super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        try:
+            answer = super().read_response(*args, **options)
+        except self._refusal:
+            self._outstanding = False
+            raise
+        self._outstanding = False
+        return answer
+
+
+class _AsyncInStep(_AsyncConnection):
+    _refusal: type[Exception]
+    _outstanding = False
+    _connecting = False
+
+    async def connect(self) -> None:
+        if self._outstanding and not _reads_apart(self):
+            await self.disconnect(nowait=True)
+        if self.is_connected:
+            return
+        self._connecting = True
+        try:
+            await super().connect()  # type: ignore[no-untyped-call]
+        except BaseException:
+            await self.disconnect(nowait=True)  # see _InStep.connect
+            raise
+        finally:
+            self._connecting = False
+
+    async def disconnect(self, *args: Any, **options: Any) -> None:
+        self._outstanding = True
+        await super().disconnect(*args, **options)
+        self._outstanding = False
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        if self._outstanding and not _reads_apart(self):
+            await self.disconnect(nowait=True)
+        if not self.is_connected:
+            await self.connect()
+        self._outstanding = True
+        await super().send_packed_command(command, check_health)
+
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        try:
+            answer = await super().read_response(*args, **options)
+        except self._refusal:
+            self._outstanding = False
+            raise
+        self._outstanding = False
+        return answer
+
+
+@functools.cache
+def in_step(kind: Any, prefix: str) -> Any:
+    """The class of connections like those of ``kind`` that are kept in step.
+
+    Args:
+        prefix: the modules of its client: ``"redis"`` or ``"redis.asyncio"``, or valkey's.
+    """
+    package, _, asynchronous = prefix.partition(".")
+    refusal = importlib.import_module(f"{package}.exceptions").ResponseError
+    base = _AsyncInStep if asynchronous else _InStep
+    return type(kind.__name__, (base, kind), {"_refusal": refusal})
