@@ -486,13 +486,17 @@ class BaseMember(NotCopied, ABC):
                 self._await_end(put, changes)
 
     def _tell(self, stay: Stay, news: _News) -> None:
-        """Tell the application; what nobody wants to hear of is let go of at once."""
+        """Tell the application; what nobody works on or wants to hear of is let go of at once."""
         unheard = []
         for change in news.changes:
             for put in news.loops:
                 put(change)
             if change.kind is PartitionChangeKind.REVOKED and not self._heard(change, news):
-                unheard.append(change)
+                if self._callbacks.may_work:
+                    # A callback may be at work on it. The caller lets go once that has returned.
+                    stay.deliver(change)
+                else:
+                    unheard.append(change)
             elif self._callbacks.call_for(change) is not None:
                 stay.deliver(change)
         self._let_go(*unheard)
@@ -501,6 +505,10 @@ class BaseMember(NotCopied, ABC):
         """Whether anybody ends the work on what was revoked; also a loop that has begun since."""
         if news.loops or self._callbacks.on_revoked is not None:
             return True
+        return self._is_for_loops(change)
+
+    def _is_for_loops(self, change: PartitionChange) -> bool:
+        """Whether loops over the changes are to end the work on what was revoked."""
         with self._lock:
             return (change.partition, change.token) in self._ending
 
@@ -523,7 +531,8 @@ class BaseMember(NotCopied, ABC):
     def _called_back(self, change: PartitionChange) -> None:
         """A callback is over, or has raised."""
         self.tick()
-        if change.kind is PartitionChangeKind.REVOKED:
+        # A loop may have begun while the change waited for a callback.
+        if change.kind is PartitionChangeKind.REVOKED and not self._is_for_loops(change):
             self._let_go(change)
 
     def _asks_for_next(self, change: PartitionChange, put: Put) -> None:

@@ -107,6 +107,76 @@ def test_a_partition_is_not_given_on_before_its_callback_has_returned(make: Make
     eventually(shared(a, b, count=2), "one each")
 
 
+class Worker:
+    """An ``on_assigned`` that works on its first partition until it may end."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def __call__(self, partition: int, token: int) -> None:
+        self.begun.set()
+        assert self.may_end.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("callback", ["on_assigned", "on_active", "on_drain"])
+def test_without_on_revoked_a_partition_is_not_given_on_while_a_callback_works(
+    make: Make, callback: str
+) -> None:
+    begun: list[int] = []
+    work = Worker()
+    a = make("a", 2, **{callback: lambda *_: work(0, 0)})
+    b = make("b", None, on_assigned=lambda partition, token: begun.append(partition))
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+    if callback == "on_drain":
+        a.resize(1)
+    assert work.begun.wait(PATIENCE)
+    leaving = threading.Thread(target=a.stop)
+    leaving.start()
+    eventually(lambda: a._machine.membership.closing, "a is told to end its work")
+    b.start()
+    time.sleep(0.3)
+    assert len(a.held) == 2
+    assert begun == []
+    work.may_end.set()
+    leaving.join(PATIENCE)
+    eventually(lambda: 0 in b.held, "b has it")
+
+
+def test_without_on_revoked_a_drained_member_keeps_a_partition_while_on_assigned_works(
+    make: Make,
+) -> None:
+    work = Worker()
+    a, b = make("a", 2, on_assigned=work), make("b", 2)
+    a.start()
+    assert work.begun.wait(PATIENCE)
+    b.start()
+    a.drain()
+    eventually(lambda: b.status().blocking == ("a",), "a is asked for what it has")
+    time.sleep(0.3)
+    assert len(a.held) == 2
+    work.may_end.set()
+    eventually(shared(b, count=2), "b has both")
+
+
+def test_a_loop_that_begins_behind_a_callback_lets_go_of_what_was_revoked(make: Make) -> None:
+    work = Worker()
+    a, b = make("a", 2, on_assigned=work), make("b", 2)
+    a.start()
+    assert work.begun.wait(PATIENCE)
+    b.start()
+    eventually(lambda: b.status().blocking == ("a",), "a is asked for one")
+    changes = a.changes()
+    while (change := next(changes)).kind is not PartitionChangeKind.REVOKED:
+        pass
+    work.may_end.set()
+    time.sleep(0.3)
+    assert a.owns(change.partition)
+    changes.close()  # type: ignore[attr-defined]
+    assert a.release(change.partition)
+    eventually(shared(a, b, count=2), "one each")
+
+
 def test_a_callback_that_never_returns_loses_its_partition_at_the_deadline(make: Make) -> None:
     may_return = threading.Event()
     lost: list[int] = []
