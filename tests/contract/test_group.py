@@ -1392,6 +1392,66 @@ def test_an_asyncio_callback_that_is_cancelled_is_over_like_any_other(
     assert told == [0, 1, 2]
 
 
+async def stop_in_a_task(group: AsyncPartitionGroup) -> None:
+    await asyncio.create_task(group.stop())
+
+
+async def stop_within_a_time(group: AsyncPartitionGroup) -> None:
+    # Before Python 3.12 that makes a task.
+    await asyncio.wait_for(group.stop(), PATIENCE / 2)
+
+
+@pytest.mark.parametrize("stop", [stop_in_a_task, stop_within_a_time])
+def test_an_asyncio_callback_may_stop_its_member_in_a_task_that_it_waits_for(
+    redis_server: RedisServer, stop: Callable[[AsyncPartitionGroup], Any]
+) -> None:
+    async def run() -> None:
+        async def begin(partition: int, token: int) -> None:
+            await stop(group)
+            stopped.set()
+
+        stopped = asyncio.Event()
+        client = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        group = AsyncPartitionGroup(
+            client, "orders", 1, on_assigned=begin, max_handoff_time=4.0 * PATIENCE
+        )
+        await group.start()
+        await asyncio.wait_for(stopped.wait(), PATIENCE / 2)
+        await group.stop()
+        await client.aclose()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
+def test_a_task_that_an_asyncio_callback_left_behind_waits_until_the_member_has_left(
+    redis_server: RedisServer,
+) -> None:
+    async def run() -> None:
+        async def stop() -> bool:
+            await returned.wait()
+            await group.stop()
+            return group.running
+
+        async def begin(partition: int, token: int) -> None:
+            left.append(asyncio.create_task(stop()))
+
+        async def end(partition: int, deadline: float) -> None:
+            await asyncio.sleep(0.1)
+
+        returned = asyncio.Event()
+        left: list[asyncio.Task[bool]] = []
+        client = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        group = AsyncPartitionGroup(client, "orders", 1, on_assigned=begin, on_revoked=end)
+        await group.start()
+        while not left:
+            await asyncio.sleep(0.01)
+        returned.set()
+        assert not await left[0]
+        await client.aclose()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
 def test_an_asyncio_callback_may_be_cancelled_with_everything_else(
     redis_server: RedisServer,
 ) -> None:
