@@ -38,6 +38,7 @@ from hashring.errors import (
     MemberForked,
     NodeStateError,
     RedisRefused,
+    RedisUnavailable,
     StoreError,
 )
 from hashring.groups.callbacks import Callbacks
@@ -359,6 +360,7 @@ class BaseMember(NotCopied, ABC):
 
         Raises:
             NodeStateError, MemberForked: see :meth:`_refuse_to_start`.
+            RedisUnavailable: see :meth:`_thread`.
         """
         # Two may start at once.
         with self._lock:
@@ -389,7 +391,7 @@ class BaseMember(NotCopied, ABC):
         publish: Callable[[], None] = lambda: None,
         lock: AbstractContextManager[Any] | None = None,
     ) -> _MemberLoop:
-        ground = NativeThreads(lambda target, name: self._thread(stay, target, name))
+        ground = NativeThreads(lambda target, name: self._spawn(stay, target, name))
         return _MemberLoop(
             machine,
             lambda: TimelyStore(self._new_store, self._io_timeout),
@@ -400,7 +402,17 @@ class BaseMember(NotCopied, ABC):
         )
 
     def _thread(self, stay: Stay, target: Callable[[], None], what: str) -> Latch:
-        """Start a thread of this stay's; what is set at its end."""
+        """Start a thread of this stay's; what is set at its end.
+
+        Raises:
+            RedisUnavailable: the process may have no more threads, or file descriptors for one.
+        """
+        try:
+            return self._spawn(stay, target, what)
+        except (OSError, RuntimeError) as error:
+            raise RedisUnavailable(f"there is no thread for the {what}: {error}") from error
+
+    def _spawn(self, stay: Stay, target: Callable[[], None], what: str) -> Latch:
         ended = start_native_thread(target, f"hashring group {self.name} {what}")
         stay.threads.append(ended)
         return ended
