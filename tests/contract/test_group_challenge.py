@@ -133,7 +133,7 @@ def test_members_must_agree_on_the_count(make: Make) -> None:
 
 def test_members_must_agree_on_the_ttl_as_long_as_one_is_there(make: Make) -> None:
     a = make("a", rules=RULES)
-    other = replace(RULES, ttl=1.5)
+    other = replace(RULES, ttl=1.5, max_handoff_time=1.0)
     said = "has ttl=30.0, this member ttl=1.5: give all members the same; to change it, stop all"
     with pytest.raises(GroupMismatch, match=said):
         make("b", rules=other)
