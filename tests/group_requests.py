@@ -8,10 +8,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.errors import HashringError
+
+_KINDS: Final[dict[str, tuple[str, ...]]] = {"silent": (), "work": ("assigned",)}
+"""The callbacks of a member that has not all of them."""
 
 
 class Recorder:
@@ -28,7 +31,7 @@ class Recorder:
             self.seen.append((kind, partition))
             if self.how == "raise":
                 raise ValueError("planted in a callback")
-            if self.how == "block":
+            if self.how in ("block", "work"):
                 return self.requests.block()
             if self.how == "stop" and kind == "revoked":
                 return self.group.stop()
@@ -60,7 +63,7 @@ class GroupRequests:
         module = importlib.import_module("redis.asyncio" if self.asynchronous else "redis")
         told = self.heard[group] = Recorder(self, how)
         kind: Any = AsyncPartitionGroup if self.asynchronous else PartitionGroup
-        kinds = ("assigned", "revoked", "lost", "warmup") if how != "silent" else ()
+        kinds = _KINDS.get(how, ("assigned", "revoked", "lost", "warmup"))
         callbacks = {f"on_{kind}": told.callback(kind) for kind in kinds}
         made = kind(module.Redis.from_url(url), name, **settings, **callbacks)
         told.group = self.groups[group] = made

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -20,6 +21,22 @@ M = TypeVar("M", bound="AsyncMember")
 
 _LOOK: Final = 0.01
 """Seconds between two looks whether a member has left that another event loop started."""
+
+
+@dataclass(eq=False)
+class _Call:
+    """A call of a member's callback.
+
+    Attributes:
+        over: whether it has returned. Tasks that it started may outlive it, with its context.
+    """
+
+    member: AsyncMember
+    over: bool = False
+
+
+_calls: Final[ContextVar[tuple[_Call, ...]]] = ContextVar("hashring_callbacks", default=())
+"""The calls in which this code runs, also in tasks that they have started."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -81,7 +98,7 @@ class AsyncMember(BaseMember):
         if not isinstance(stay, _AsyncStay):
             return
         stay.stop(handover=handover)
-        if asyncio.current_task() in (stay.caller, self._callback):
+        if self._is_in_callback():
             return
         if stay.home is not asyncio.get_running_loop():
             # The event loop that started it was closed, or runs in another thread.
@@ -133,6 +150,12 @@ class AsyncMember(BaseMember):
         finally:
             self._tell_no_more(put, last)
 
+    def _is_in_callback(self) -> bool:
+        """Whether a callback is the caller, or a task that it has started and may wait for."""
+        inside = any(call.member is self and not call.over for call in _calls.get())
+        # The callback may be a task that it did not start itself.
+        return inside or asyncio.current_task() is self._callback
+
     def _runs_here(self) -> bool:
         """Whether it has been started in this event loop, and has not left yet."""
         stay = self._stay
@@ -162,21 +185,19 @@ class AsyncMember(BaseMember):
             stay.abandon()
 
     async def _call_one(self, change: PartitionChange, turn: TaskTurn) -> None:
+        call = _Call(self)
+        before = _calls.set((*(each for each in _calls.get() if not each.over), call))
         try:
             result = call_back(self._call_back, change)
             if not inspect.isawaitable(result):
                 return
-            if not asyncio.isfuture(result):
-                result = self._in_task(result)
             self._callback = turn.callback = asyncio.ensure_future(result)
             await callback_over(self._callback)
         except Exception:  # noqa: BLE001 - the next is to be called all the same
             self._raised(change)
-
-    async def _in_task(self, callback: Awaitable[Any]) -> None:
-        # An eager task runs before who makes it has it, and the callback may stop the member.
-        self._callback = asyncio.current_task()
-        await callback
+        finally:
+            call.over = True
+            _calls.reset(before)
 
     def _forget_callers(self) -> None:
         self._turns = TaskTurns()

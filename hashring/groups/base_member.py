@@ -38,6 +38,7 @@ from hashring.errors import (
     MemberForked,
     NodeStateError,
     RedisRefused,
+    RedisUnavailable,
     StoreError,
 )
 from hashring.groups.callbacks import Callbacks
@@ -360,6 +361,7 @@ class BaseMember(NotCopied, ABC):
 
         Raises:
             NodeStateError, MemberForked: see :meth:`_refuse_to_start`.
+            RedisUnavailable: see :meth:`_thread`.
         """
         # Two may start at once.
         with self._lock:
@@ -393,7 +395,7 @@ class BaseMember(NotCopied, ABC):
         publish: Callable[[], None] = lambda: None,
         lock: AbstractContextManager[Any] | None = None,
     ) -> _MemberLoop:
-        ground = NativeThreads(lambda target, name: self._thread(stay, target, name))
+        ground = NativeThreads(lambda target, name: self._spawn(stay, target, name))
         return _MemberLoop(
             machine,
             lambda: TimelyStore(self._new_store, self._io_timeout),
@@ -404,7 +406,17 @@ class BaseMember(NotCopied, ABC):
         )
 
     def _thread(self, stay: Stay, target: Callable[[], None], what: str) -> Latch:
-        """Start a thread of this stay's; what is set at its end."""
+        """Start a thread of this stay's; what is set at its end.
+
+        Raises:
+            RedisUnavailable: the process may have no more threads, or file descriptors for one.
+        """
+        try:
+            return self._spawn(stay, target, what)
+        except (OSError, RuntimeError) as error:
+            raise RedisUnavailable(f"there is no thread for the {what}: {error}") from error
+
+    def _spawn(self, stay: Stay, target: Callable[[], None], what: str) -> Latch:
         ended = start_native_thread(target, f"hashring group {self.name} {what}")
         stay.threads.append(ended)
         return ended
@@ -490,13 +502,17 @@ class BaseMember(NotCopied, ABC):
                 self._await_end(put, changes)
 
     def _tell(self, stay: Stay, news: _News) -> None:
-        """Tell the application; what nobody wants to hear of is let go of at once."""
+        """Tell the application; what nobody works on or wants to hear of is let go of at once."""
         unheard = []
         for change in news.changes:
             for put in news.loops:
                 put(change)
             if change.kind is PartitionChangeKind.REVOKED and not self._heard(change, news):
-                unheard.append(change)
+                if self._callbacks.may_work:
+                    # A callback may be at work on it. The caller lets go once that has returned.
+                    stay.deliver(change)
+                else:
+                    unheard.append(change)
             elif self._callbacks.call_for(change) is not None:
                 stay.deliver(change)
         self._let_go(*unheard)
@@ -505,6 +521,10 @@ class BaseMember(NotCopied, ABC):
         """Whether anybody ends the work on what was revoked; also a loop that has begun since."""
         if news.loops or self._callbacks.on_revoked is not None:
             return True
+        return self._is_for_loops(change)
+
+    def _is_for_loops(self, change: PartitionChange) -> bool:
+        """Whether loops over the changes are to end the work on what was revoked."""
         with self._lock:
             return (change.partition, change.token) in self._ending
 
@@ -527,7 +547,8 @@ class BaseMember(NotCopied, ABC):
     def _called_back(self, change: PartitionChange) -> None:
         """A callback is over, or has raised."""
         self.tick()
-        if change.kind is PartitionChangeKind.REVOKED:
+        # A loop may have begun while the change waited for a callback.
+        if change.kind is PartitionChangeKind.REVOKED and not self._is_for_loops(change):
             self._let_go(change)
 
     def _asks_for_next(self, change: PartitionChange, put: Put) -> None:

@@ -33,6 +33,12 @@ class Callbacks:
             if callback is not None and not callable(callback):
                 raise ConfigError(name, callback, "give something that can be called")
 
+    @property
+    def may_work(self) -> bool:
+        """Whether a callback may work on a partition itself, until it returns."""
+        working = (self.on_assigned, self.on_drain, self.on_active)
+        return any(callback is not None for callback in working)
+
     def refuse_coroutine_functions(self, use: str) -> None:
         """For a member that awaits nothing: they would never run.
 

@@ -45,7 +45,8 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
         migrate: change the group's terms to this member's, instead of refusing them.
         on_assigned: called with ``(partition, token)`` when work may begin.
         on_revoked: called with ``(partition, deadline)``, a time of ``time.monotonic()``, when
-            work has to end. When it returns, or raises, the partition is let go of.
+            work has to end. When it returns, or raises, the partition is let go of. Without it,
+            that is at once, or when the callback that runs has returned.
         on_lost: called with ``(partition,)`` when the partition is not held any more and
             ``on_revoked`` was not called or not over: the lease or the deadline has ended.
         on_warmup: called with ``(partition,)`` when this member should get ready to take over;

@@ -131,7 +131,8 @@ class BaseMemberMachine(ABC):
         channels: tell of what concerns members.
         ttl: seconds the lease lasts without renewal.
         interval: seconds between renewals.
-        grace: seconds that work may take to end when the member leaves.
+        grace: seconds that work may take to end when the member leaves, but no longer than its
+            lease, if it does not renew meanwhile.
         progress_timeout: seconds without a sign of progress after which the member is stalled.
 
     Attributes:
@@ -469,7 +470,10 @@ class BaseMemberMachine(ABC):
         """Revoke everything, and give the application its time."""
         self._give_up_flow()
         self.changes += self.membership.tick(now)
-        self.changes += self.membership.close(now + self.grace)
+        until = now + self.grace
+        if not self.renews_to_the_end:
+            until = min(until, self.membership.holding.lease_until)
+        self.changes += self.membership.close(until)
         self._due = now
         self._turn(Turn.STOP)
 

@@ -5,16 +5,20 @@ What must go on whatever the application does runs in one.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from hashring.monkey_patching import original, threads_are_greenlets
 from hashring.running.loop_log import log_home, write_logs_in
 from hashring.running.threads_and_greenlets import Inbox, Latch, QueueInbox, QueueLatch
 
 T = TypeVar("T")
+
+_DESCRIPTORS_OF_A_HUB: Final = 4
+"""At most: one to wait with, and one or a pipe to be woken by."""
 
 
 def start_native_thread(target: Callable[[], None], name: str) -> Latch:
@@ -26,14 +30,22 @@ def start_native_thread(target: Callable[[], None], name: str) -> Latch:
     Returns:
         What is set at the thread's very end. A patched program must not end before that: gevent
         does not bear a thread that is still in its hub when the interpreter goes.
+
+    Raises:
+        OSError: patched, there are no file descriptors for the thread's hub.
+        RuntimeError: the process may have no more threads.
     """
     ended = native_latch()
     patched = threads_are_greenlets()
     home = log_home()
+    reserved = _reserved_descriptors() if patched else []
 
     def run() -> None:
         try:
             write_logs_in(home)
+            if patched:
+                _close(reserved)
+                sys.modules["gevent"].get_hub()
             target()
         finally:
             if patched:
@@ -41,10 +53,39 @@ def start_native_thread(target: Callable[[], None], name: str) -> Latch:
             ended.set()
 
     if patched:
-        original("_thread", "start_new_thread")(run, ())
+        try:
+            original("_thread", "start_new_thread")(run, ())
+        except BaseException:
+            _close(reserved)
+            raise
     else:
         threading.Thread(target=run, name=name, daemon=True).start()
     return ended
+
+
+def _reserved_descriptors() -> list[int]:
+    """Open as many descriptors as a hub takes; close them right before it is made.
+
+    gevent aborts the process if it finds too few.
+
+    Raises:
+        OSError: there are too few.
+    """
+    opened: list[int] = []
+    try:
+        while len(opened) < _DESCRIPTORS_OF_A_HUB:
+            opened += os.pipe()
+    except BaseException:
+        _close(opened)
+        raise
+    return opened
+
+
+def _close(descriptors: list[int]) -> None:
+    # At once; gevent's closes at the next turn of the hub, which it makes first.
+    close = original("os", "close")
+    while descriptors:
+        close(descriptors.pop())
 
 
 def _destroy_hub(hub: Any) -> None:

@@ -110,6 +110,76 @@ def test_a_partition_is_not_given_on_before_its_callback_has_returned(make: Make
     eventually(shared(a, b, count=2), "one each")
 
 
+class Worker:
+    """An ``on_assigned`` that works on its first partition until it may end."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def __call__(self, partition: int, token: int) -> None:
+        self.begun.set()
+        assert self.may_end.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("callback", ["on_assigned", "on_active", "on_drain"])
+def test_without_on_revoked_a_partition_is_not_given_on_while_a_callback_works(
+    make: Make, callback: str
+) -> None:
+    begun: list[int] = []
+    work = Worker()
+    a = make("a", 2, **{callback: lambda *_: work(0, 0)})
+    b = make("b", None, on_assigned=lambda partition, token: begun.append(partition))
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+    if callback == "on_drain":
+        a.resize(1)
+    assert work.begun.wait(PATIENCE)
+    leaving = threading.Thread(target=a.stop)
+    leaving.start()
+    eventually(lambda: a._machine.membership.closing, "a is told to end its work")
+    b.start()
+    time.sleep(0.3)
+    assert len(a.held) == 2
+    assert begun == []
+    work.may_end.set()
+    leaving.join(PATIENCE)
+    eventually(lambda: 0 in b.held, "b has it")
+
+
+def test_without_on_revoked_a_drained_member_keeps_a_partition_while_on_assigned_works(
+    make: Make,
+) -> None:
+    work = Worker()
+    a, b = make("a", 2, on_assigned=work), make("b", 2)
+    a.start()
+    assert work.begun.wait(PATIENCE)
+    b.start()
+    a.drain()
+    eventually(lambda: b.status().blocking == ("a",), "a is asked for what it has")
+    time.sleep(0.3)
+    assert len(a.held) == 2
+    work.may_end.set()
+    eventually(shared(b, count=2), "b has both")
+
+
+def test_a_loop_that_begins_behind_a_callback_lets_go_of_what_was_revoked(make: Make) -> None:
+    work = Worker()
+    a, b = make("a", 2, on_assigned=work), make("b", 2)
+    a.start()
+    assert work.begun.wait(PATIENCE)
+    b.start()
+    eventually(lambda: b.status().blocking == ("a",), "a is asked for one")
+    changes = a.changes()
+    while (change := next(changes)).kind is not PartitionChangeKind.REVOKED:
+        pass
+    work.may_end.set()
+    time.sleep(0.3)
+    assert a.owns(change.partition)
+    changes.close()  # type: ignore[attr-defined]
+    assert a.release(change.partition)
+    eventually(shared(a, b, count=2), "one each")
+
+
 def test_a_callback_that_never_returns_loses_its_partition_at_the_deadline(make: Make) -> None:
     may_return = threading.Event()
     lost: list[int] = []
@@ -1413,6 +1483,66 @@ def test_an_asyncio_callback_that_is_cancelled_is_over_like_any_other(
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
     assert told == [0, 1, 2]
+
+
+async def stop_in_a_task(group: AsyncPartitionGroup) -> None:
+    await asyncio.create_task(group.stop())
+
+
+async def stop_within_a_time(group: AsyncPartitionGroup) -> None:
+    # Before Python 3.12 that makes a task.
+    await asyncio.wait_for(group.stop(), PATIENCE / 2)
+
+
+@pytest.mark.parametrize("stop", [stop_in_a_task, stop_within_a_time])
+def test_an_asyncio_callback_may_stop_its_member_in_a_task_that_it_waits_for(
+    redis_server: RedisServer, stop: Callable[[AsyncPartitionGroup], Any]
+) -> None:
+    async def run() -> None:
+        async def begin(partition: int, token: int) -> None:
+            await stop(group)
+            stopped.set()
+
+        stopped = asyncio.Event()
+        client = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        group = AsyncPartitionGroup(
+            client, "orders", 1, on_assigned=begin, max_handoff_time=4.0 * PATIENCE
+        )
+        await group.start()
+        await asyncio.wait_for(stopped.wait(), PATIENCE / 2)
+        await group.stop()
+        await client.aclose()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
+def test_a_task_that_an_asyncio_callback_left_behind_waits_until_the_member_has_left(
+    redis_server: RedisServer,
+) -> None:
+    async def run() -> None:
+        async def stop() -> bool:
+            await returned.wait()
+            await group.stop()
+            return group.running
+
+        async def begin(partition: int, token: int) -> None:
+            left.append(asyncio.create_task(stop()))
+
+        async def end(partition: int, deadline: float) -> None:
+            await asyncio.sleep(0.1)
+
+        returned = asyncio.Event()
+        left: list[asyncio.Task[bool]] = []
+        client = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        group = AsyncPartitionGroup(client, "orders", 1, on_assigned=begin, on_revoked=end)
+        await group.start()
+        while not left:
+            await asyncio.sleep(0.01)
+        returned.set()
+        assert not await left[0]
+        await client.aclose()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
 
 def test_an_asyncio_callback_may_be_cancelled_with_everything_else(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -86,6 +87,27 @@ def test_a_partition_is_taken_only_when_its_callback_has_returned(make: Make) ->
     assert all(token > tokens[partition] for partition, token in b[0].held.items())
 
 
+def test_without_on_revoked_a_partition_is_not_taken_while_on_assigned_works(make: Make) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def work(partition: int, token: int) -> None:
+        begun.set()
+        assert may_end.wait(PATIENCE)
+
+    long = LeaseTableRules(ttl=300.0, interval=0.1, max_handoff_time=100.0, residency=0.0)
+    a, b = make("a", 1, rules=long, on_assigned=work), make("b", 1, rules=long)
+    assert begun.wait(PATIENCE)
+    leaving = threading.Thread(target=a.stop)
+    leaving.start()
+    eventually(lambda: a._machine.membership.closing, "a is told to end its work")
+    time.sleep(0.3)
+    assert a.owns(0)
+    assert b.held == {}
+    may_end.set()
+    leaving.join(PATIENCE)
+    eventually(shared(b, count=1), "b has it")
+
+
 def test_after_a_loss_members_keep_what_they_hold(make: Make, redis: Redis) -> None:
     a, b = make("a", rules=RULES), make("b", rules=RULES)
     eventually(shared(a, b), "four each")
@@ -111,7 +133,7 @@ def test_members_must_agree_on_the_count(make: Make) -> None:
 
 def test_members_must_agree_on_the_ttl_as_long_as_one_is_there(make: Make) -> None:
     a = make("a", rules=RULES)
-    other = replace(RULES, ttl=1.5)
+    other = replace(RULES, ttl=1.5, max_handoff_time=1.0)
     said = "has ttl=30.0, this member ttl=1.5: give all members the same; to change it, stop all"
     with pytest.raises(GroupMismatch, match=said):
         make("b", rules=other)

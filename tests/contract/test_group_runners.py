@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -172,6 +173,18 @@ def test_a_callback_that_never_returns_keeps_nobody_from_anything(make: Make, pe
     assert len(a.held) == 2
     a.do("stop")
     holds(b, 4, "a has left nevertheless")
+
+
+def test_without_on_revoked_a_callback_that_works_has_the_whole_handoff_time(
+    make: Make, peer: Peer
+) -> None:
+    quick = {"max_handoff_time": 1.0}
+    a = make(how="work", **quick).start()
+    holds(a, 4, "a has everything, and works on it in on_assigned")
+    asked = time.monotonic()
+    b = peer(**quick)
+    holds(b, 2, "b gets its share at the deadline")
+    assert time.monotonic() - asked >= 1.0
 
 
 def test_stop_in_a_callback_does_not_wait_for_itself(make: Make, peer: Peer) -> None:

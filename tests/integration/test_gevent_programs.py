@@ -656,3 +656,55 @@ def test_a_latch_that_is_set_is_not_waited_for() -> None:
     """While gevent tells those who wait for an event, it may forget who begins to wait."""
     done = ran(SET_ELSEWHERE)
     assert done.stdout == "[]\n", done.stderr
+
+
+FEW_DESCRIPTORS = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, os, resource, sys
+from hashring import PartitionGroup
+from hashring.errors import RedisUnavailable
+from redis import Redis
+
+# Patched, a descriptor is closed later.
+close = monkey.get_original("os", "close")
+
+def fill():
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return
+
+# What is imported late, and the main thread's hub, take descriptors of their own.
+with PartitionGroup(Redis.from_url(sys.argv[1]), "orders", 2) as group:
+    group.status()
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken, failed = [], 0
+for free in range(16):
+    group = PartitionGroup(Redis.from_url(sys.argv[1]), "orders", 2, member=str(free))
+    fill()
+    for _ in range(free):
+        close(taken.pop())
+    try:
+        group.start()
+    except RedisUnavailable as error:
+        failed += 1
+        assert "Too many open files" in str(error), error
+    gevent.sleep(0.1)
+    while taken:
+        close(taken.pop())
+    group.stop()
+assert 0 < failed < 16, failed
+with PartitionGroup(Redis.from_url(sys.argv[1]), "orders", 2) as group:
+    print("done")
+"""
+
+
+def test_a_member_without_descriptors_for_its_threads_does_not_end_the_program(
+    redis_server: RedisServer,
+) -> None:
+    """gevent aborts the process when there are none for the hub of a thread."""
+    done = ran(FEW_DESCRIPTORS, redis_server.url)
+    assert done.stdout == "done\n", done.stderr
+    assert done.returncode == 0

@@ -245,7 +245,7 @@ def test_two_failovers_in_a_row_give_nobody_what_a_cut_off_member_holds() -> Non
 
 
 def test_an_older_table_of_a_lease_challenge_gives_nobody_what_a_cut_off_member_holds() -> None:
-    rules = LeaseTableRules(ttl=4.0, interval=0.3)
+    rules = LeaseTableRules(ttl=4.0, interval=0.3, max_handoff_time=3.0)
     keys = challenge_keys("orders")
     with (
         RedisServer() as server,

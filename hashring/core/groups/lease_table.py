@@ -26,7 +26,9 @@ class LeaseTableRules:
     Attributes:
         ttl: how long a lease lasts without renewal; the same for all members, at least 0.1 s.
         interval: between renewals; ``ttl`` is at least three of it.
-        max_handoff_time: how long an owner may drain a partition it was asked for.
+        max_handoff_time: how long an owner may drain a partition it was asked for, or all it has
+            when it leaves; at most ``ttl - interval``. A member that leaves does not renew: if its
+            last renewals failed, the end of its lease comes first.
         residency: how long a partition stays before it can be asked for.
 
     Raises:
@@ -49,6 +51,13 @@ class LeaseTableRules:
             raise ConfigError(
                 "ttl", self.ttl, f"must be at least three intervals of {self.interval:g} s: with "
                 f"less, one late renewal costs a member everything"
+            )  # fmt: skip
+        longest = self.ttl - self.interval
+        if self.max_handoff_time > longest:
+            raise ConfigError(
+                "max_handoff_time", self.max_handoff_time, f"must be at most the ttl less one "
+                f"interval, {longest:g} s: a member that leaves does not renew, and its work must "
+                f"not outlast its leases"
             )  # fmt: skip
 
 

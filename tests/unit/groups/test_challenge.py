@@ -190,6 +190,19 @@ class CountsFromTheAnswer(LeaseTableMachine):
         super().heard(view, self.now, redis_now)
 
 
+def with_the_longest_handoffs(seed: int) -> ChallengeHistory:
+    history = random_challenge_history(seed, faithful=False)
+    assert isinstance(history.terms, LeaseTableRules)
+    longest = history.terms.ttl - history.terms.interval
+    return replace(history, terms=replace(history.terms, max_handoff_time=longest))
+
+
+class LeavesAsIfItRenewed(LeaseTableMachine):
+    """When it leaves, its work has the whole handoff time, however little its lease has left."""
+
+    renews_to_the_end = True
+
+
 def takes_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease is free for others a moment before it ends."""
     real = lease_table.beat
@@ -226,6 +239,14 @@ def test_a_lease_that_counts_from_the_answer_is_found_with_a_story() -> None:
     assert "python -m hashring.testing.simulator --challenge --seed" in story
 
 
+def test_no_member_is_told_a_deadline_beyond_its_lease() -> None:
+    none_breaks_a_rule(ChallengeSimulator(), with_the_longest_handoffs, range(20))
+    hasty = ChallengeSimulator(table=LeavesAsIfItRenewed)
+    history = hasty.find(range(20), with_the_longest_handoffs)
+    assert history is not None
+    assert hasty.broken_rule(history) == "deadline"
+
+
 @pytest.mark.parametrize("plant", [takes_before_the_end, writes_blindly])
 def test_a_fault_in_the_table_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
@@ -248,7 +269,11 @@ def wiped_while_a_member_enters(seed: int) -> ChallengeHistory:
         Event(at + rng.uniform(0.05, 0.25), "wipe"),
     )
     return ChallengeHistory(
-        seed, specs, events, LeaseTableRules(ttl=3.0, interval=1.0), partitions=3
+        seed,
+        specs,
+        events,
+        LeaseTableRules(ttl=3.0, interval=1.0, max_handoff_time=2.0),
+        partitions=3,
     )
 
 
@@ -294,7 +319,7 @@ def test_a_ttl_counts_as_long_as_a_member_of_it_is_alive() -> None:
     assert table.other_ttl(60.0, 59.9) is None
     assert table.other_ttl(1.5, 60.0) is None
     assert leave(table, "a", 1.0).other_ttl(1.5, 1.0) is None
-    assert beat(table, "b", 60.0, LeaseTableRules(1.5, 0.5)).other_ttl(60.0, 61.0) == 1.5
+    assert beat(table, "b", 60.0, LeaseTableRules(1.5, 0.5, 1.0)).other_ttl(60.0, 61.0) == 1.5
 
 
 def test_a_member_without_any_lease_counts() -> None:
@@ -323,6 +348,12 @@ def test_a_lease_that_was_asked_for_is_not_renewed_beyond_the_deadline() -> None
     assert table.leases[1].expires == 118.0
     assert beat(table, "b", 64.9, RULES).holder(0, 64.9) == "a"
     assert beat(table, "b", 65.0, RULES).holder(0, 65.0) == "b"
+
+
+def test_who_is_asked_has_the_longest_handoff_time_with_its_next_renewal() -> None:
+    rules = replace(RULES, max_handoff_time=45)
+    table = beat(beat(LeaseTable(2), "a", 0.0, rules), "b", 31.0, rules)
+    assert beat(table, "a", 31.1, rules).leases[0].expires == 31.0 + 45
 
 
 def test_what_was_promised_before_is_not_taken_back() -> None:
@@ -381,6 +412,10 @@ def test_who_leaves_lets_go_of_everything() -> None:
         ({"ttl": 40}, "ttl=40: must be at least three intervals of 15 s"),
         ({"interval": 0}, "interval=0: must be a finite number of seconds above 0"),
         ({"residency": -1}, "residency=-1: must be a finite number of seconds, 0 or more"),
+        (
+            {"max_handoff_time": 45.5},
+            "max_handoff_time=45.5: must be at most the ttl less one interval, 45 s: a member that",
+        ),
         ({"ttl": 0.001}, "ttl=0.001: must be at least 0.1 s: a shorter lease ends while its"),
     ],
 )  # fmt: skip

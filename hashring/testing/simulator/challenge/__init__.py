@@ -13,6 +13,7 @@ from hashring.testing.simulator.challenge.faithful_rules import FaithfulService,
 from hashring.testing.simulator.challenge.fault_effects import CHALLENGE_FAULTS
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.rules import (
+    ChallengeDeadline,
     ChallengeHolder,
     ChallengeLevel,
     ChallengeRenewal,
@@ -29,7 +30,13 @@ def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
     """A fresh instance of each rule that the history must keep."""
     if history.faithful:
         return [FaithfulService(), Hears()]
-    return [ChallengeHolder(), ChallengeRenewal(), ChallengeLevel(), Hears()]
+    return [
+        ChallengeHolder(),
+        ChallengeRenewal(),
+        ChallengeDeadline(),
+        ChallengeLevel(),
+        Hears(),
+    ]
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,8 @@ class ChallengeProcess(Process):
         """Whether it has read a table, be it before a stop."""
         self.read_sent = NEVER
         """True time of sending of the newest answer that its lease may be from."""
+        self.told_until = NEVER
+        """The latest deadline, by its own clock, that its application was told just now."""
 
     def latency(self) -> float:
         """How long the next message takes one way, in seconds."""
@@ -131,9 +133,11 @@ class ChallengeProcess(Process):
     def show(self, loop: SimulatedLoop[Any]) -> None:
         """The application is told what has changed."""
         changes, self.machine.changes = self.machine.changes, []
+        self.told_until = NEVER
         for each in changes:
             self.world.say(self, f"is told: {each.kind.value} {each.partition}")
             if each.kind is PartitionChangeKind.REVOKED:
+                self.told_until = max(self.told_until, each.deadline)
                 wait = self.world.history.drain + float(self.spec.late) * self.chance.random()
                 self.soon(wait, self._ending(each))
         self.world.measure(self)

@@ -5,6 +5,8 @@
 **Renewal.** No process counts anything as held later than one ttl after it asked for the newest
 table that it read.
 
+**Deadline.** No process is told to end its work by a time that is later than the end of its lease.
+
 **Level.** Once faults are over, every partition is worked on by one member, no member has two more
 than another, and nothing moves any more.
 """
@@ -56,6 +58,17 @@ class ChallengeRenewal(ChallengeRule):
                 raise self.broken(
                     world, f"{process.spec.label} counts partitions as held {late:.3f} s too long"
                 )
+
+
+class ChallengeDeadline(ChallengeRule):
+    name = "deadline"
+
+    def shown(self, world: ChallengeWorld, process: ChallengeProcess) -> None:
+        late = process.told_until - process.machine.membership.holding.lease_until
+        if late > _ROUNDING:
+            raise self.broken(
+                world, f"{process.spec.label} is told a deadline {late:.3f} s after its lease"
+            )
 
 
 def uneven(world: ChallengeWorld) -> str:
