@@ -29,7 +29,7 @@ from hashring.core.value_checks import is_whole
 from hashring.errors import ConfigError, RedisUnavailable, StaleToken, StoreError
 from hashring.monkey_patching import native_mutex
 from hashring.store.asyncio_cancellation import over
-from hashring.store.client_errors import is_of_call, may_have_been_done, translate
+from hashring.store.client_errors import in_doubt, is_of_call, may_have_been_done, translate
 from hashring.store.client_kind import is_async
 from hashring.store.command import Argument
 from hashring.store.lua_scripts import script
@@ -227,7 +227,7 @@ def _arguments(
 def _failure(error: Exception, resource: str | bytes) -> StoreError:
     failure = translate(error, f"fenced write to {resource!r}")
     if isinstance(failure, RedisUnavailable) and may_have_been_done(error):
-        return type(failure)(f"{failure}: it may have been done: check before you repeat it")
+        return in_doubt(failure)
     return failure
 
 

@@ -12,6 +12,7 @@ import click
 from hashring.cli.common_options import Settings
 from hashring.core.printable import printable
 from hashring.errors import RedisRefused, RedisUnavailable, WrongServer
+from hashring.store.client_errors import in_doubt, may_have_been_done
 from hashring.store.command import Command, text
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
@@ -22,8 +23,6 @@ from hashring.store.ring.snapshot import Snapshot, snapshot
 T = TypeVar("T")
 
 _PATIENCE: Final = 5.0  # seconds that Redis may take to answer
-_SENT: Final = ("Timeout reading", "Error while reading", "Connection closed")
-"""How the client's error begins when what was asked may have arrived."""
 _REDIRECTIONS: Final = 5  # servers of a cluster that may name another one in turn
 
 
@@ -110,11 +109,9 @@ class Connection:
         try:
             return self._ask(lambda: self._store.run(command), once=True)
         except RedisUnavailable as error:
-            if not _may_have_arrived(error):
+            if not _may_have_been_done(error):
                 raise
-            raise RedisUnavailable(
-                f"{error}: it may have been done: check before you repeat it"
-            ) from error
+            raise in_doubt(error) from error
 
     def call(self, *arguments: Any) -> Any:
         """A plain command.
@@ -147,7 +144,7 @@ class Connection:
         except RedisUnavailable as error:
             # The server that has the ring is gone. Its successor, one of those that the user
             # named know it.
-            if self.url == self._given or (once and _may_have_arrived(error)):
+            if self.url == self._given or (once and _may_have_been_done(error)):
                 raise
             self._go(self._given)
         return self._ask_cluster(ask)
@@ -211,8 +208,9 @@ class Connection:
         self._store = _store(url, answered=self._store.answered)
 
 
-def _may_have_arrived(error: RedisUnavailable) -> bool:
-    return str(error.__cause__).startswith(_SENT)
+def _may_have_been_done(error: RedisUnavailable) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, Exception) and may_have_been_done(cause)
 
 
 def _store(url: str, *, answered: bool = False) -> RedisStore:

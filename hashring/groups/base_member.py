@@ -409,11 +409,12 @@ class BaseMember(NotCopied, ABC):
         """Start a thread of this stay's; what is set at its end.
 
         Raises:
-            RedisUnavailable: the process may have no more threads, or file descriptors for one.
+            RedisUnavailable: the process may have no more file descriptors for one.
+            RuntimeError: it may have no more threads.
         """
         try:
             return self._spawn(stay, target, what)
-        except (OSError, RuntimeError) as error:
+        except OSError as error:
             raise RedisUnavailable(f"there is no thread for the {what}: {error}") from error
 
     def _spawn(self, stay: Stay, target: Callable[[], None], what: str) -> Latch:

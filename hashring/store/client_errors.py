@@ -15,7 +15,7 @@ import re
 import sys
 from typing import Final, TypeGuard
 
-from hashring.errors import HashringError, RedisRefused, StoreError
+from hashring.errors import HashringError, RedisRefused, RedisUnavailable, StoreError
 from hashring.store.error_remedies import error_and_remedy
 
 # What a server puts around an error inside a script: Redis 6.2 before it, later servers behind it.
@@ -108,6 +108,11 @@ def may_have_been_done(error: Exception) -> bool:
     if any(base.__name__ in _REFUSALS for base in type(error).__mro__):
         return False
     return not _NOT_CONNECTED.match(str(error))
+
+
+def in_doubt(failure: RedisUnavailable) -> RedisUnavailable:
+    """The failure of a command that may have been done, which its text says."""
+    return type(failure)(f"{failure}: it may have been done: check before you repeat it")
 
 
 def _bare(text: str) -> str:

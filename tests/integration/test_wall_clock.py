@@ -21,6 +21,7 @@ READERS = {
 
 ALLOWED = {
     "hashring/cli/doctor/server_checks.py": "shows how far the machine's clock is off Redis'",
+    "hashring/store/embedded_keeper.py": "keeps its files young, as file systems count their ages",
     "hashring/store/memory_store.py": "the clock of a server in memory, for tests",
     "hashring/web/watcher_threads.py": "shows since when Redis does not answer",
 }
