@@ -78,7 +78,7 @@ def _put(aside: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # Opening takes the name, so the rename replaces nothing but this empty file.
+        # Opening takes the name, so the rename replaces this empty file and no other.
         target.open("x").close()
         try:
             aside.replace(target)

@@ -193,7 +193,7 @@ class Watcher(Generic[V]):
         started, worked = time.monotonic(), time.thread_time()
         view = self._look()
         self._note(view)
-        # In this order: whoever reads meanwhile never adds the time since the look before.
+        # In this order, a reader never adds the time since the look before.
         self.seen_at = time.monotonic()
         self.view = view
         if self.failure is not None:

@@ -150,7 +150,7 @@ def ring_of(settings: Settings, options: dict[str, Any]) -> RingFile:
 
     Raises:
         EmptyRingError: it has no nodes.
-        UsageError: the command was told of a live ring, too.
+        UsageError: the command also has an option of the live ring.
     """
     path = options["ring_file"]
     if path is None:

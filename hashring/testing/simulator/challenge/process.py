@@ -73,7 +73,7 @@ class ChallengeProcess(Process):
         self.read_sent = NEVER
         """True time of sending of the newest answer that its lease may be from."""
         self.told_until = NEVER
-        """The latest deadline, by its own clock, that its application was told just now."""
+        """The latest deadline, by its own clock, that its application just received."""
 
     def latency(self) -> float:
         """How long the next message takes one way, in seconds."""

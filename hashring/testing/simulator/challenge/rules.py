@@ -5,7 +5,7 @@
 **Renewal.** No process counts anything as held later than one ttl after it asked for the newest
 table that it read.
 
-**Deadline.** No process is told to end its work by a time that is later than the end of its lease.
+**Deadline.** No deadline that a process receives is later than the end of its lease.
 
 **Level.** Once faults are over, every partition is worked on by one member, no member has two more
 than another, and nothing moves any more.
@@ -67,7 +67,7 @@ class ChallengeDeadline(ChallengeRule):
         late = process.told_until - process.machine.membership.holding.lease_until
         if late > _ROUNDING:
             raise self.broken(
-                world, f"{process.spec.label} is told a deadline {late:.3f} s after its lease"
+                world, f"{process.spec.label} has a deadline {late:.3f} s after its lease"
             )
 
 
