@@ -35,7 +35,7 @@ NAMES = ("9", "B", "a", "a1")
 
 
 def _build_locale(directory: Path) -> None:
-    """Compile a locale from nothing but this text, since a machine may have none but C."""
+    """Compile a locale from this text alone: a machine may have no locale but C."""
     charmap, source = directory / "charmap", directory / "source"
     codes = "".join(f"<U{code:04X}> \\x{code:02x}\n" for code in range(128))
     charmap.write_text(f"<code_set_name> {REVERSED}\nCHARMAP\n{codes}END CHARMAP\n")

@@ -136,7 +136,7 @@ def test_without_on_revoked_a_partition_is_not_given_on_while_a_callback_works(
     assert work.begun.wait(PATIENCE)
     leaving = threading.Thread(target=a.stop)
     leaving.start()
-    eventually(lambda: a._machine.membership.closing, "a is told to end its work")
+    eventually(lambda: a._machine.membership.closing, "a begins to leave")
     b.start()
     time.sleep(0.3)
     assert len(a.held) == 2
