@@ -4,7 +4,7 @@ and in memory. Nothing here waits for time to pass: leases that must have ended 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +73,21 @@ from tests.contract.places import Place, RealPlace
 TERMS = Terms(4, ttl=1000.0, rebalance_delay=0.0)
 A, B = "a" * 16, "b" * 16
 T = TypeVar("T")
+
+
+@pytest.fixture
+def own_redis() -> Iterator[Redis]:
+    """A client of a server that no other test uses."""
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        yield client
+
+
+@pytest.fixture
+def own_store(own_redis: Redis) -> Iterator[RedisStore]:
+    """A store on that server."""
+    store = RedisStore(own_redis, PATIENCE)
+    yield store
+    store.close()
 
 
 @pytest.fixture
@@ -1053,153 +1068,145 @@ def test_a_deadline_counts_from_the_commit_and_stands_in_redis_as_a_time(
     assert not any(b"deadline" in text for text in stored)
 
 
-def test_a_report_that_cannot_be_read_is_left_out_and_named(keys: GroupKeys) -> None:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        store = RedisStore(client, PATIENCE)
-        store.run(join(keys, facts("a"), TERMS))
-        client.hset(keys.members.decode(), "x", "nonsense")
-        client.hset(keys.members.decode(), "y", f"{A} 3 not json")
-        reading = store.run(read(keys))
-        assert [member.name for member in reading.facts.members] == ["a"]
-        assert sorted(reading.garbage) == ["x", "y"]
-        assert reading.facts.unreadable == ()
-        store.close()
+def test_a_report_that_cannot_be_read_is_left_out_and_named(
+    keys: GroupKeys, own_redis: Redis, own_store: RedisStore
+) -> None:
+    own_store.run(join(keys, facts("a"), TERMS))
+    own_redis.hset(keys.members.decode(), "x", "nonsense")
+    own_redis.hset(keys.members.decode(), "y", f"{A} 3 not json")
+    reading = own_store.run(read(keys))
+    assert [member.name for member in reading.facts.members] == ["a"]
+    assert sorted(reading.garbage) == ["x", "y"]
+    assert reading.facts.unreadable == ()
 
 
 def test_of_a_report_that_cannot_be_read_redis_itself_has_the_session_and_the_lease(
     keys: GroupKeys,
+    own_redis: Redis,
+    own_store: RedisStore,
 ) -> None:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        store = RedisStore(client, PATIENCE)
-        store.run(join(keys, facts("a"), TERMS))
-        store.run(join(keys, facts("b", B), TERMS))
-        step(store, keys)
-        (known, _) = sorted(store.run(read(keys)).facts.members, key=lambda m: m.name)
-        for entry, session, garbage in (
-            (f"{A} {known.joined} {{}}", A, ("a",)),
-            ("nonsense", "", ("a",)),
-            (None, "", ()),
-        ):
-            if entry is None:
-                client.hdel(keys.members.decode(), "a")
-            else:
-                client.hset(keys.members.decode(), "a", entry)
-            reading = store.run(read(keys))
-            assert [member.name for member in reading.facts.members] == ["b"]
-            (found,) = reading.facts.unreadable
-            assert (found.name, found.session, found.expires) == ("a", session, known.expires)
-            assert reading.garbage == garbage
-            state = reading.standing()
-            assert state is not None
-            assert state.present(reading.facts).keys() == {"a", "b"}
-            # Its part stands as well, and nobody else may have its name.
-            step(store, keys)
-            assert client.hexists(keys.views.decode(), "a")
-            assert isinstance(store.run(join(keys, facts("a", "c" * 16), TERMS)), Taken)
-        store.close()
+    own_store.run(join(keys, facts("a"), TERMS))
+    own_store.run(join(keys, facts("b", B), TERMS))
+    step(own_store, keys)
+    (known, _) = sorted(own_store.run(read(keys)).facts.members, key=lambda m: m.name)
+    for entry, session, garbage in (
+        (f"{A} {known.joined} {{}}", A, ("a",)),
+        ("nonsense", "", ("a",)),
+        (None, "", ()),
+    ):
+        if entry is None:
+            own_redis.hdel(keys.members.decode(), "a")
+        else:
+            own_redis.hset(keys.members.decode(), "a", entry)
+        reading = own_store.run(read(keys))
+        assert [member.name for member in reading.facts.members] == ["b"]
+        (found,) = reading.facts.unreadable
+        assert (found.name, found.session, found.expires) == ("a", session, known.expires)
+        assert reading.garbage == garbage
+        state = reading.standing()
+        assert state is not None
+        assert state.present(reading.facts).keys() == {"a", "b"}
+        # Its part stands as well, and nobody else may have its name.
+        step(own_store, keys)
+        assert own_redis.hexists(keys.views.decode(), "a")
+        assert isinstance(own_store.run(join(keys, facts("a", "c" * 16), TERMS)), Taken)
 
 
 def test_a_name_without_a_readable_entry_is_for_the_session_that_the_decision_names(
     keys: GroupKeys,
+    own_redis: Redis,
+    own_store: RedisStore,
 ) -> None:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        store = RedisStore(client, PATIENCE)
-        store.run(join(keys, facts("a"), TERMS))
-        step(store, keys)
-        client.hset(keys.members.decode(), "a", "nonsense")
-        # One that had the name before, and one that has it.
-        assert isinstance(store.run(join(keys, facts("a", "c" * 16), TERMS, B)), Taken)
-        assert isinstance(store.run(join(keys, facts("a", "c" * 16), TERMS, A)), Joined)
-        store.close()
+    own_store.run(join(keys, facts("a"), TERMS))
+    step(own_store, keys)
+    own_redis.hset(keys.members.decode(), "a", "nonsense")
+    # One that had the name before, and one that has it.
+    assert isinstance(own_store.run(join(keys, facts("a", "c" * 16), TERMS, B)), Taken)
+    assert isinstance(own_store.run(join(keys, facts("a", "c" * 16), TERMS, A)), Joined)
 
 
-def test_a_part_that_somebody_wrote_into_is_read_from_the_decision_once(keys: GroupKeys) -> None:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        store = RedisStore(client, PATIENCE)
-        store.run(join(keys, facts("a"), TERMS))
-        step(store, keys)
-        known = beaten(store, keys, facts("a"))
-        store.run(join(keys, facts("b", B), TERMS))
-        step(store, keys)
-        views = keys.views.decode()
-        client.hset(views, "a", (client.hget(views, "a") or b"") + b"\nnonsense {\nnonsense {")
-        lost = beaten(store, keys, facts("a"), known)
-        assert (lost.view, lost.part) == (None, NO_PART)
-        reading = store.run(read(keys))
-        state = reading.standing()
-        assert state is not None
-        again = replace(lost, part=reading.tag, view=state.view("a", A))
-        for _ in range(2):
-            found = beaten(store, keys, facts("a"), again)
-            assert (found.view, found.part) == (again.view, reading.tag)
-        assert client.hget(views, "a") == f"{A} {reading.tag}".encode()
-        store.close()
-
-
-def test_a_member_whose_part_somebody_deleted_reads_the_decision_once(keys: GroupKeys) -> None:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        store = RedisStore(client, PATIENCE)
-        store.run(join(keys, facts("a"), TERMS))
-        step(store, keys)
-        known = beaten(store, keys, facts("a"))
-        store.run(join(keys, facts("b", B), TERMS))
-        step(store, keys)
-        client.delete(keys.views.decode())
-        lost = beaten(store, keys, facts("a"), known)
-        assert (lost.view, lost.part) == (None, NO_PART)
-        assert beaten(store, keys, facts("a"), lost).view is not None
-        reading = store.run(read(keys))
-        state = reading.standing()
-        assert state is not None
-        again = replace(lost, part=reading.tag, view=state.view("a", A))
-        found = beaten(store, keys, facts("a"), again)
+def test_a_part_that_somebody_wrote_into_is_read_from_the_decision_once(
+    keys: GroupKeys, own_redis: Redis, own_store: RedisStore
+) -> None:
+    own_store.run(join(keys, facts("a"), TERMS))
+    step(own_store, keys)
+    known = beaten(own_store, keys, facts("a"))
+    own_store.run(join(keys, facts("b", B), TERMS))
+    step(own_store, keys)
+    views = keys.views.decode()
+    own_redis.hset(views, "a", (own_redis.hget(views, "a") or b"") + b"\nnonsense {\nnonsense {")
+    lost = beaten(own_store, keys, facts("a"), known)
+    assert (lost.view, lost.part) == (None, NO_PART)
+    reading = own_store.run(read(keys))
+    state = reading.standing()
+    assert state is not None
+    again = replace(lost, part=reading.tag, view=state.view("a", A))
+    for _ in range(2):
+        found = beaten(own_store, keys, facts("a"), again)
         assert (found.view, found.part) == (again.view, reading.tag)
-        store.close()
+    assert own_redis.hget(views, "a") == f"{A} {reading.tag}".encode()
+
+
+def test_a_member_whose_part_somebody_deleted_reads_the_decision_once(
+    keys: GroupKeys, own_redis: Redis, own_store: RedisStore
+) -> None:
+    own_store.run(join(keys, facts("a"), TERMS))
+    step(own_store, keys)
+    known = beaten(own_store, keys, facts("a"))
+    own_store.run(join(keys, facts("b", B), TERMS))
+    step(own_store, keys)
+    own_redis.delete(keys.views.decode())
+    lost = beaten(own_store, keys, facts("a"), known)
+    assert (lost.view, lost.part) == (None, NO_PART)
+    assert beaten(own_store, keys, facts("a"), lost).view is not None
+    reading = own_store.run(read(keys))
+    state = reading.standing()
+    assert state is not None
+    again = replace(lost, part=reading.tag, view=state.view("a", A))
+    found = beaten(own_store, keys, facts("a"), again)
+    assert (found.view, found.part) == (again.view, reading.tag)
 
 
 def test_a_part_that_somebody_deleted_is_there_again_once_its_member_renews(
     keys: GroupKeys,
+    own_redis: Redis,
+    own_store: RedisStore,
 ) -> None:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        store = RedisStore(client, PATIENCE)
-        store.run(join(keys, facts("a"), TERMS))
-        step(store, keys)
-        known = beaten(store, keys, facts("a"))
-        client.delete(keys.views.decode())
-        same = beaten(store, keys, facts("a"), known)
-        assert (same.view, same.part) == (known.view, known.part)
-        # It gets the next decision as it would have.
-        store.run(join(keys, facts("b", B), TERMS))
-        step(store, keys)
-        state = store.run(read(keys)).standing()
-        assert state is not None
-        assert beaten(store, keys, facts("a"), same).view == state.view("a", A)
-        store.close()
+    own_store.run(join(keys, facts("a"), TERMS))
+    step(own_store, keys)
+    known = beaten(own_store, keys, facts("a"))
+    own_redis.delete(keys.views.decode())
+    same = beaten(own_store, keys, facts("a"), known)
+    assert (same.view, same.part) == (known.view, known.part)
+    # It gets the next decision as it would have.
+    own_store.run(join(keys, facts("b", B), TERMS))
+    step(own_store, keys)
+    state = own_store.run(read(keys)).standing()
+    assert state is not None
+    assert beaten(own_store, keys, facts("a"), same).view == state.view("a", A)
 
 
-def test_a_key_of_another_type_is_an_error_that_names_it(keys: GroupKeys) -> None:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        store = RedisStore(client, PATIENCE)
-        client.set(keys.members.decode(), "text")
-        with pytest.raises(WrongKeyType):
-            store.run(join(keys, facts("a"), TERMS))
-        store.close()
+def test_a_key_of_another_type_is_an_error_that_names_it(
+    keys: GroupKeys, own_redis: Redis, own_store: RedisStore
+) -> None:
+    own_redis.set(keys.members.decode(), "text")
+    with pytest.raises(WrongKeyType):
+        own_store.run(join(keys, facts("a"), TERMS))
 
 
 def test_a_history_of_another_type_stops_a_decision_before_it_changes_anything(
     keys: GroupKeys,
+    own_redis: Redis,
+    own_store: RedisStore,
 ) -> None:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        store = RedisStore(client, PATIENCE)
-        store.run(join(keys, facts("a"), TERMS))
-        reading = store.run(read(keys))
-        client.set(keys.control.decode(), "somebody's text")
-        before = client.hgetall(keys.state.decode())
-        with pytest.raises(WrongKeyType):
-            store.run(commit(keys, reading, outcome_of(reading), "test"))
-        assert client.get(keys.control.decode()) == b"somebody's text"
-        assert client.hgetall(keys.state.decode()) == before
-        store.close()
+    own_store.run(join(keys, facts("a"), TERMS))
+    reading = own_store.run(read(keys))
+    own_redis.set(keys.control.decode(), "somebody's text")
+    before = own_redis.hgetall(keys.state.decode())
+    with pytest.raises(WrongKeyType):
+        own_store.run(commit(keys, reading, outcome_of(reading), "test"))
+    assert own_redis.get(keys.control.decode()) == b"somebody's text"
+    assert own_redis.hgetall(keys.state.decode()) == before
 
 
 # --- the texts --------------------------------------------------------------------------------
@@ -1238,30 +1245,29 @@ def test_events_of_kinds_to_come_are_left_out() -> None:
     assert load_events(text.replace('"ready"', '"tomorrow"')) == known[:1]
 
 
-def test_a_tag_that_is_none_is_refused_by_name(keys: GroupKeys) -> None:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        store = RedisStore(client, PATIENCE)
-        store.run(join(keys, facts("a"), TERMS))
-        client.hset(keys.state.decode(), "tag", "one:two")
-        with pytest.raises(GroupFormatError, match="tag of the group is none: 'one:two'"):
-            store.run(read(keys))
-        with pytest.raises(GroupFormatError, match="tag of the group is none"):
-            store.run(beat(keys, facts("a"), 1000.0))
-        store.close()
+def test_a_tag_that_is_none_is_refused_by_name(
+    keys: GroupKeys, own_redis: Redis, own_store: RedisStore
+) -> None:
+    own_store.run(join(keys, facts("a"), TERMS))
+    own_redis.hset(keys.state.decode(), "tag", "one:two")
+    with pytest.raises(GroupFormatError, match="tag of the group is none: 'one:two'"):
+        own_store.run(read(keys))
+    with pytest.raises(GroupFormatError, match="tag of the group is none"):
+        own_store.run(beat(keys, facts("a"), 1000.0))
 
 
-def test_terms_that_cannot_be_read_are_no_matter_for_a_renewal(keys: GroupKeys) -> None:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        store = RedisStore(client, PATIENCE)
-        store.run(join(keys, facts("a"), TERMS))
-        for change in (
-            lambda: client.hset(keys.state.decode(), "terms", '{"partitions": 0'),
-            lambda: client.hdel(keys.state.decode(), "terms"),
-        ):
-            change()
-            found = store.run(beat(keys, facts("a"), TERMS.ttl, terms=TERMS))
-            assert found is not None
-            assert found.terms is None
+def test_terms_that_cannot_be_read_are_no_matter_for_a_renewal(
+    keys: GroupKeys, own_redis: Redis, own_store: RedisStore
+) -> None:
+    own_store.run(join(keys, facts("a"), TERMS))
+    for spoil in (
+        lambda: own_redis.hset(keys.state.decode(), "terms", '{"partitions": 0'),
+        lambda: own_redis.hdel(keys.state.decode(), "terms"),
+    ):
+        spoil()
+        found = own_store.run(beat(keys, facts("a"), TERMS.ttl, terms=TERMS))
+        assert found is not None
+        assert found.terms is None
 
 
 def test_a_decision_that_is_known_is_not_read_again(store: Store, keys: GroupKeys) -> None:

@@ -917,12 +917,18 @@ def test_one_that_is_back_goes_by_no_terms_that_its_decider_read_before() -> Non
     assert hand.machine.terms == hand.machine.offered == changed
 
 
-def test_an_owner_has_all_its_time_to_let_go_however_long_the_assignor_took() -> None:
+def owner_and_taker() -> tuple[Hand, Hand]:
+    """A member that has everything, and one that has joined and is to get its part."""
     owner = Hand("a").inside()
     taker = Hand("b", owner.server)
     taker.machine.start(owner.now)
     taker.play(taker.machine)
     owner.machine.changes.clear()
+    return owner, taker
+
+
+def test_an_owner_has_all_its_time_to_let_go_however_long_the_assignor_took() -> None:
+    owner, taker = owner_and_taker()
     step = owner.until(taker.decider, "group_commit")
     # So long did the assignor take. The owner renews meanwhile.
     for _ in range(4):
@@ -944,11 +950,7 @@ def test_an_owner_has_all_its_time_to_let_go_however_long_the_assignor_took() ->
 
 
 def test_a_member_that_decides_about_itself_has_all_its_time_to_let_go() -> None:
-    owner = Hand("a").inside()
-    taker = Hand("b", owner.server)
-    taker.machine.start(owner.now)
-    taker.play(taker.machine)
-    owner.machine.changes.clear()
+    owner, _ = owner_and_taker()
     owner.decider.ask(99)
     step = owner.until(owner.decider, "group_commit")
     owner.now += 4.0
