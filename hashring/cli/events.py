@@ -52,9 +52,9 @@ def command(ctx: click.Context, /, *, count: int, follow: bool, archive: Path | 
       hashring events --follow --json
       hashring events --archive /var/lib/hashring/accounts
     """
-    if archive is not None and follow:
-        raise click.UsageError("--archive ends when it has written: run it by a timer")
     if archive is not None:
+        if follow:
+            raise click.UsageError("--archive ends when it has written: run it by a timer")
         refuse(ctx, "count", why="--archive writes every event that is not there yet")
     settings = ctx.ensure_object(Settings)
     if settings.wire:

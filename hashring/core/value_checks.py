@@ -21,6 +21,9 @@ MAX_NAME_BYTES: Final = 512
 LEAST_TTL: Final = 0.1
 """Seconds. Renewals cross the network and wait for the interpreter; a lease must outlast a few."""
 
+TOO_LARGE: Final = 1e15
+"""Nodes and members report no number as large. Their readers take one for garbage."""
+
 LEAST_INTERVAL: Final = LEAST_TTL / 10
 """Seconds between two renewals: not even the shortest lease needs more of them."""
 

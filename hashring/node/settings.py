@@ -13,6 +13,7 @@ from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
 from hashring.core.placement import MAX_POINTS, check_placement
 from hashring.core.ranges import PointRange
 from hashring.core.value_checks import (
+    TOO_LARGE,
     check_least_interval,
     check_least_ttl,
     check_node_name,
@@ -33,8 +34,6 @@ DEFAULT_REPLICAS: Final = 16
 DEFAULT_TTL: Final = 60.0
 DEFAULT_HEARTBEAT_INTERVAL: Final = 10.0
 
-# Readers of what a node reports take a number this large for garbage.
-_TOO_MANY_KEYS: Final = 1e15
 # Enough to find a function of signed points, or of longer ones.
 _TRIED_KEYS: Final = 32
 
@@ -282,7 +281,7 @@ def checked_load(load: Any) -> float | None:
     if load is None:
         return None
     plain = plain_number(load)
-    if plain is None or not 0 <= plain < 1e15:
+    if plain is None or not 0 <= plain < TOO_LARGE:
         raise ConfigError("load", load, "give a finite number, at least 0, or None for no report")
     return float(plain)
 
@@ -303,9 +302,9 @@ def _checked_locks(  # noqa: PLR0917 - the node's own arguments, in their order
         raise ConfigError("limit", limit, "give a number of keys, or None for any number")
     if most is not None and most < 1:
         raise ConfigError("limit", limit, "a node that may hold no key should not be started")
-    if most is not None and most >= _TOO_MANY_KEYS:
+    if most is not None and most >= TOO_LARGE:
         raise ConfigError(
-            "limit", limit, f"give less than {_TOO_MANY_KEYS:g} keys, or None for any number"
+            "limit", limit, f"give less than {TOO_LARGE:g} keys, or None for any number"
         )
     checked_ttl = ttl if lock_ttl is None else _checked_ttl("lock_ttl", lock_ttl)
     if checked_ttl < 2 * heartbeat_interval:

@@ -64,19 +64,20 @@ class Hosts:
             "*" in self._names or name in self._names or name.endswith(".localhost")
         ):
             return True
-        return _is_address(name)
+        return _address(name) is not None
 
 
-def _is_address(text: str) -> bool:
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address, an IPv4 one also where it is written as one of IPv6; ``None`` for other text."""
     try:
-        ipaddress.ip_address(text)
+        found = ipaddress.ip_address(text)
     except ValueError:
-        return False
-    return True
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def _allowed_name(text: str) -> str:
-    if not (text == "*" or _NAME.fullmatch(text) or _is_address(text)):
+    if not (text == "*" or _NAME.fullmatch(text) or _address(text)):
         raise ConfigError(
             "allowed_host",
             text,
@@ -122,12 +123,8 @@ class TrustedProxies:
         return self._app(environ, start_response)
 
     def _trusts(self, address: Any) -> bool:
-        try:
-            found = ipaddress.ip_address(str(address))
-        except ValueError:
-            return False
-        mapped = getattr(found, "ipv4_mapped", None)
-        return any((mapped or found) in network for network in self._networks)
+        found = _address(str(address))
+        return found is not None and any(found in network for network in self._networks)
 
 
 def _without_port(text: str) -> str:
@@ -136,12 +133,8 @@ def _without_port(text: str) -> str:
     Some proxies add the port of the visitor's connection: each connection would be a new visitor.
     """
     found = _WITH_PORT.fullmatch(text)
-    try:
-        address = ipaddress.ip_address((found[1] or found[2]) if found else text)
-    except ValueError:
-        return ""
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address).partition("%")[0]
+    address = _address((found[1] or found[2]) if found else text)
+    return "" if address is None else str(address).partition("%")[0]
 
 
 def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:

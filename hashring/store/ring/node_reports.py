@@ -15,7 +15,7 @@ from hashring.core.printable import printable
 from hashring.core.ranges import ranges_fingerprint
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import NodeShape
-from hashring.core.value_checks import is_number
+from hashring.core.value_checks import TOO_LARGE, is_number
 from hashring.errors import ConfigError, HashringError
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.snapshot import ReplicaRecord, Snapshot
@@ -370,7 +370,7 @@ def _count(value: Any) -> int | None:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if is_number(value) and abs(value) < 1e15 else None
+    return float(value) if is_number(value) and abs(value) < TOO_LARGE else None
 
 
 def _load(value: Any) -> float | None:
