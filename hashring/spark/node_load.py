@@ -20,7 +20,6 @@ from hashring.spark.weight_sums import CODE, counted_by_code
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_ROWS = "__hashring_rows"
 _TOTAL = "__hashring_total"
 _LOAD: Final = {
     "node": pa.string(),
@@ -60,21 +59,21 @@ def load(df: DataFrame, ring: Ring, key: str = "key", weight: str | None = None)
     # keys cost neither a join nor another shuffle.
     if columns.count <= _FEW:
         counted = counted.coalesce(1)
-    packed = counted.agg(*columns.once("load packed", _packed))
-    absent = (
-        f"transform(array_except(sequence(0, {columns.count - 1}), "
-        f"transform({_ROWS}, r -> r.{CODE})), c -> named_struct('{CODE}', c, 'keys', 0L, "
-        f"'weight', 0D, 'bad_weights', 0L))"
-    )
-    rows = packed.selectExpr(_TOTAL, f"inline(concat({_ROWS}, {absent}))")
+    rows = counted.agg(*columns.once("load rows", lambda: _rows(columns.count)))
     return rows.select(*columns.once("load", lambda: _of_nodes(columns)))
 
 
-def _packed() -> tuple[Column, ...]:
-    row = f"struct(CAST({CODE} AS INT) AS {CODE}, keys, weight, bad_weights)"
+def _rows(count: int) -> tuple[Column, ...]:
+    """The total and a row a node, also for those of ``count`` nodes that have no keys."""
+    code = f"CAST({CODE} AS INT)"
+    counted = f"collect_list(struct({code} AS {CODE}, keys, weight, bad_weights))"
+    absent = (
+        f"transform(array_except(sequence(0, {count - 1}), collect_list({code})), "
+        f"c -> named_struct('{CODE}', c, 'keys', 0L, 'weight', 0D, 'bad_weights', 0L))"
+    )
     return (
-        F.expr(f"collect_list({row}) AS {_ROWS}"),
         F.expr(f"sum(if({CODE} IS NULL, NULL, weight)) AS {_TOTAL}"),
+        F.expr(f"inline(concat({counted}, {absent}))"),
     )
 
 
