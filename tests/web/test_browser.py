@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import threading
@@ -155,6 +156,16 @@ def opened(tab: Watched, running: Running, address: str) -> Page:
     return tab.page
 
 
+def wait_until_read(running: Running, ring: str, nodes: int) -> None:
+    """Wait until the service has read so many nodes: it may read a ring while a test writes it."""
+
+    def has_read() -> bool:
+        answer = json.loads(running.ask(f"/api/ring?ring={ring}")[1])
+        return bool(answer.get("nodes") == nodes)
+
+    eventually(has_read, f"the service has read {nodes} nodes of {ring}")
+
+
 def row(page: Page, name: str) -> Any:
     return page.locator("#rows tr").filter(has=page.get_by_role("link", name=name, exact=True))
 
@@ -232,10 +243,11 @@ def test_a_node_that_is_clicked_says_who_would_inherit(
 def test_nothing_in_a_name_or_a_key_runs_or_breaks_the_layout(
     client: Redis, running: Running, tab: Watched
 ) -> None:
-    for number, name in enumerate(HOSTILE):
-        put(client, name, number * 1000, ring="hostile", told={"host": name, "pid": name})
     client.xadd("{hostile}:events", {"kind": HOSTILE[0], "by": HOSTILE[1]})
     client.set("{hostile}:epoch", "1 ab")
+    for number, name in enumerate(HOSTILE):
+        put(client, name, number * 1000, ring="hostile", told={"host": name, "pid": name})
+    wait_until_read(running, "hostile", len(HOSTILE))
     ring = HOSTILE[0]
     put(client, HOSTILE[1], 7, ring=ring)
     client.set(f"{{{ring}}}:epoch", "1 ab")
@@ -324,6 +336,7 @@ def test_without_javascript_the_page_says_the_same(
 ) -> None:
     put(client, "low", 0, ring="plain")
     put(client, "high", RING_SIZE // 2, ring="plain")
+    wait_until_read(running, "plain", 2)
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{running.url}/ring?name=plain")
@@ -640,8 +653,9 @@ SELECTED = "getSelection().toString()"
 def test_a_selection_holds_the_verdict_for_seconds_and_the_title_not_at_all(
     client: Redis, running: Running, context: BrowserContext
 ) -> None:
-    put(client, "full", 0, ring="chosen", told={"ttl": 900})
     client.set("{chosen}:epoch", "1 ab")
+    put(client, "full", 0, ring="chosen", told={"ttl": 900})
+    wait_until_read(running, "chosen", 1)
     page = context.new_page()
     page.clock.install()
     opened(Watched(page, running.url), running, "/ring?name=chosen")
@@ -726,6 +740,7 @@ def test_a_thousand_nodes_are_a_small_page_and_few_rows_at_a_time(
     for number in range(1000):
         points = [(number * 16 + k) * 2_654_435_761 % RING_SIZE for k in range(16)]
         put(client, f"node-{number:04}", *points, ring="thousand", told={"ttl": 900})
+    wait_until_read(running, "thousand", 1000)
     answer = urlopen(f"{running.url}/ring?name=thousand", timeout=PATIENCE)
     assert len(answer.read()) < 150_000
     page = opened(tab, running, "/ring?name=thousand")
