@@ -117,6 +117,7 @@ def test_a_batch_on_another_file_system_is_not_written_again_either(spark, tmp_p
     assert {row["ring"] for row in found} == {random_ring(4, 8, 3).fingerprint}
 
 
+@pytest.mark.long  # tests/spark_programs/test_engines.py has it over Spark Connect.
 def test_the_ring_is_followed_while_the_stream_runs(spark, redis_server, tmp_path):
     files(tmp_path, 0)
     now = followed_ring(redis_server.url, RING, refresh=0)

@@ -240,8 +240,9 @@ def test_a_node_that_is_clicked_says_who_would_inherit(
     assert tab.wrong == []
 
 
+@pytest.mark.parametrize("size", [PHONE, pytest.param(DESKTOP, marks=pytest.mark.long)])
 def test_nothing_in_a_name_or_a_key_runs_or_breaks_the_layout(
-    client: Redis, running: Running, tab: Watched
+    client: Redis, running: Running, tab: Watched, size: Any
 ) -> None:
     client.xadd("{hostile}:events", {"kind": HOSTILE[0], "by": HOSTILE[1]})
     client.set("{hostile}:epoch", "1 ab")
@@ -251,33 +252,34 @@ def test_nothing_in_a_name_or_a_key_runs_or_breaks_the_layout(
     ring = HOSTILE[0]
     put(client, HOSTILE[1], 7, ring=ring)
     client.set(f"{{{ring}}}:epoch", "1 ab")
-    for size in (DESKTOP, PHONE):
-        tab.page.set_viewport_size(size)  # type: ignore[arg-type]
-        page = opened(tab, running, "/ring?name=hostile")
-        title = page.title()
-        expect(page.locator("#rows tr")).to_have_count(len(HOSTILE))
-        for name in HOSTILE:
-            page.get_by_label("Key", exact=True).fill(name)
-            page.keyboard.press("Enter")
-            expect(page.locator("#lookup .found")).to_be_visible()
-            page.locator("#rows tr a.node").nth(HOSTILE.index(name)).click()
-            expect(page.locator("#inherit")).to_contain_text("If ")
-            assert tab.wide() == []
-        page.get_by_label("Key", exact=True).fill("k" * 10_000)
+    tab.page.set_viewport_size(size)  # type: ignore[arg-type]
+    page = opened(tab, running, "/ring?name=hostile")
+    title = page.title()
+    expect(page.locator("#rows tr")).to_have_count(len(HOSTILE))
+    for name in HOSTILE:
+        page.get_by_label("Key", exact=True).fill(name)
         page.keyboard.press("Enter")
         expect(page.locator("#lookup .found")).to_be_visible()
+        page.locator("#rows tr a.node").nth(HOSTILE.index(name)).click()
+        expect(page.locator("#inherit")).to_contain_text("If ")
         assert tab.wide() == []
-        assert page.title() == title
-        opened(tab, running, "/")
-        assert tab.wide() == []
-        page.get_by_role("link", name=ring).click()
-        expect(page.locator("#rows tr")).to_have_count(1)
-        assert tab.wide() == []
-        assert page.locator("img, iframe, script:not([src])").count() == 0
+    page.get_by_label("Key", exact=True).fill("k" * 10_000)
+    page.keyboard.press("Enter")
+    expect(page.locator("#lookup .found")).to_be_visible()
+    assert tab.wide() == []
+    assert page.title() == title
+    opened(tab, running, "/")
+    assert tab.wide() == []
+    page.get_by_role("link", name=ring).click()
+    expect(page.locator("#rows tr")).to_have_count(1)
+    assert tab.wide() == []
+    assert page.locator("img, iframe, script:not([src])").count() == 0
     assert tab.wrong == []
 
 
-@pytest.mark.parametrize("nodes", [1, pytest.param(10, marks=pytest.mark.long), 200])
+@pytest.mark.parametrize(
+    "nodes", [*(pytest.param(nodes, marks=pytest.mark.long) for nodes in (1, 10)), 200]
+)
 def test_the_page_fits_its_window(
     client: Redis, running: Running, tab: Watched, nodes: int
 ) -> None:
@@ -378,6 +380,7 @@ def test_the_table_is_sorted_and_filtered_by_keyboard_and_stays_so(
     assert tab.wrong == []
 
 
+@pytest.mark.long  # The table of nodes is sorted by the same code.
 def test_heirs_and_plans_are_sorted_by_what_is_clicked_and_stay_so(
     client: Redis, running: Running, tab: Watched
 ) -> None:
@@ -415,6 +418,7 @@ def test_heirs_and_plans_are_sorted_by_what_is_clicked_and_stay_so(
     assert tab.wrong == []
 
 
+@pytest.mark.long  # axe finds what has no name.
 def test_landmarks_tables_and_fields_have_names(
     client: Redis, running: Running, tab: Watched
 ) -> None:
@@ -439,6 +443,7 @@ def test_landmarks_tables_and_fields_have_names(
     assert nameless == 0
 
 
+@pytest.mark.long  # Others show the same banner, and that it goes.
 def test_the_page_says_that_redis_is_gone_and_when_it_is_back(
     redis_server: RedisServer, context: BrowserContext
 ) -> None:
@@ -808,14 +813,17 @@ def test_axe_finds_nothing(client: Redis, running: Running, browser: Browser, sc
     put(client, "well", 0, ring="axe", told={"ttl": 900, "held": 3, "limit": 5, "unserved": 2})
     put(client, "late", 7, ring="axe", expires_in=60, told={"ttl": 900})
     put(client, "dead", 7, ring="axe", expires_in=-60)
-    # In other colours it is the same page.
+    # In other colours it is the same page, and one question about an act is as another.
     again = scheme == "dark" and not LONG
     rules = {"runOnly": ["color-contrast"]} if again else None
+    end = (
+        None if LONG else AXE_PAGES.index("/nothing" if again else "/act/drain?ring=axe&node=well")
+    )
     context = browser.new_context(color_scheme=scheme)
     page = context.new_page()
     page.set_default_timeout(PATIENCE * 1000)
     with PartitionGroup(client, "axes", partitions=6, member="m", rebalance_delay=0):
-        for path in AXE_PAGES[: AXE_PAGES.index("/nothing") if again else None]:
+        for path in AXE_PAGES[:end]:
             page.goto(running.url + path)
             if "/act/" in path and "/login" in page.url:
                 page.get_by_label("Your name").fill("ada")
