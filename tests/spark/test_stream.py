@@ -314,7 +314,7 @@ def test_an_output_without_its_checkpoint_is_refused(spark, tmp_path):
         )
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("elsewhere", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_an_output_takes_no_batch_of_another_checkpoint(spark, tmp_path, monkeypatch, elsewhere):
     if elsewhere:
         # As if Spark alone could see the paths.
