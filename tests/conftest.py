@@ -30,6 +30,9 @@ from hashring.store.embedded_server import PROGRAM_VARIABLE, RedisServer, find_s
 
 pytest_plugins = ("tests.hosted",)
 
+# While thousands of tests are collected, there is next to no garbage.
+gc.disable()
+
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60
 """Seconds until something that must happen counts as not happening. No test measures time."""
@@ -208,6 +211,7 @@ def pytest_collection_finish() -> None:
     # Thousands of tests stay until the end: the garbage collector need not look at them again.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

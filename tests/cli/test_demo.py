@@ -82,6 +82,7 @@ def test_the_story_is_told_in_words(redis_server: RedisServer) -> None:
     assert summary.count("(promised: within 2.5 s)") == 2
 
 
+@pytest.mark.long  # tests/cli/test_commands.py has commands that share it.
 def test_without_a_url_it_plays_on_the_machines_own_server() -> None:
     with ending(spawn("hashring", "demo")) as process:
         hint = line_with(process, "to watch it from another terminal: ")
@@ -117,7 +118,7 @@ def test_it_does_not_play_on_a_ring_whose_nodes_are_away(client: Redis, run: Run
         ("birch joins", signal.SIGINT, 130),
         pytest.param("birch is killed", signal.SIGINT, 130, marks=pytest.mark.long),
         pytest.param("cedar is paused", signal.SIGINT, 130, marks=pytest.mark.long),
-        ("birch is killed", signal.SIGTERM, 143),
+        pytest.param("birch is killed", signal.SIGTERM, 143, marks=pytest.mark.long),
         pytest.param("cedar is paused", signal.SIGHUP, 129, marks=pytest.mark.long),
     ],
 )

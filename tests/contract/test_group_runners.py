@@ -208,6 +208,12 @@ def test_the_iterator_says_the_same_and_ends_with_the_membership(make: Make, pee
         a.do("iterate")
 
 
+# It keeps a core busy in each kind of process.
+@pytest.mark.parametrize(
+    "host",
+    ["thread", "asyncio", pytest.param("greenlet-patched", marks=pytest.mark.long)],
+    indirect=True,
+)
 def test_a_member_that_computes_everywhere_for_two_leases_keeps_what_it_has(
     make: Make, peer: Peer
 ) -> None:

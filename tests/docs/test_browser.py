@@ -22,7 +22,9 @@ PAGES = (
 )
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.long), (390, "dark")]
+)
 def test_axe_finds_nothing_and_no_page_is_too_wide(site: Path, width: int, scheme: Any) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

@@ -109,6 +109,7 @@ def metadata(directory: Path) -> Message:
         return message_from_string(archive.read(name).decode())
 
 
+@pytest.mark.long  # tests/integration/test_packaging.py builds and uses the wheel.
 def test_a_release_is_built_and_checked_and_says_what_it_lacks(tmp_path: Path) -> None:
     done = release(tmp_path)
     assert done.returncode == 0, done.stderr

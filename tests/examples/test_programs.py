@@ -367,7 +367,9 @@ def test_the_stream_example_goes_on_after_an_outage_and_counts_once(
 
 
 @pytest.mark.one_server
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_the_fire_ends_in_the_middle_with_all_its_members(start: Start, number: int) -> None:
     process = start("stream/flights.py", "--rows", "60000")
     assert process.stdout is not None

@@ -104,8 +104,8 @@ for start in ("start", "gevent_start"):
         {"thread": False},
         {"thread": False, "queue": False},
         {"socket": False},
-        {"queue": False},
-        {"socket": False, "queue": False},
+        pytest.param({"queue": False}, marks=pytest.mark.long),
+        pytest.param({"socket": False, "queue": False}, marks=pytest.mark.long),
     ],
     ids=lambda patched: " and ".join(f"no {each}" for each in patched) or "all",
 )

@@ -14,8 +14,9 @@ def test_every_flight_is_counted_once_though_members_are_killed_and_stopped() ->
     count_flights("contiguous", 50_000)
 
 
+@pytest.mark.long  # Each assignor plays histories of faults in the simulator.
 @pytest.mark.one_server
-@pytest.mark.parametrize("assignor", ["learner", pytest.param("ring", marks=pytest.mark.long)])
+@pytest.mark.parametrize("assignor", ["learner", "ring"])
 def test_every_flight_is_counted_once_whatever_the_assignor(assignor: str) -> None:
     count_flights(assignor, 50_000 if LONG else 20_000)
 

@@ -199,6 +199,7 @@ def measured(work: Callable[[], object]) -> int:
     return after - before
 
 
+@pytest.mark.long  # Selected, and asked for in a task, they are as few.
 @pytest.mark.one_server
 def test_very_many_keys_asked_for_one_by_one_with_a_limit_of_ten(make: Make, client: Redis) -> None:
     node = make(limit=10, **LONG)

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("runner", "call", "action"),
     [
-        *(("thread", call, "stop") for call in ("start", "stop", "poll", "select", "hold")),
+        *(("thread", call, "stop") for call in ("start", "stop", "hold")),
         *(
             ("thread", call, "raise")
             for call in ("start", "stop", "poll", "select", "hold", "heartbeat")
@@ -37,21 +37,24 @@ ROOT = Path(__file__).parents[2]
             pytest.param("thread", call, "raise-own", marks=pytest.mark.long)
             for call in ("poll", "select")
         ),
-        *(("greenlet", call, "stop") for call in ("start", "select")),
+        ("greenlet", "select", "stop"),
         ("greenlet", "stop", "raise"),
         ("greenlet-patched", "stop", "stop"),
         ("greenlet-patched", "start", "raise"),
         ("thread-patched", "start", "stop"),
-        ("thread-patched", "poll", "raise"),
         *(
             pytest.param(runner, call, action, marks=pytest.mark.long)
             for runner, call, action in (
+                ("thread", "poll", "stop"),
+                ("thread", "select", "stop"),
+                ("greenlet", "start", "stop"),
                 ("greenlet", "stop", "stop"),
                 ("greenlet", "start", "raise"),
                 ("greenlet-patched", "start", "stop"),
                 ("greenlet-patched", "stop", "raise"),
                 ("thread-patched", "poll", "stop"),
                 ("thread-patched", "start", "raise"),
+                ("thread-patched", "poll", "raise"),
             )
         ),
     ],

@@ -523,6 +523,7 @@ def test_only_a_key_with_more_rows_than_a_task_should_sort_is_cut(spark, history
     assert (found.rows, found["keys"], found.overlapping) == (5, 2, 0)
 
 
+@pytest.mark.long  # Random logs with slices are judged, too.
 def test_of_two_hot_keys_with_one_hash_one_is_cut_and_both_are_judged(spark, history):
     keys = ("plumless", "buckeroo")
     assert point(keys[0]) == point(keys[1])
@@ -534,7 +535,7 @@ def test_of_two_hot_keys_with_one_hash_one_is_cut_and_both_are_judged(spark, his
     assert sorted(rows(cut), key=str) == sorted(rows(whole), key=str)
 
 
-@pytest.mark.parametrize("rows", [3, 100])
+@pytest.mark.parametrize("rows", [3, pytest.param(100, marks=pytest.mark.long)])
 def test_rows_are_sorted_by_one_number_before_the_windows_sort_them(spark, history, capsys, rows):
     log = [("hello", "a", 12.0 + i, 13.0 + i) for i in range(9)]
     work = spark.createDataFrame(log, LOG)

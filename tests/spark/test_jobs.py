@@ -140,6 +140,7 @@ def test_assign_by_owner_gives_each_node_a_directory(spark, keys, ring_file, tmp
     assert {row.key for row in own} == {f"k{i}" for i in range(500) if ring.owner(f"k{i}") == "n2"}
 
 
+@pytest.mark.long  # tests/spark/test_owner.py has several files without the command.
 def test_assign_by_owner_gives_a_directory_several_files(keys, ring_file, tmp_path):
     out = tmp_path / "owned"
     run("assign", "--input", keys, "--ring-file", ring_file, "--output", out, "--by-owner",
@@ -167,6 +168,7 @@ def test_assign_by_owner_to_many_nodes_starts_few_tasks(spark, tmp_path, monkeyp
         assert len(list(tmp_path.glob(f"out/owner={node}/*.parquet"))) == 1
 
 
+@pytest.mark.long  # test_a_log_in_directories_of_nodes_like_numbers_... has one job.
 def test_nodes_whose_names_look_like_numbers_are_read_again_by_the_jobs(spark, tmp_path):
     ring = Ring({"007": [0], "1e3": [2**30], "08": [2**31]})
     write_ring(ring, tmp_path / "ring.json")
@@ -958,6 +960,7 @@ def test_the_plan_of_a_large_ring_is_no_large_file(spark):
     assert f"the 60 largest of {len(moves.rows):,} flows" in outcome.report.html()
 
 
+@pytest.mark.long  # Reports of a load and of a plan are shortened alike.
 def test_the_audit_of_a_large_ring_is_no_large_file(spark):
     def join(number, node):
         at = (11 + node) * 10**6

@@ -106,7 +106,7 @@ def test_a_new_table_is_refused_whose_workers_keep_rows(spark, monkeypatch, part
         spark.sql("DROP TABLE IF EXISTS made")
 
 
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("mode", ["append", pytest.param("overwrite", marks=pytest.mark.long)])
 def test_a_table_s_rows_are_counted_whose_workers_may_keep_some(spark, table, monkeypatch, mode):
     df = spark.range(4, 44).selectExpr("id", "0L AS part").repartition(4)
     with monkeypatch.context() as patch:
@@ -684,7 +684,8 @@ def test_of_two_that_replace_a_table_at_once_one_is_refused(spark, table, monkey
     ("mode", "kind"),
     [
         pytest.param(mode, kind, marks=() if kind == usual else pytest.mark.long)
-        for mode, usual in (("error", "csv"), ("append", "parquet"), ("overwrite", "csv"))
+        # Who overwrites a table that is not there makes it, as with "error".
+        for mode, usual in (("error", "csv"), ("append", "parquet"), ("overwrite", None))
         for kind in ("parquet", "csv")
     ],
 )

@@ -49,7 +49,8 @@ def keys_frame(spark, keys, kind=None):
     ("nodes", "replicas", "keys"),
     [
         (3, 2, 10_000),
-        (100, 16, 1_000_000),
+        (100, 16, 100_000),
+        pytest.param(100, 16, 1_000_000, marks=pytest.mark.long),
         pytest.param(1, 1, 1000, marks=pytest.mark.long),
         pytest.param(400, 64, 100_000, marks=pytest.mark.long),
     ],

@@ -117,6 +117,7 @@ def test_a_batch_on_another_file_system_is_not_written_again_either(spark, tmp_p
     assert {row["ring"] for row in found} == {random_ring(4, 8, 3).fingerprint}
 
 
+@pytest.mark.long  # tests/spark_programs/test_engines.py has it over Spark Connect.
 def test_the_ring_is_followed_while_the_stream_runs(spark, redis_server, tmp_path):
     files(tmp_path, 0)
     now = followed_ring(redis_server.url, RING, refresh=0)
@@ -313,7 +314,7 @@ def test_an_output_without_its_checkpoint_is_refused(spark, tmp_path):
         )
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("elsewhere", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_an_output_takes_no_batch_of_another_checkpoint(spark, tmp_path, monkeypatch, elsewhere):
     if elsewhere:
         # As if Spark alone could see the paths.

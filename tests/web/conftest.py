@@ -58,8 +58,10 @@ def put(
     """Write a node into a ring by hand, as no node does."""
     seconds, microseconds = client.time()
     score = seconds + microseconds / 1e6 + expires_in
-    client.zadd(ring, {f"{point}:{node}:{n}": score for n, point in enumerate(points)})
-    client.hset(f"{{{ring}}}:nodes", node, SESSION + json.dumps(told or {}))
+    with client.pipeline() as together:  # a service reads all of the node, or nothing
+        together.zadd(ring, {f"{point}:{node}:{n}": score for n, point in enumerate(points)})
+        together.hset(f"{{{ring}}}:nodes", node, SESSION + json.dumps(told or {}))
+        together.execute()
 
 
 class Visitor:

@@ -11,14 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import schemathesis
+from flask import Flask
 from hypothesis import HealthCheck, Phase, given, settings
 from redis import Redis
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
@@ -54,6 +49,13 @@ def member_of_0(server: RedisServer) -> Iterator[None]:
             process.kill()
 
 
+def described(app: Flask) -> Any:
+    """The description, as schemathesis reads it. It takes long to import, in each worker."""
+    import schemathesis  # noqa: PLC0415
+
+    return schemathesis.openapi.from_wsgi("/openapi.json", app)
+
+
 @pytest.fixture(scope="module")
 def description(server_program: Path) -> Iterator[Any]:
     with (
@@ -71,7 +73,7 @@ def description(server_program: Path) -> Iterator[Any]:
             with member_of_0(server):
                 # Before the first test, so that no watcher begins in the middle of one.
                 eventually(lambda: service.group("0") is not None, "the group is there")
-                yield schemathesis.openapi.from_wsgi("/openapi.json", app)
+                yield described(app)
         finally:
             service.stop()
 
@@ -93,6 +95,9 @@ ENDLESS = "/api/changes/live"
 def test_no_question_breaks_it_and_every_answer_is_as_described(
     description: Any, operation: tuple[str, str]
 ) -> None:
+    from schemathesis.checks import not_a_server_error  # noqa: PLC0415
+    from schemathesis.specs.openapi import checks  # noqa: PLC0415
+
     method, path = operation
 
     @given(description[path][method].as_strategy())
@@ -106,7 +111,11 @@ def test_no_question_breaks_it_and_every_answer_is_as_described(
     def ask(case: Any) -> None:
         case.validate_response(
             case.call(),
-            checks=[not_a_server_error, response_schema_conformance, status_code_conformance],
+            checks=[
+                not_a_server_error,
+                checks.response_schema_conformance,
+                checks.status_code_conformance,
+            ],
         )
 
     ask()
@@ -135,11 +144,13 @@ def test_the_documentation_lists_every_status_of_a_refusal() -> None:
 
 
 def test_answers_about_what_there_is_are_as_described(redis: Redis, visit: Visit) -> None:
+    from schemathesis.specs.openapi.checks import response_schema_conformance  # noqa: PLC0415
+
     put(redis, "a", 0, told={"ttl": 900})
     put(redis, "b", 0)
     with PartitionGroup(redis, "group", partitions=3, member="m", rebalance_delay=0):
         visitor = visit(rings=["ring"])
-        description = schemathesis.openapi.from_wsgi("/openapi.json", visitor.app)
+        description = described(visitor.app)
         eventually(lambda: visitor.json("/api/groups")["groups"], "the group is found")
         for path, query in (
             ("/api/rings", {}),

@@ -25,6 +25,7 @@ from hashring.core.groups import member_orders, next_state, rehearsal, reported_
 from hashring.core.groups.group_plan import GroupForesight, MoveReason, foresee
 from hashring.core.groups.next_state import Rebalance
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, EventKind, GroupPhase
+from tests.conftest import LONG
 
 from .desk import Desk
 
@@ -233,7 +234,7 @@ class Change:
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(60 if LONG else 30))
 def test_a_plan_is_what_the_group_does(name: str, seed: int) -> None:
     rng = random.Random(f"{name} {seed}")
     group = random_group(rng, name)
