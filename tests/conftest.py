@@ -211,6 +211,7 @@ def pytest_collection_finish() -> None:
     # Thousands of tests stay until the end: the garbage collector need not look at them again.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)  # histories of faults make objects by the million
     gc.enable()
 
 
