@@ -11,8 +11,9 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from tests.chaos.history import Hold, Known, Life, Write, known
+from tests.chaos.history import Cut, Hold, Known, Life, Write, known
 
 NEVER = float("inf")
 
@@ -172,12 +173,19 @@ def lock_breaks(holds: Iterable[Hold]) -> list[str]:
     return found
 
 
-def longest_silence(life: Life) -> float:
-    """The longest that a running node was not asked, in seconds: what is not resolved."""
-    worst = 0.0
-    for one, two in zip(life.sweeps, life.sweeps[1:], strict=False):
-        lost = sum(
-            max(0.0, min(end, two.begun) - max(begin, one.ended)) for begin, end in life.cuts
-        )
-        worst = max(worst, two.begun - one.ended - lost)
-    return worst
+def longest_silence(life: Life, end: float) -> float:
+    """The longest that a running node did not answer, up to ``end``, in seconds.
+
+    A round's time counts, and the time since the last one: a call may never return.
+    """
+    answers = [sweep.ended for sweep in life.sweeps if life.since < sweep.ended < end]
+    begun = life.since if life.since != float("-inf") else min(answers, default=end)
+    moments = [begun, *answers, end]
+    return max(
+        later - earlier - sum(_overlap(cut, earlier, later) for cut in life.cuts)
+        for earlier, later in pairwise(moments)
+    )
+
+
+def _overlap(cut: Cut, begin: float, end: float) -> float:
+    return max(0.0, min(cut[1], end) - max(cut[0], begin))

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hashring.protocol.machine_steps import io_timeout
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.node_orders import drain, undrain
@@ -48,11 +49,13 @@ GARBAGE_MESSAGES = (
 
 @dataclass(frozen=True)
 class Bounds:
-    """The longest that a window may last, and until recovery, in seconds."""
+    """The longest that a window may last, until recovery, and that a node may not answer, in
+    seconds."""
 
     double: float
     none: float
     recovery: float
+    silence: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Fault:
             window unless given.
         recovery: the same for the time until all is well.
         peers: whether it can be done to nodes of redis-hashring, which take no orders.
+        burns: whether a node does other work instead of answering, for its job's ``burn``.
         slow: seconds by which every message and call is late meanwhile.
         loses: whether another server takes over, perhaps with an earlier state, locks included.
             Nobody takes a lock for as long as one lasts. A lock whose release is lost stands until
@@ -79,6 +83,7 @@ class Fault:
     act: Callable[[Fleet], None]
     away: Callable[[Fleet], float] | None = None
     recovery: Callable[[Timing], float] | None = None
+    burns: bool = False
     slow: float = 0.0
     loses: bool = False
     empties: bool = False
@@ -96,6 +101,7 @@ class Fault:
             double=0.0 if fleet.variant.lock else window,
             none=max(window, self.away(fleet) if self.away else 0.0) + held_off,
             recovery=max(window, self.recovery(timing) if self.recovery else 0.0) + held_off,
+            silence=io_timeout(timing.ttl) + (fleet.workers[0].job.burn if self.burns else 0.0),
         )
 
 
@@ -398,7 +404,7 @@ FAULTS = {
     for fault in (
         Fault("kill", "SIGKILL of a node", kill, _crash, _takeover),
         Fault("pause", "SIGSTOP beyond the ttl, then SIGCONT", pause, _crash),
-        Fault("burn", "a node's loop burns CPU beyond the ttl", burn, _crash),
+        Fault("burn", "a node's loop burns CPU beyond the ttl", burn, _crash, burns=True),
         Fault("clocks", "wall clocks of nodes off by +120 s and -120 s", clocks),
         Fault("churn", "nodes come and go, six times", churn),
         Fault(

@@ -353,11 +353,19 @@ class Fleet:
         found = []
         for worker in self.workers:
             sweeps: dict[int, list[Sweep]] = {n: [] for n in range(worker.job.nodes)}
+            live: dict[int, float] = {}
             for line in worker.lines():
                 if isinstance(line[0], int):
                     sweeps[line[0]].append(Sweep(line[1], line[2], int(line[3], 16)))
+                elif line[0] == "live":
+                    live.setdefault(line[2], line[1])
             found += [
-                Life(f"{worker.job.name}-{number}", each, worker.cuts)
+                Life(
+                    f"{worker.job.name}-{number}",
+                    each,
+                    worker.cuts,
+                    live.get(number, float("inf")),
+                )
                 for number, each in sweeps.items()
             ]
         return found

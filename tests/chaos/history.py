@@ -28,11 +28,16 @@ class Sweep:
 
 @dataclass
 class Life:
-    """What is known of one node: its rounds, and when its process was stopped or dead."""
+    """What is known of one node: its rounds, and when its process was stopped or dead.
+
+    Attributes:
+        since: when it was first on the ring; infinite if it never was.
+    """
 
     node: str
     sweeps: list[Sweep] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
+    since: float = float("-inf")
 
 
 @dataclass(frozen=True)

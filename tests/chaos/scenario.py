@@ -38,7 +38,7 @@ class Result:
             again within the propagation window.
         bounds: what was promised.
         late: the longest that this machine kept a sleeping thread waiting: added to each bound.
-        silence: the longest that a running node was not asked.
+        silence: the longest that a running node did not answer.
         broken: the rules that do not hold.
     """
 
@@ -160,7 +160,10 @@ def run(
             refused=fleet.count("refused"),
             bounds=bounds,
             late=lateness.worst,
-            silence=max(map(checker.longest_silence, lives), default=0.0),
+            silence=max(
+                (checker.longest_silence(life, last) for life in lives if life.since < last),
+                default=0.0,
+            ),
         )
     return judged(result, sequence=len(faults) > 1)
 
@@ -201,6 +204,7 @@ def together(bounds: Sequence[Bounds]) -> Bounds:
         max(each.double for each in bounds),
         max(each.none for each in bounds),
         max(each.recovery for each in bounds),
+        max(each.silence for each in bounds),
     )
 
 
@@ -208,7 +212,7 @@ def judged(result: Result, *, sequence: bool = False) -> Result:
     """The result with the rules that it breaks.
 
     Of a sequence, whose faults overlap at random, only what holds whatever happens is judged:
-    recovery, exceptions, and with locks that no key has two owners unless Redis forgot.
+    recovery, answers, exceptions, and with locks that no key has two owners unless Redis forgot.
     """
     bounds, late = result.bounds, result.late
     broken = []
@@ -227,6 +231,7 @@ def judged(result: Result, *, sequence: bool = False) -> Result:
         check("right again after", result.recovery, bounds.recovery)
     else:
         broken.append("a node that leaves and one that comes are not followed any more")
+    check("a running node did not answer for", result.silence, bounds.silence)
     if result.escaped:
         broken.append(f"{len(result.escaped)} exceptions escaped: {result.escaped[0]}")
     broken += [f"fenced resource: {each}" for each in result.fenced]

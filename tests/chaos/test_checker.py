@@ -108,7 +108,18 @@ def test_recovery_is_the_end_of_the_last_window_and_never_when_that_is_still_ope
 
 
 def test_the_longest_silence_leaves_out_the_time_that_a_process_stood_still() -> None:
-    assert longest_silence(life((0, 0), (1, 0), (7, 0), cuts=((1.5, 6.5),))) == 1.0
+    assert longest_silence(life((0, 0), (1, 0), (7, 0), cuts=((1.5, 6.5),)), 7.0) == 1.0
+
+
+def test_a_node_whose_call_never_returns_is_silent_until_the_end() -> None:
+    hung = life(*every(0, 5, 1))
+    assert longest_silence(hung, 20.0) == 15.0
+    assert longest_silence(life(*every(0, 5, 1), cuts=((6.0, INF),)), 20.0) == 1.0
+
+
+def test_the_time_within_one_round_is_silence_too() -> None:
+    slow = Life("a", [Sweep(0, 0, 1), Sweep(1, 9, 1), Sweep(9.5, 9.5, 1)], [])
+    assert longest_silence(slow, 10.0) == 9.0
 
 
 def test_an_older_token_after_a_newer_one_and_a_token_in_two_hands_break_the_fence() -> None:
@@ -163,6 +174,7 @@ def with_(**changes: object) -> Result:
         ({"longest_none": 1.6}, "no owner for 1.60 s, promised 1.50 s"),
         ({"recovery": NEVER}, "right again after inf s, promised 0.60 s"),
         ({"follows": False}, "are not followed"),
+        ({"silence": 5.0}, "a running node did not answer for 5.00 s, promised"),
         ({"escaped": ("w0: boom",)}, "1 exceptions escaped: w0: boom"),
         ({"fenced": ("k: a wrote with 1 after 2",)}, "fenced resource"),
         (
