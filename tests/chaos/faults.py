@@ -101,7 +101,8 @@ class Fault:
             double=0.0 if fleet.variant.lock else window,
             none=max(window, self.away(fleet) if self.away else 0.0) + held_off,
             recovery=max(window, self.recovery(timing) if self.recovery else 0.0) + held_off,
-            silence=io_timeout(timing.ttl) + (fleet.workers[0].job.burn if self.burns else 0.0),
+            # A call is given up, and the next one too.
+            silence=2 * io_timeout(timing.ttl) + (fleet.workers[0].job.burn if self.burns else 0.0),
         )
 
 
