@@ -46,6 +46,18 @@ def _processor() -> str:
     )
 
 
+def _commit() -> str:
+    """The commit that was measured, with a + when files were changed since; empty without Git."""
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        told = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return ""
+    return told.stdout.strip()
+
+
 def _version(name: str) -> str | None:
     try:
         return version(name)
@@ -64,5 +76,6 @@ def facts(load_before: float) -> dict[str, Any]:
         "python": platform.python_version(),
         "server": _redis(),
         "hashring": __version__,
+        "commit": _commit(),
         "libraries": {name: found for name in LIBRARIES if (found := _version(name))},
     }

@@ -20,6 +20,8 @@ import scaling_page
 from result import Line, Plot, Result, number
 from targets import BY_KEY, TARGETS, Target
 
+from hashring.atomic_writes import replace_text
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "explanation" / "benchmarks.rst"
 SCALING = ROOT / "docs" / "explanation" / "scaling.rst"
@@ -194,7 +196,7 @@ def keep(taken: dict[str, Any]) -> None:
     FOLDER.mkdir(exist_ok=True)
     results = kept()
     results[taken["measure"]] = taken
-    RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    replace_text(RESULTS, json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
 def kept() -> dict[str, Any]:
@@ -232,6 +234,8 @@ def page(results: dict[str, Any]) -> str:
     by_target = found(results)
     values = _values(by_target)
     text = INTRODUCTION
+    # A simulation finds the same whatever machine it runs on.
+    timed = {name: of for name, of in results.items() if name not in ("simulated", "balanced")}
     for heading, answer, measures, plot in QUESTIONS:
         text += "\n" + "".join(f".. _benchmark-{name}:\n" for name in measures)
         text += f"\n{heading}\n{'=' * len(heading)}\n\n"
@@ -240,13 +244,29 @@ def page(results: dict[str, Any]) -> str:
         files = ", ".join(
             f":download:`{name} </benchmarks/{name}.csv>`" for name in measures if name in results
         )
-        text += "\n".join(wrap(f"Raw results: {files}.", 100, break_on_hyphens=False)) + "\n"
-    # A simulation finds the same whatever machine it runs on.
-    timed = (taken for name, taken in results.items() if name not in ("simulated", "balanced"))
-    newest = max(timed, key=lambda taken: str(taken["facts"]["date"]))
+        told = (
+            f"Raw results: {files}. {_taken([results[name] for name in measures if name in timed])}"
+        )
+        text += "\n".join(wrap(told.strip(), 100, break_on_hyphens=False)) + "\n"
+    newest = max(timed.values(), key=lambda taken: str(taken["facts"]["date"]))
     facts = "\n".join(wrap(facts_line(newest["facts"]), 100, break_on_hyphens=False))
     text += METHOD.format(facts=facts)
     return text + misses(by_target)
+
+
+def _taken(measures: Sequence[dict[str, Any]]) -> str:
+    """When, of which code and on what these were taken: not all are of one day and one machine."""
+    facts = [taken["facts"] for taken in measures]
+    told = dict.fromkeys(
+        f"{each['date']}{_of_commit(each)} on {each['processor']} with Python {each['python']} and "
+        f"{each['server']}"
+        for each in facts
+    )
+    return f"Measured {'; '.join(told)}." if told else ""
+
+
+def _of_commit(facts: dict[str, Any]) -> str:
+    return f" at {facts['commit']}" if facts.get("commit") else ""
 
 
 def _values(by_target: dict[str, Line]) -> dict[str, str]:

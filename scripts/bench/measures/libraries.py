@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,9 @@ def fetch_namesake() -> Path:
     """Where the package of this one's import name is, in a directory of its own."""
     if not PLACE.exists():
         part = PLACE.with_name(f"{PLACE.name}.part")
+        shutil.rmtree(
+            part, ignore_errors=True
+        )  # of a run that was ended: pip would keep it as it is
         subprocess.run(
             [
                 *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"),
