@@ -24,6 +24,7 @@ from hashring.protocol.flow import Flow, committed
 from hashring.store.lease_challenge.commands import (
     ChallengeKeys,
     TableReading,
+    begin_table,
     read_table,
     write_table,
 )
@@ -135,6 +136,10 @@ class LeaseTableMachine(BaseMemberMachine):
         # Before the reading is sent: leases count from its Redis time.
         claims = self.membership.held(self.now)
         reading = yield read_table(self._keys)
+        if not reading.tag:
+            # A write that is based on nothing could still be done after the next loss.
+            yield begin_table(self._keys)
+            return None
         asked_at = self.sent
         table = self._table(reading)
         # A newcomer knows of a loss, too, if there was a table when it looked before. A restarted
