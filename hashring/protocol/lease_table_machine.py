@@ -150,7 +150,10 @@ class LeaseTableMachine(BaseMemberMachine):
             table = LeaseTable(self.partitions, token=table.token, ttl=table.ttl)
         if reading.table is not None:
             self._see(TableEvent.FOUND)
-        if lost or (self.sight is TableSight.INSIDE and self._me not in table.members):
+        # A member whose own lease has ended was dropped without any loss.
+        dropped = self.now >= self.membership.holding.lease_until
+        gone = self.sight is TableSight.INSIDE and self._me not in table.members
+        if lost or (gone and not dropped):
             table = lease_table.recover(table, self._me, reading.now, self._rules, claims)
         released = [
             p

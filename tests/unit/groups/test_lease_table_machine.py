@@ -82,6 +82,18 @@ class Challenge:
                 self.settle(machine)
 
 
+def test_a_member_that_comes_back_late_does_not_stop_the_others_from_taking() -> None:
+    challenge = Challenge()
+    paused, taker = challenge.started("a"), challenge.started("b")
+    challenge.pass_time(RULES.ttl + 1.0, taker)
+    assert len(taker.membership.held(challenge.now)) == 4
+    taker.stop(challenge.now, patient=False)
+    challenge.settle(taker)
+    assert challenge.table().members == {}
+    challenge.settle(paused)
+    assert len(paused.membership.held(challenge.now)) == 4
+
+
 def test_a_write_from_before_a_second_loss_is_not_done_after_it() -> None:
     challenge = Challenge()
     first, second = challenge.started("a"), challenge.started("b")
