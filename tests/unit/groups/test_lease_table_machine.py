@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules
 from hashring.core.groups.membership import PartitionChangeKind
 from hashring.errors import RedisUnavailable
+from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.lease_table_machine import LeaseTableMachine
 from hashring.protocol.machine_steps import Run, Subscribe
 from hashring.store.lease_challenge.commands import (
     TableReading,
+    begin_table,
     challenge_keys,
     read_table,
     write_table,
@@ -20,6 +24,8 @@ from hashring.store.memory_store import MemoryServer
 
 KEYS = challenge_keys("work")
 RULES = LeaseTableRules(ttl=6.0, interval=1.0, max_handoff_time=0.5, residency=0.0)
+BEGIN = begin_table(KEYS).script.name
+READ = read_table(KEYS).script.name
 WRITE = write_table(KEYS, TableReading(0.0, "", None, "", False), LeaseTable(1), ()).script.name
 
 
@@ -80,6 +86,17 @@ class Challenge:
             self.now += 0.5
             for machine in machines:
                 self.settle(machine)
+
+
+@pytest.mark.parametrize("name", [BEGIN, READ, WRITE])
+def test_a_start_that_fails_leaves_no_member_behind(name: str) -> None:
+    challenge = Challenge()
+    challenge.lost = name
+    machine = challenge.started("a")
+    assert machine.stage is Stage.FAILED
+    assert isinstance(machine.failure, RedisUnavailable)
+    table = challenge.table()
+    assert table is None or (table.members, table.held("a#1", challenge.now)) == ({}, {})
 
 
 def test_a_member_that_comes_back_late_does_not_stop_the_others_from_taking() -> None:
