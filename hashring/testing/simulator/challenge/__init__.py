@@ -14,9 +14,11 @@ from hashring.testing.simulator.challenge.fault_effects import CHALLENGE_FAULTS
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.rules import (
     ChallengeDeadline,
+    ChallengeGoodbye,
     ChallengeHolder,
     ChallengeLevel,
     ChallengeRenewal,
+    ChallengeTokens,
     patience,
     uneven,
 )
@@ -34,6 +36,8 @@ def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
         ChallengeHolder(),
         ChallengeRenewal(),
         ChallengeDeadline(),
+        ChallengeTokens(),
+        ChallengeGoodbye(),
         ChallengeLevel(),
         Hears(),
     ]

@@ -7,15 +7,22 @@ table that it read.
 
 **Deadline.** No deadline that a process receives is later than the end of its lease.
 
+**Tokens.** Each grant of a partition has a greater token than the one before, also after a loss.
+
+**Goodbye.** A process that stopped, with no call that failed since it started, has no entry and no
+lease in Redis once its machine has ended.
+
 **Level.** Once faults are over, every partition is worked on by one member, no member has two more
 than another, and nothing moves any more.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.protocol.base_member_machine import Stage
+from hashring.store.command import Command
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.process import ChallengeProcess
 from hashring.testing.simulator.challenge.world import ChallengeRule, ChallengeWorld
@@ -69,6 +76,42 @@ class ChallengeDeadline(ChallengeRule):
             raise self.broken(
                 world, f"{process.spec.label} has a deadline {late:.3f} s after its lease"
             )
+
+
+class ChallengeTokens(ChallengeRule):
+    name = "tokens"
+
+    def __init__(self) -> None:
+        self._granted: dict[int, tuple[int, str]] = {}
+
+    def executed(
+        self, world: ChallengeWorld, process: ChallengeProcess, command: Command[Any], reply: Any
+    ) -> None:
+        if command.script.name != "lease_challenge_write" or not reply:
+            return
+        for partition, lease in world.table().leases.items():
+            if lease.owner is None:
+                continue
+            granted = (lease.token, lease.owner)
+            last = self._granted.get(partition, granted)
+            if granted != last and lease.token <= last[0]:
+                raise self.broken(
+                    world, f"partition {partition} was granted as {last}, and is now as {granted}"
+                )
+            self._granted[partition] = granted
+
+
+class ChallengeGoodbye(ChallengeRule):
+    name = "goodbye"
+
+    def shown(self, world: ChallengeWorld, process: ChallengeProcess) -> None:
+        if process.machine.stage is not Stage.LEFT or process.failed_calls:
+            return
+        reading = world.read()
+        if reading.table is None or reading.elsewhere:
+            return
+        if process.entry in reading.table.members or reading.table.held(process.entry, reading.now):
+            raise self.broken(world, f"{process.spec.label} has stopped, and is still in the table")
 
 
 def uneven(world: ChallengeWorld) -> str:
