@@ -4,6 +4,7 @@ section 4 (N 4)."""
 from __future__ import annotations
 
 import inspect
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -293,6 +294,58 @@ def test_a_restart_or_failover_that_nobody_sees_is_found(monkeypatch: pytest.Mon
 
 def test_a_stop_that_sends_nothing_is_found() -> None:
     planted("goodbye", ChallengeSimulator(table=LeavesWithoutAWord))
+
+
+def two_members(events: tuple[Event, ...]) -> ChallengeHistory:
+    return ChallengeHistory(
+        1,
+        (ChallengerSpec("p0"), ChallengerSpec("p1")),
+        events,
+        LeaseTableRules(ttl=6.0, interval=1.0, max_handoff_time=0.5, residency=0.0),
+        partitions=6,
+    )
+
+
+class LeavesItsEntryBehind(LeaseTableMachine):
+    """A start that fails leaves its entry to end by itself."""
+
+    def enter(self) -> Flow[None]:
+        self._me = f"{self.member}#{self._new_suffix()}"
+        yield from self.renew()
+
+
+def test_an_entry_of_a_start_that_failed_is_found() -> None:
+    # The answer to its first write is lost.
+    events = (
+        Event(0.0, "start", "p0"),
+        Event(10.0, "start", "p1"),
+        Event(10.001, "lose reply", "p1"),
+        Event(20.0, "stop", "p1"),
+    )
+    history = two_members(events)
+    assert ChallengeSimulator().broken_rule(history) is None
+    assert ChallengeSimulator(table=LeavesItsEntryBehind).broken_rule(history) == "nobody"
+
+
+class TakesItsAbsenceForALoss(LeaseTableMachine):
+    """Outside the table it asks all others to wait, also if its own lease has ended."""
+
+    def _renewal(self) -> Any:
+        if self.sight is TableSight.INSIDE and self.now >= self.membership.holding.lease_until:
+            self.membership.holding = replace(self.membership.holding, lease_until=math.inf)
+        return super()._renewal()
+
+
+def test_a_wait_without_a_loss_is_found() -> None:
+    events = (
+        Event(0.0, "start", "p0"),
+        Event(0.0, "start", "p1"),
+        Event(10.0, "pause", "p0", 8.0),
+        Event(17.0, "stop", "p1"),
+    )
+    history = two_members(events)
+    assert ChallengeSimulator().broken_rule(history) is None
+    assert ChallengeSimulator(table=TakesItsAbsenceForALoss).broken_rule(history) == "nobody"
 
 
 @pytest.mark.parametrize("plant", [takes_before_the_end, writes_blindly])

@@ -17,6 +17,7 @@ from hashring.testing.simulator.challenge.rules import (
     ChallengeGoodbye,
     ChallengeHolder,
     ChallengeLevel,
+    ChallengeNobody,
     ChallengeRenewal,
     ChallengeTokens,
     patience,
@@ -30,7 +31,7 @@ from hashring.testing.simulator.rules import Hears
 
 def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
     """A fresh instance of each rule that the history must keep."""
-    if history.faithful:
+    if not isinstance(history.terms, LeaseTableRules):
         return [FaithfulService(), Hears()]
     return [
         ChallengeHolder(),
@@ -38,6 +39,7 @@ def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
         ChallengeDeadline(),
         ChallengeTokens(),
         ChallengeGoodbye(),
+        ChallengeNobody(history.terms),
         ChallengeLevel(),
         Hears(),
     ]
