@@ -10,6 +10,7 @@ others still hold partitions.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
@@ -18,12 +19,13 @@ from hashring.core.groups import lease_table
 from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules, PartitionLease
 from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.core.state_table import StateTable, with_tables
-from hashring.errors import GroupMismatch, WriteConflict
+from hashring.errors import GroupMismatch, StoreError, WriteConflict
 from hashring.protocol.base_member_machine import BaseMemberMachine
 from hashring.protocol.flow import Flow, committed
 from hashring.store.lease_challenge.commands import (
     ChallengeKeys,
     TableReading,
+    begin_table,
     read_table,
     write_table,
 )
@@ -113,7 +115,13 @@ class LeaseTableMachine(BaseMemberMachine):
         # Two processes of one name are two members: each holds its own leases.
         self._me = f"{self.member}#{self._new_suffix()}"
         self._see(TableEvent.ENTERS)
-        yield from self.renew()
+        try:
+            yield from self.renew()
+        except StoreError:
+            # The write may have been done, and only its answer lost.
+            with contextlib.suppress(StoreError):
+                yield from self.depart()
+            raise
 
     def renew(self) -> Flow[float]:
         """Renew, let go, take and ask, in one step of the table."""
@@ -135,6 +143,10 @@ class LeaseTableMachine(BaseMemberMachine):
         # Before the reading is sent: leases count from its Redis time.
         claims = self.membership.held(self.now)
         reading = yield read_table(self._keys)
+        if not reading.tag:
+            # A write that is based on nothing could still be done after the next loss.
+            yield begin_table(self._keys)
+            return None
         asked_at = self.sent
         table = self._table(reading)
         # A newcomer knows of a loss, too, if there was a table when it looked before. A restarted
@@ -145,7 +157,10 @@ class LeaseTableMachine(BaseMemberMachine):
             table = LeaseTable(self.partitions, token=table.token, ttl=table.ttl)
         if reading.table is not None:
             self._see(TableEvent.FOUND)
-        if lost or (self.sight is TableSight.INSIDE and self._me not in table.members):
+        # A member whose own lease has ended was dropped without any loss.
+        dropped = self.now >= self.membership.holding.lease_until
+        gone = self.sight is TableSight.INSIDE and self._me not in table.members
+        if lost or (gone and not dropped):
             table = lease_table.recover(table, self._me, reading.now, self._rules, claims)
         released = [
             p
@@ -191,9 +206,10 @@ class LeaseTableMachine(BaseMemberMachine):
 
     def _departure(self) -> Flow[bool | None]:
         reading = yield read_table(self._keys)
-        if reading.table is None or self._me not in reading.table.members or reading.elsewhere:
+        if reading.table is None or reading.elsewhere:
             # An older table is left for the others, who have to see that it is one.
             return True
+        # Written without a change as well: then a write still on its way comes too late.
         after = lease_table.leave(reading.table, self._me, reading.now)
         return (yield write_table(self._keys, reading, after, after.members)) or None
 

@@ -11,6 +11,7 @@ from hashring.core.groups.lease_table import LeaseTable, PartitionLease
 from hashring.store.interface import Store
 from hashring.store.lease_challenge.commands import (
     ChallengeKeys,
+    begin_table,
     challenge_keys,
     read_table,
     write_table,
@@ -72,3 +73,28 @@ def test_a_write_names_the_members_concerned(
     assert store.run(write_table(keys, store.run(read_table(keys)), EMPTY, ()))
     assert store.run(write_table(keys, store.run(read_table(keys)), HELD, ("a", "b")))
     assert channels.next() == (keys.told, b"a\nb")
+
+
+def test_a_table_that_was_begun_has_a_tag_and_no_members(store: Store, keys: ChallengeKeys) -> None:
+    store.run(begin_table(keys))
+    begun = store.run(read_table(keys))
+    assert begun.tag
+    assert (begun.table, begun.elsewhere) == (None, False)
+    assert store.run(write_table(keys, begun, HELD, ()))
+    written = store.run(read_table(keys))
+    store.run(begin_table(keys))
+    assert store.run(read_table(keys)).tag == written.tag
+    assert written.table == HELD
+
+
+def test_a_table_that_was_begun_again_after_a_loss_is_no_base_for_an_older_write(
+    place: Place, keys: ChallengeKeys
+) -> None:
+    store = place.store
+    store.run(begin_table(keys))
+    reading = store.run(read_table(keys))
+    place.wipe()
+    assert not store.run(write_table(keys, reading, HELD, ()))
+    store.run(begin_table(keys))
+    assert not store.run(write_table(keys, reading, HELD, ()))
+    assert store.run(read_table(keys)).table is None

@@ -219,6 +219,7 @@ def _others() -> list[Command[Any]]:
     return [
         fenced,
         written,
+        challenge_commands.begin_table(keys),
         challenge_commands.read_table(keys),
         faithful_commands.look(FAITHFUL),
         faithful_commands.signal(FAITHFUL, 1, clear=True),

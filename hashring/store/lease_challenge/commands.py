@@ -1,4 +1,4 @@
-"""Commands of the lease challenge: read its table of leases, and write another one."""
+"""Commands of the lease challenge: begin and read its table of leases, and write another one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TableReading:
 
     Attributes:
         now: Redis time.
-        tag: names this very table.
+        tag: names this very table; empty when none was begun.
         table: ``None`` when there is none yet.
         run: the run of the Redis server that was read.
         elsewhere: whether the table was written on another run, which may have written more since.
@@ -65,6 +65,11 @@ def read_table(keys: ChallengeKeys) -> Command[TableReading]:
         return TableReading(int(at) / 1e6, tag.decode(), table, run.decode(), elsewhere)
 
     return Command(script("lease_challenge", "read"), (keys.table,), (), read)
+
+
+def begin_table(keys: ChallengeKeys) -> Command[bool]:
+    """Begin a table without members, if there is none; a write is then based on a new tag."""
+    return Command(script("lease_challenge", "begin"), (keys.table,), (), bool)
 
 
 def write_table(

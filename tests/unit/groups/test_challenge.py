@@ -3,6 +3,8 @@ section 4 (N 4)."""
 
 from __future__ import annotations
 
+import inspect
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -25,7 +27,11 @@ from hashring.core.groups.lease_table import (
     recover,
 )
 from hashring.errors import ConfigError
+from hashring.protocol import lease_table_machine
+from hashring.protocol.flow import Flow
 from hashring.protocol.lease_table_machine import LeaseTableMachine, TableSight
+from hashring.store.command import Command
+from hashring.store.lease_challenge.commands import ChallengeKeys, TableReading
 from hashring.testing.simulator import (
     ChallengeSimulator,
     Event,
@@ -245,6 +251,101 @@ def test_no_member_is_told_a_deadline_beyond_its_lease() -> None:
     history = hasty.find(range(20), with_the_longest_handoffs)
     assert history is not None
     assert hasty.broken_rule(history) == "deadline"
+
+
+def counts_tokens_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next token follows the table's last, however many were granted before a loss."""
+    text = inspect.getsource(lease_table.beat)
+    grant = "token = max(token + 1, int(now * 1e6))"
+    assert grant in text
+    changed = dict(vars(lease_table))
+    exec(text.replace(grant, "token = token + 1"), changed)
+    monkeypatch.setattr(lease_table, "beat", changed["beat"])
+
+
+def takes_each_server_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody sees that a table was written on another run of Redis."""
+    real = lease_table_machine.read_table
+
+    def read_table(keys: ChallengeKeys) -> Command[TableReading]:
+        command = real(keys)
+        return replace(command, read=lambda raw: replace(command.read(raw), elsewhere=False))
+
+    monkeypatch.setattr(lease_table_machine, "read_table", read_table)
+
+
+class LeavesWithoutAWord(LeaseTableMachine):
+    """It lets its entry and its leases end by themselves."""
+
+    def depart(self) -> Flow[None]:
+        return
+        yield
+
+
+def test_tokens_that_begin_again_after_a_loss_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts_tokens_from_one(monkeypatch)
+    planted("tokens", ChallengeSimulator())
+
+
+def test_a_restart_or_failover_that_nobody_sees_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    takes_each_server_for_the_same(monkeypatch)
+    planted("holder|tokens", ChallengeSimulator())
+
+
+def test_a_stop_that_sends_nothing_is_found() -> None:
+    planted("goodbye", ChallengeSimulator(table=LeavesWithoutAWord))
+
+
+def two_members(events: tuple[Event, ...]) -> ChallengeHistory:
+    return ChallengeHistory(
+        1,
+        (ChallengerSpec("p0"), ChallengerSpec("p1")),
+        events,
+        LeaseTableRules(ttl=6.0, interval=1.0, max_handoff_time=0.5, residency=0.0),
+        partitions=6,
+    )
+
+
+class LeavesItsEntryBehind(LeaseTableMachine):
+    """A start that fails leaves its entry to end by itself."""
+
+    def enter(self) -> Flow[None]:
+        self._me = f"{self.member}#{self._new_suffix()}"
+        yield from self.renew()
+
+
+def test_an_entry_of_a_start_that_failed_is_found() -> None:
+    # The answer to its first write is lost.
+    events = (
+        Event(0.0, "start", "p0"),
+        Event(10.0, "start", "p1"),
+        Event(10.001, "lose reply", "p1"),
+        Event(20.0, "stop", "p1"),
+    )
+    history = two_members(events)
+    assert ChallengeSimulator().broken_rule(history) is None
+    assert ChallengeSimulator(table=LeavesItsEntryBehind).broken_rule(history) == "nobody"
+
+
+class TakesItsAbsenceForALoss(LeaseTableMachine):
+    """Outside the table it asks all others to wait, also if its own lease has ended."""
+
+    def _renewal(self) -> Any:
+        if self.sight is TableSight.INSIDE and self.now >= self.membership.holding.lease_until:
+            self.membership.holding = replace(self.membership.holding, lease_until=math.inf)
+        return super()._renewal()
+
+
+def test_a_wait_without_a_loss_is_found() -> None:
+    events = (
+        Event(0.0, "start", "p0"),
+        Event(0.0, "start", "p1"),
+        Event(10.0, "pause", "p0", 8.0),
+        Event(17.0, "stop", "p1"),
+    )
+    history = two_members(events)
+    assert ChallengeSimulator().broken_rule(history) is None
+    assert ChallengeSimulator(table=TakesItsAbsenceForALoss).broken_rule(history) == "nobody"
 
 
 @pytest.mark.parametrize("plant", [takes_before_the_end, writes_blindly])

@@ -14,9 +14,12 @@ from hashring.testing.simulator.challenge.fault_effects import CHALLENGE_FAULTS
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.rules import (
     ChallengeDeadline,
+    ChallengeGoodbye,
     ChallengeHolder,
     ChallengeLevel,
+    ChallengeNobody,
     ChallengeRenewal,
+    ChallengeTokens,
     patience,
     uneven,
 )
@@ -28,12 +31,15 @@ from hashring.testing.simulator.rules import Hears
 
 def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
     """A fresh instance of each rule that the history must keep."""
-    if history.faithful:
+    if not isinstance(history.terms, LeaseTableRules):
         return [FaithfulService(), Hears()]
     return [
         ChallengeHolder(),
         ChallengeRenewal(),
         ChallengeDeadline(),
+        ChallengeTokens(),
+        ChallengeGoodbye(),
+        ChallengeNobody(history.terms),
         ChallengeLevel(),
         Hears(),
     ]

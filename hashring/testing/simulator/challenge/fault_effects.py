@@ -14,9 +14,20 @@ def _wipe(world: Any, event: Event) -> None:
         FAULTS["wipe"](world, event)
 
 
+def _failover(world: Any, event: Event) -> None:
+    # Its copy may be from before there was a table.
+    if world.may_lose():
+        FAULTS["failover"](world, event)
+
+
 def _down(world: Any, event: Event) -> None:
     if event.what != "empty" or world.may_lose():
         FAULTS["down"](world, event)
 
 
-CHALLENGE_FAULTS: Final[dict[str, Fault]] = {**FAULTS, "wipe": _wipe, "down": _down}
+CHALLENGE_FAULTS: Final[dict[str, Fault]] = {
+    **FAULTS,
+    "wipe": _wipe,
+    "down": _down,
+    "failover": _failover,
+}

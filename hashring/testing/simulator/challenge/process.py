@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+from hashring.errors import StoreError
 from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.protocol.lease_table_machine import LeaseTableMachine
@@ -45,7 +46,9 @@ class ChallengeProcess(Process):
         self.chance = Random(f"{history.seed} application {spec.label}")
 
         def suffix() -> str:
-            return f"{suffixes.getrandbits(32):08x}"
+            made = f"{suffixes.getrandbits(32):08x}"
+            self.entry = f"{spec.label}#{made}"
+            return made
 
         self.machine: LeaseTableMachine | FaithfulChallengeMachine
         if isinstance(history.terms, LeaseTableRules):
@@ -68,6 +71,10 @@ class ChallengeProcess(Process):
                 chance=self.chance.random,
             )
         self.loop: SimulatedLoop[ChallengeProcess] = SimulatedLoop(self, self.machine)
+        self.entry = ""
+        """Its name in the table since its last start."""
+        self.failed_calls = 0
+        """How many of its calls have failed since its last start."""
         self.has_read = False
         """Whether it has read a table, be it before a stop."""
         self.read_sent = NEVER
@@ -86,6 +93,7 @@ class ChallengeProcess(Process):
     def start(self) -> None:
         """The application calls ``start()``."""
         self.world.say(self, "is started")
+        self.failed_calls = 0
         self.machine.start(self.local())
         self.loop.begin()
 
@@ -122,6 +130,12 @@ class ChallengeProcess(Process):
     def unaware(self) -> bool:
         """Whether it is entering, and has not read a table yet."""
         return self.alive and self.machine.stage is Stage.ENTERING and not self.has_read
+
+    def read(self, call: Call) -> Any:
+        """The answer, or the error, of a call that has ended."""
+        outcome = super().read(call)
+        self.failed_calls += isinstance(outcome, StoreError)
+        return outcome
 
     def answered(self, call: Call, outcome: Any) -> None:
         """The machine is about to be told of an answer."""

@@ -13,11 +13,8 @@ from hashring.testing.simulator.challenge.history import ChallengeHistory, Chall
 from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.random_events import drawn
 
-# Redis is never replaced by an older copy of itself: what the table then lacks nobody can know.
 KINDS: Final[dict[str, int]] = {
-    kind: weight
-    for kind, weight in random_events.KINDS.items()
-    if kind not in ("failover", "slow join")
+    kind: weight for kind, weight in random_events.KINDS.items() if kind != "slow join"
 }
 
 _ENDINGS: Final = ("kill", "pause", "cut", "hole", "stop")
@@ -50,7 +47,10 @@ def random_challenge_history(seed: int, *, faithful: bool | None = None) -> Chal
         # Half of all trouble comes with other trouble.
         at = rng.uniform(0.0, window) if rng.random() < 0.5 else at + rng.uniform(0.0, 0.4)
         spec = rng.choice(specs)
-        events.append(drawn(kind, round(at, 3), spec.label, rng))
+        event = drawn(kind, round(at, 3), spec.label, rng)
+        if kind == "down":
+            event = replace(event, what=rng.choice(("kept", "restarted", "empty")))
+        events.append(event)
         if kind in _ENDINGS and rng.random() < 0.5:
             again = replace(spec, label=f"{spec.label}.{len(specs)}")
             specs.append(again)

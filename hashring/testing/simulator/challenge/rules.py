@@ -7,18 +7,35 @@ table that it read.
 
 **Deadline.** No deadline that a process receives is later than the end of its lease.
 
+**Tokens.** Each grant of a partition has a greater token than the one before, also after a loss.
+
+**Goodbye.** A process that stopped, with no call that failed since it started, has no entry and no
+lease in Redis once its machine has ended.
+
+**Nobody's time.** A partition that nobody holds while a member is well is held again before
+:func:`held_again_within` has passed. The leases of members in trouble may end first, and the quiet
+time after a loss may pass.
+
 **Level.** Once faults are over, every partition is worked on by one member, no member has two more
 than another, and nothing moves any more.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from typing import Any, Final
 
 from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.protocol.base_member_machine import Stage
+from hashring.store.command import Command
+from hashring.store.lease_challenge.commands import TableReading
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.process import ChallengeProcess
 from hashring.testing.simulator.challenge.world import ChallengeRule, ChallengeWorld
+
+# Seconds between two looks at who holds what, and that a call may take unless something is wrong.
+_LOOK_EVERY: Final = 0.25
+_PROMPT: Final = 0.1
 
 # Redis time in seconds is a float, and deadlines go through it.
 _ROUNDING: Final = 3e-6
@@ -69,6 +86,120 @@ class ChallengeDeadline(ChallengeRule):
             raise self.broken(
                 world, f"{process.spec.label} has a deadline {late:.3f} s after its lease"
             )
+
+
+class ChallengeTokens(ChallengeRule):
+    name = "tokens"
+
+    def __init__(self) -> None:
+        self._granted: dict[int, tuple[int, str]] = {}
+
+    def executed(
+        self, world: ChallengeWorld, process: ChallengeProcess, command: Command[Any], reply: Any
+    ) -> None:
+        if command.script.name != "lease_challenge_write" or not reply:
+            return
+        for partition, lease in world.table().leases.items():
+            if lease.owner is None:
+                continue
+            granted = (lease.token, lease.owner)
+            last = self._granted.get(partition, granted)
+            if granted != last and lease.token <= last[0]:
+                raise self.broken(
+                    world, f"partition {partition} was granted as {last}, and is now as {granted}"
+                )
+            self._granted[partition] = granted
+
+
+class ChallengeGoodbye(ChallengeRule):
+    name = "goodbye"
+
+    def shown(self, world: ChallengeWorld, process: ChallengeProcess) -> None:
+        if process.machine.stage is not Stage.LEFT or process.failed_calls:
+            return
+        reading = world.read()
+        if reading.table is None or reading.elsewhere:
+            return
+        if process.entry in reading.table.members or reading.table.held(process.entry, reading.now):
+            raise self.broken(world, f"{process.spec.label} has stopped, and is still in the table")
+
+
+def held_again_within(world: ChallengeWorld, rules: LeaseTableRules) -> float:
+    """Seconds until a partition that nobody holds is held again, while a member is well.
+
+    A newcomer waits in vain for one answer, takes back its entry, and a renewal of another follows.
+    """
+    return world.io_timeout + rules.interval + 1.0
+
+
+class ChallengeNobody(ChallengeRule):
+    name = "nobody"
+
+    def __init__(self, rules: LeaseTableRules) -> None:
+        self._rules = rules
+        self._wrote: dict[str, float] = {}
+        self._excused_until = 0.0
+        self._free_since: dict[int, float] = {}
+
+    def begin(self, world: ChallengeWorld) -> None:
+        self._look(world)
+
+    def executed(
+        self, world: ChallengeWorld, process: ChallengeProcess, command: Command[Any], reply: Any
+    ) -> None:
+        if isinstance(reply, TableReading):
+            # The quiet time after a loss counts from here.
+            if reply.table is None or reply.elsewhere:
+                self._excuse(world.now)
+        elif reply:
+            self._wrote[process.spec.label] = world.now
+
+    def touched(self, world: ChallengeWorld, lost: bool) -> None:
+        self._excuse(world.now)
+
+    def _excuse(self, since: float) -> None:
+        self._excused_until = max(self._excused_until, since + self._rules.ttl)
+
+    def _look(self, world: ChallengeWorld) -> None:
+        """Look at all partitions, now and in a moment."""
+        world.at(world.now + _LOOK_EVERY, lambda: self._look(world))
+        for process in world.processes.values():
+            self._excuse(process.late_at)
+            if not _is_well(world, process) and _may_have_leases(process):
+                self._excuse(self._wrote.get(process.spec.label, -math.inf))
+        well = [process for process in world.alive if _is_well(world, process)]
+        excused = not well or world.now < self._excused_until
+        held = {p for process in world.processes.values() for p in process.held()}
+        if excused:
+            self._free_since.clear()
+            return
+        well_since = min(process.trouble_until for process in well)
+        free = set(range(world.history.partitions)) - held
+        self._free_since = {p: self._free_since.get(p, world.now) for p in free}
+        for partition, since in self._free_since.items():
+            if world.now - max(since, well_since) > held_again_within(world, self._rules):
+                raise self.broken(world, f"nobody holds partition {partition} since {since:.3f}")
+
+
+def _is_well(world: ChallengeWorld, process: ChallengeProcess) -> bool:
+    """Whether it is a member, and nothing is wrong with it or with its way to Redis."""
+    return (
+        process.alive
+        and not process.stopping
+        and process.machine.stage is Stage.MEMBER
+        and process.trouble_until < world.now
+        and all(c.busy is None or world.now - c.busy.sent <= _PROMPT for c in process.callers)
+    )
+
+
+def _may_have_leases(process: ChallengeProcess) -> bool:
+    """Whether a process in trouble may be in the table by right."""
+    if process.machine.stage is Stage.LEFT or (process.stopping and process.alive):
+        return process.paused or process.failed_calls > 0
+    if process.alive and process.machine.stage in (Stage.ENTERING, Stage.FAILED):
+        # One failed call is no reason: it takes its entry back.
+        return process.paused or process.failed_calls > 1
+    return True
 
 
 def uneven(world: ChallengeWorld) -> str:

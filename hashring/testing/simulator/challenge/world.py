@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules
 from hashring.errors import RedisUnavailable
 from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.protocol.lease_table_machine import LeaseTableMachine
+from hashring.store.lease_challenge.commands import TableReading, challenge_keys, read_table
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.challenge.process import ChallengeProcess
@@ -95,6 +96,14 @@ class ChallengeWorld(World[ChallengeProcess]):
     def may_lose(self) -> bool:
         """Whether Redis may lose its data now: not while a member enters that cannot notice it."""
         return self.history.faithful or not any(p.unaware for p in self.processes.values())
+
+    def read(self) -> TableReading:
+        """What a member would read of the table now."""
+        return self.server.run(read_table(challenge_keys("work")))
+
+    def table(self) -> LeaseTable:
+        """The table as it is now; one without members if there is none."""
+        return self.read().table or LeaseTable(self.history.partitions)
 
     def counts(self) -> dict[str, int]:
         """How many partitions each process works on."""
