@@ -56,6 +56,9 @@ class Rule(Generic[W, P]):
     def shown(self, world: W, process: P) -> None:
         """What the process' application may see has changed, or the process has ended."""
 
+    def asked_to_stop(self, world: W, process: P) -> None:
+        """The process' application is about to stop it."""
+
     def told_yes(self, world: W, process: P, keys: Sequence[bytes]) -> None:
         """The process allowed its application to work on these keys."""
 

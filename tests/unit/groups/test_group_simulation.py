@@ -26,6 +26,7 @@ from hashring.core.groups.state import GroupState, Handoff, MemberView, Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import GroupFormatError, MemberExists, StoreError
 from hashring.protocol.base_member_machine import RETRY, Stage, Turn
+from hashring.protocol.flow import Flow
 from hashring.protocol.group_decider import Decider
 from hashring.protocol.group_member_machine import NAME_POLL, GroupMemberMachine
 from hashring.store.group.commands import CLAIM, Committed
@@ -484,6 +485,13 @@ class WaitsForAnyName(GroupMemberMachine):
         return now + NAME_POLL if isinstance(error, MemberExists) else None
 
 
+class LeavesWithoutAGoodbye(GroupMemberMachine):
+    """It leaves as if it had crashed."""
+
+    def depart(self) -> Flow[None]:
+        yield from ()
+
+
 MACHINES: dict[str, tuple[type[GroupMemberMachine], Make]] = {
     "a lease from the time of the answer": (CountsFromTheAnswer, random_group_history),
     "an answer after its deadline": (AcceptsLateAnswers, pauses),
@@ -493,6 +501,7 @@ MACHINES: dict[str, tuple[type[GroupMemberMachine], Make]] = {
     "waiting for a slow assignor": (WaitsForTheAssignor, slowness),
     "no waiting for a name": (WaitsForNoName, successors),
     "waiting for a name in use": (WaitsForAnyName, successors),
+    "leaving without a goodbye": (LeavesWithoutAGoodbye, random_group_history),
 }
 
 
@@ -501,7 +510,7 @@ def test_a_fault_in_the_member_is_found_with_a_story_of_a_few_events(
     machine: type[GroupMemberMachine], make: Make
 ) -> None:
     simulator = GroupSimulator(machine=machine)
-    rules = "holder|once|renewal|prompt|told"
+    rules = "holder|once|renewal|prompt|goodbye|told"
     tells_a_short_story(simulator, found(rules, simulator, make), rules)
 
 

@@ -33,6 +33,7 @@ from hashring.testing.simulator.ring.node_rules import (
     Stays,
     Weight,
 )
+from hashring.testing.simulator.ring.stop_rules import Goodbye, Stops
 from hashring.testing.simulator.ring.world import RingRule
 from hashring.testing.simulator.rules import Hears
 
@@ -57,6 +58,8 @@ def all_rules() -> list[RingRule]:
         Spares(),
         Ended(),
         Departures(),
+        Goodbye(),
+        Stops(),
         Stays(),
         Recovery(),
         RingRest(),
@@ -79,6 +82,8 @@ def lock_rules() -> list[RingRule]:
         Drain(),
         Ended(),
         Departures(),
+        Goodbye(),
+        Stops(),
         LockHolder(),
         Sole(),
         LockTokens(),
