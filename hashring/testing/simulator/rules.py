@@ -62,6 +62,9 @@ class Rule(Generic[W, P]):
     def told_yes(self, world: W, process: P, keys: Sequence[bytes]) -> None:
         """The process allowed its application to work on these keys."""
 
+    def lease_lost(self, world: W, process: P, key: bytes, session: str) -> None:
+        """The process' application sees that a lease on this key, of a session, is lost."""
+
     def healed(self, world: W) -> None:
         """All is well again since the promised time to recover."""
 

@@ -292,10 +292,10 @@ def test_an_owner_says_soon_that_it_knows_a_deadline() -> None:
 Make = Callable[[int], GroupHistory]
 
 
-def few(seed: int, *events: Event) -> GroupHistory:
-    """Three members, and what happens to them."""
+def few(seed: int, *events: Event, members: int = 3) -> GroupHistory:
+    """A few members, and what happens to them."""
     rng = random.Random(seed)
-    specs = tuple(MemberSpec(f"p{n}", f"m{n}", lag=rng.choice((0.0, 0.3))) for n in range(3))
+    specs = tuple(MemberSpec(f"p{n}", f"m{n}", lag=rng.choice((0.0, 0.3))) for n in range(members))
     starts = [Event(0.01 * n, "start", spec.label) for n, spec in enumerate(specs)]
     known = {event.who for event in events if event.kind == "start"}
     every = [event for event in starts if event.who not in known] + [*events]
@@ -404,6 +404,20 @@ def rewinds(seed: int) -> GroupHistory:
     return GroupHistory(seed, specs, events, terms, handoff=0.1, drain=0.1)
 
 
+def forgotten(seed: int) -> GroupHistory:
+    """Redis forgets grants, and those to whom they were made are gone."""
+    at = 30.0 + random.Random(seed).random()
+    return few(
+        seed,
+        Event(at, "stop", "p2"),
+        Event(at + 0.8, "kill", "p0"),
+        Event(at + 0.81, "kill", "p1"),
+        Event(at + 0.9, "rewind", what="1.2 0"),
+        Event(at + 15.0, "start", "p3"),
+        members=4,
+    )
+
+
 def found(
     rules: str, simulator: GroupSimulator | None = None, make: Make = random_group_history
 ) -> GroupHistory:
@@ -412,7 +426,7 @@ def found(
 
 @pytest.mark.parametrize(
     "make",
-    [pauses, slowness, stops, overruns, requests, successors, losses, older, rewinds],
+    [pauses, slowness, stops, overruns, requests, successors, losses, older, rewinds, forgotten],
 )
 def test_histories_made_for_a_fault_break_no_rule_without_it(make: Make) -> None:
     for seed in range(5 if LONG else 2):
@@ -639,6 +653,13 @@ KERNELS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "looks at no access type": (looks_at_no_access_type, "rest"),
     "keeps those who know of no loss": (keeps_those_who_know_of_no_loss, "holder|rest|once"),
 }
+
+
+def test_tokens_that_begin_again_after_a_loss_of_decisions_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begins_tokens_again(monkeypatch)
+    find_fault(GroupSimulator(), "tokens", forgotten, 20)
 
 
 def renews_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
