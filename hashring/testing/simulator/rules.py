@@ -56,8 +56,14 @@ class Rule(Generic[W, P]):
     def shown(self, world: W, process: P) -> None:
         """What the process' application may see has changed, or the process has ended."""
 
+    def asked_to_stop(self, world: W, process: P) -> None:
+        """The process' application is about to stop it."""
+
     def told_yes(self, world: W, process: P, keys: Sequence[bytes]) -> None:
         """The process allowed its application to work on these keys."""
+
+    def lease_lost(self, world: W, process: P, key: bytes, session: str) -> None:
+        """The process' application sees that a lease on this key, of a session, is lost."""
 
     def healed(self, world: W) -> None:
         """All is well again since the promised time to recover."""

@@ -119,6 +119,16 @@ class World(VirtualTime, Generic[P]):
         for rule in self.rules:
             rule.shown(self, process)
 
+    def asked_to_stop(self, process: P) -> None:
+        """The process' application is about to stop it."""
+        for rule in self.rules:
+            rule.asked_to_stop(self, process)
+
+    def connected_at(self, process: P) -> float:
+        """True time up to which a process could not use Redis as it should."""
+        redis = max(self.down_until, self.hang_until, self.refuses_until)
+        return max(redis, process.trouble_until)
+
     def told_yes(self, process: P, keys: Sequence[bytes]) -> None:
         """The process allowed its application to work on these keys."""
         if self.story is not None and keys:

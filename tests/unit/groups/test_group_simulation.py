@@ -26,6 +26,7 @@ from hashring.core.groups.state import GroupState, Handoff, MemberView, Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import GroupFormatError, MemberExists, StoreError
 from hashring.protocol.base_member_machine import RETRY, Stage, Turn
+from hashring.protocol.flow import Flow
 from hashring.protocol.group_decider import Decider
 from hashring.protocol.group_member_machine import NAME_POLL, GroupMemberMachine
 from hashring.store.group.commands import CLAIM, Committed
@@ -291,10 +292,10 @@ def test_an_owner_says_soon_that_it_knows_a_deadline() -> None:
 Make = Callable[[int], GroupHistory]
 
 
-def few(seed: int, *events: Event) -> GroupHistory:
-    """Three members, and what happens to them."""
+def few(seed: int, *events: Event, members: int = 3) -> GroupHistory:
+    """A few members, and what happens to them."""
     rng = random.Random(seed)
-    specs = tuple(MemberSpec(f"p{n}", f"m{n}", lag=rng.choice((0.0, 0.3))) for n in range(3))
+    specs = tuple(MemberSpec(f"p{n}", f"m{n}", lag=rng.choice((0.0, 0.3))) for n in range(members))
     starts = [Event(0.01 * n, "start", spec.label) for n, spec in enumerate(specs)]
     known = {event.who for event in events if event.kind == "start"}
     every = [event for event in starts if event.who not in known] + [*events]
@@ -403,6 +404,20 @@ def rewinds(seed: int) -> GroupHistory:
     return GroupHistory(seed, specs, events, terms, handoff=0.1, drain=0.1)
 
 
+def forgotten(seed: int) -> GroupHistory:
+    """Redis forgets grants, and those to whom they were made are gone."""
+    at = 30.0 + random.Random(seed).random()
+    return few(
+        seed,
+        Event(at, "stop", "p2"),
+        Event(at + 0.8, "kill", "p0"),
+        Event(at + 0.81, "kill", "p1"),
+        Event(at + 0.9, "rewind", what="1.2 0"),
+        Event(at + 15.0, "start", "p3"),
+        members=4,
+    )
+
+
 def found(
     rules: str, simulator: GroupSimulator | None = None, make: Make = random_group_history
 ) -> GroupHistory:
@@ -411,7 +426,7 @@ def found(
 
 @pytest.mark.parametrize(
     "make",
-    [pauses, slowness, stops, overruns, requests, successors, losses, older, rewinds],
+    [pauses, slowness, stops, overruns, requests, successors, losses, older, rewinds, forgotten],
 )
 def test_histories_made_for_a_fault_break_no_rule_without_it(make: Make) -> None:
     for seed in range(5 if LONG else 2):
@@ -484,6 +499,13 @@ class WaitsForAnyName(GroupMemberMachine):
         return now + NAME_POLL if isinstance(error, MemberExists) else None
 
 
+class LeavesWithoutAGoodbye(GroupMemberMachine):
+    """It leaves as if it had crashed."""
+
+    def depart(self) -> Flow[None]:
+        yield from ()
+
+
 MACHINES: dict[str, tuple[type[GroupMemberMachine], Make]] = {
     "a lease from the time of the answer": (CountsFromTheAnswer, random_group_history),
     "an answer after its deadline": (AcceptsLateAnswers, pauses),
@@ -493,6 +515,7 @@ MACHINES: dict[str, tuple[type[GroupMemberMachine], Make]] = {
     "waiting for a slow assignor": (WaitsForTheAssignor, slowness),
     "no waiting for a name": (WaitsForNoName, successors),
     "waiting for a name in use": (WaitsForAnyName, successors),
+    "leaving without a goodbye": (LeavesWithoutAGoodbye, random_group_history),
 }
 
 
@@ -511,7 +534,7 @@ def test_a_fault_in_the_member_is_found_with_a_story_of_a_few_events(
     machine: type[GroupMemberMachine], make: Make
 ) -> None:
     simulator = GroupSimulator(machine=machine)
-    rules = "holder|once|renewal|prompt|told"
+    rules = "holder|once|renewal|prompt|goodbye|told"
     tells_a_short_story(simulator, found(rules, simulator, make), rules)
 
 
@@ -640,6 +663,13 @@ KERNELS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "looks at no access type": (looks_at_no_access_type, "rest"),
     "keeps those who know of no loss": (keeps_those_who_know_of_no_loss, "holder|rest|once"),
 }
+
+
+def test_tokens_that_begin_again_after_a_loss_of_decisions_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begins_tokens_again(monkeypatch)
+    find_fault(GroupSimulator(), "tokens", forgotten, 20)
 
 
 def renews_any_session(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -378,6 +378,30 @@ def test_a_hold_that_waits_for_too_long_or_not_at_all_is_found_and_told_by_a_sho
     tells_a_short_story(RingSimulator(), found("waits"), "waits", most=6)
 
 
+def renews_no_lease(renewal: Renewal, now: float) -> Batch | None:
+    renewal._queue = [key for key in renewal._queue if key.lease is None]
+    return renews(renewal, now)
+
+
+def test_a_node_that_renews_no_lease_is_found_and_told_by_a_short_story(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Renewal, "next", renews_no_lease)
+    tells_a_short_story(RingSimulator(), found("lasts"), "lasts", most=4)
+
+
+class GivesUpForLong(NodeMachine):
+    """After a few failures it tries once a minute."""
+
+    def _backoff(self, tries: int) -> float:
+        return super()._backoff(tries) if tries < 3 else 60.0
+
+
+def test_a_node_that_does_not_recover_is_found_and_told_by_a_short_story() -> None:
+    simulator = RingSimulator(machine=GivesUpForLong)
+    tells_a_short_story(simulator, found("recovery", simulator), "recovery", most=5)
+
+
 class ForgetsTheHistory(NodeMachine):
     """It does not tell Redis which history it knows: nobody learns that the locks were lost."""
 

@@ -16,9 +16,15 @@ import pytest
 from hashring.core.ring import Ring
 from hashring.core.ring_change import RingChange, Stamp
 from hashring.node.node_machine import BeforeJoin, NodeMachine, View
-from hashring.protocol.machine_steps import Run
+from hashring.node.states import NodeState
+from hashring.protocol.machine_steps import Finished, Run, Step, Wait
 from hashring.store.memory_store import MemoryServer
-from hashring.testing.simulator import Event, RingSimulator, random_history
+from hashring.testing.simulator import (
+    Event,
+    RingSimulator,
+    random_history,
+    random_lock_history,
+)
 from hashring.testing.simulator.ring.history import NodeHistory, ProcessSpec
 from hashring.testing.simulator.ring.random_histories import KINDS
 from hashring.testing.simulator.shrinking import smallest
@@ -112,6 +118,21 @@ class ComesBackAsAnother(NodeMachine):
         super()._choose(replace(found, record=found.record and replace(found.record, away=False)))
 
 
+class LeavesWithoutAGoodbye(NodeMachine):
+    """It stops as if it had crashed."""
+
+    def _next_of_leaving(self, now: float) -> Step:
+        self._may_be_on_ring = False
+        return super()._next_of_leaving(now)
+
+
+class NeverStops(NodeMachine):
+    """Asked to stop, it waits for ever."""
+
+    def _next_of_leaving(self, now: float) -> Step:
+        return Wait(float("inf")) if self.state is NodeState.LEAVING else Finished()
+
+
 MACHINES = {
     "no self-fencing": (NeverFences, "renewal"),
     "deadline from the time of the answer": (DeadlineFromTheAnswer, "renewal"),
@@ -131,6 +152,18 @@ def found(simulator: RingSimulator, rules: str) -> NodeHistory:
 @pytest.mark.parametrize(("machine", "rules"), MACHINES.values(), ids=MACHINES)
 def test_a_fault_in_the_node_is_found(machine: type[NodeMachine], rules: str) -> None:
     found(RingSimulator(machine=machine), rules)
+
+
+@pytest.mark.parametrize("histories", [random_history, random_lock_history])
+@pytest.mark.parametrize(
+    ("machine", "rule"), [(LeavesWithoutAGoodbye, "goodbye"), (NeverStops, "stops")]
+)
+def test_a_fault_in_stopping_is_found_and_told_by_a_short_story(
+    machine: type[NodeMachine], rule: str, histories: Callable[[int], NodeHistory]
+) -> None:
+    simulator = RingSimulator(machine=machine)
+    history = find_fault(simulator, rule, histories, FAULT_BUDGET)
+    tells_a_short_story(simulator, history, rule, most=3)
 
 
 def _renews_any_session(monkeypatch: pytest.MonkeyPatch) -> None:

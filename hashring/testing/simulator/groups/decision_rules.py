@@ -125,16 +125,25 @@ class PartitionTokens(DecisionRule):
 
     def __init__(self) -> None:
         self._tokens: dict[int, int] = {}
+        # The latest that Redis' clock has shown at a decision.
+        self._latest = NEVER
 
     def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
-        after = decision.after
+        before, after = decision.before, decision.after
+        stepped_back = world.redis_time() < self._latest
+        self._latest = max(self._latest, world.redis_time())
+        claimed = {(p, token) for m in decision.facts.members for p, token in m.claims.items()}
         for partition in after.existing:
             token, last = after.tokens[partition], self._tokens.get(partition, 0)
-            if after.holder(partition) is None or token == last:
+            # What Redis brought back, or a member that returns still has, is not granted anew.
+            known = token in before.tokens[partition : partition + 1]
+            if after.holder(partition) is None or known or (partition, token) in claimed:
                 continue
-            if token < last and world.rolled_back_at == NEVER:
-                raise self.broken(world, f"the token of partition {partition} fell to {token}")
-            self._tokens[partition] = token
+            if token <= last and not stepped_back:
+                raise self.broken(
+                    world, f"partition {partition} is granted under {token} after {last}"
+                )
+            self._tokens[partition] = max(token, last)
 
 
 def fault_of(before: GroupState, after: GroupState, facts: Facts) -> str:

@@ -56,7 +56,9 @@ class GroupProcess(Process):
     ) -> None:
         super().__init__(world, spec)
         history = world.history
-        sessions = Random(f"{history.seed} sessions {spec.label}")
+        self._chance_of_sessions = Random(f"{history.seed} sessions {spec.label}")
+        self.sessions: set[str] = set()
+        """Those that its member has had."""
         self.chance = Random(f"{history.seed} application {spec.label}")
         self._make_decider = decider
         self.decider = self._new_decider()
@@ -74,7 +76,7 @@ class GroupProcess(Process):
             ask=lambda number, brought: self.deciding.tell(
                 lambda: self.decider.ask(number, brought)
             ),
-            new_session=lambda: f"{sessions.getrandbits(64):016x}",
+            new_session=self._new_session,
             warms_up=lambda: spec.warms_up,
         )
         self.renewing: SimulatedLoop[GroupProcess] = SimulatedLoop(self, self.machine)
@@ -152,6 +154,11 @@ class GroupProcess(Process):
         if not hangs:
             self.decider.assignor = _Raising(self.decider.assignor.name)
 
+    def _new_session(self) -> str:
+        session = f"{self._chance_of_sessions.getrandbits(64):016x}"
+        self.sessions.add(session)
+        return session
+
     def _new_decider(self) -> Decider:
         self.hangs = False
         assignor = assignor_named(self.world.history.terms.assignor)
@@ -170,6 +177,8 @@ class GroupProcess(Process):
 
     def leave(self, *, handover: bool) -> None:
         """The application calls ``stop()``, with or without handing over."""
+        if not self.stopping:
+            self.world.asked_to_stop(self)
         self.stopping = True
         self.renewing.tell(lambda: self.machine.stop(self.local(), handover=handover))
 

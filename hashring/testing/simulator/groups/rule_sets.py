@@ -13,6 +13,7 @@ from hashring.testing.simulator.groups.decision_rules import (
     TimeToLetGo,
 )
 from hashring.testing.simulator.groups.member_rules import (
+    MemberGoodbye,
     MemberRenewal,
     MemberReports,
     Once,
@@ -31,6 +32,7 @@ def group_rules() -> list[GroupRule]:
         MemberRenewal(),
         Once(),
         Prompt(),
+        MemberGoodbye(),
         DecisionRules(
             Decisions(),
             PartitionTokens(),

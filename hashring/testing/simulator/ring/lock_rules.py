@@ -25,9 +25,15 @@ call at most. Where its own node has a call about the key under way, it may wait
 
 **Handoff.** A lease that was asked to finish does not last longer than the handoff time after it.
 
+**Lasts.** A lease is lost only when its node stops, when it was asked to finish, when Redis lost
+data, when somebody took its lock or its node's name away, or after trouble within the lock's ttl.
+
 **Left behind.** When a node has stopped, and Redis answered it all along, Redis has no lock of its
 session but those of holds that went on, and takes none any more. Excepted are locks that a loss of
 data brought back, and those of a call that took longer than a ttl to arrive.
+
+**Recovery.** Once faults are over, within :data:`SETTLED` every node that runs is live, or drained
+where an order to drain it stands.
 
 **Served.** Once faults are over, within :data:`SETTLED` every key that is asked for is held by one
 of the processes that run, when there is room for all; and by its owner, when that has no limit. A
@@ -47,9 +53,9 @@ from hashring.errors import HoldTimeout
 from hashring.node.states import NodeState
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply
-from hashring.testing.simulator.ring.history import TTL
+from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
 from hashring.testing.simulator.ring.lock_user import User
-from hashring.testing.simulator.ring.node_rules import RECOVERY, FewCalls
+from hashring.testing.simulator.ring.node_rules import RECOVERY, FewCalls, wrong_state
 from hashring.testing.simulator.ring.process import ACCEPTED, RingProcess
 from hashring.testing.simulator.ring.world import KEYS, RingRule, RingWorld
 from hashring.testing.simulator.virtual_time import NEVER
@@ -352,6 +358,31 @@ class LockHandoff(LockWatch):
                     )
 
 
+class LockLasts(RingRule):
+    name = "lasts"
+
+    def __init__(self) -> None:
+        self._stopped_at: dict[str, float] = {}
+
+    def asked_to_stop(self, world: RingWorld, process: RingProcess) -> None:
+        self._stopped_at[process.spec.label] = world.now
+
+    def lease_lost(self, world: RingWorld, process: RingProcess, key: bytes, session: str) -> None:
+        if session not in ("", process.machine.session):
+            return
+        label = process.spec.label
+        # Its node learns of what was done in Redis at its next heartbeat.
+        since = world.now - world.lock_terms.ttl - HEARTBEAT - SCHEDULING
+        excuses = (
+            self._stopped_at.get(label, NEVER),
+            world.taken_away.get(key, NEVER),
+            world.lost_at,
+            world.connected_at(process),
+        )
+        if max(excuses) < since:
+            raise self.broken(world, f"{label} lost {key.decode()} for no reason")
+
+
 class LockDepartures(LockWatch):
     name = "left behind"
 
@@ -395,6 +426,15 @@ class LockDepartures(LockWatch):
                 raise self.broken(
                     world, f"{label} has stopped, and Redis has its lock on {key.decode()}"
                 )
+
+
+class LockRecovery(RingRule):
+    name = "recovery"
+
+    def healed(self, world: RingWorld) -> None:
+        for process in world.alive:
+            if wrong := wrong_state(world, process):
+                raise self.broken(world, wrong)
 
 
 class LockService(LockWatch):

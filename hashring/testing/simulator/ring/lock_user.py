@@ -175,6 +175,9 @@ class User(FlowCaller["RingProcess"]):
         if not process.alive:
             return
         finished = world.now >= until or lease.lost.is_set()
+        if lease.lost.is_set() and not lease.revoked.is_set() and not process.paused:
+            for rule in world.rules:
+                rule.lease_lost(world, process, hold.key, lease.former)
         if lease.revoked.is_set():
             finished = finished or self._rng.random() < 0.2
         if finished and not process.paused:

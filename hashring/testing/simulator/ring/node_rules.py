@@ -732,6 +732,13 @@ class Stays(RingRule):
             )
 
 
+def wrong_state(world: RingWorld, process: RingProcess) -> str:
+    """What is wrong with the state of a node that runs, once faults are over; else empty."""
+    state = process.machine.state
+    right = NodeState.DRAINED if world.is_to_drain(process) else NodeState.LIVE
+    return "" if state is right else f"{process.spec.label} is {state.value}, not {right.value}"
+
+
 class Recovery(RingRule):
     name = "recovery"
 
@@ -742,11 +749,8 @@ class Recovery(RingRule):
         tag = world.server.tag(KEYS.ring)
         for process in running:
             machine = process.machine
-            right = NodeState.DRAINED if world.is_to_drain(process) else NodeState.LIVE
-            if machine.state is not right:
-                raise self.broken(
-                    world, f"{process.spec.label} is {machine.state.value}, not {right.value}"
-                )
+            if wrong := wrong_state(world, process):
+                raise self.broken(world, wrong)
             if process.spec.follow and (machine.stamp is None or machine.stamp.tag != tag):
                 raise self.broken(
                     world, f"{process.spec.label} is at {machine.stamp}, Redis at tag {tag}"

@@ -98,6 +98,8 @@ class RingProcess(Process):
 
     def stop(self, *, stay: bool = False) -> None:
         """The user calls ``stop()``, or ``stop(stay=True)``."""
+        if not self.stopping:
+            self.world.asked_to_stop(self)
         self.stopping = True
         if self.spec.asynchronous:
             self.machine.stop(stay=stay)

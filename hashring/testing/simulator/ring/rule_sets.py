@@ -10,7 +10,9 @@ from hashring.testing.simulator.ring.lock_rules import (
     LockDepartures,
     LockHandoff,
     LockHolder,
+    LockLasts,
     LockLimit,
+    LockRecovery,
     LockService,
     LockTokens,
     LockWaits,
@@ -33,6 +35,7 @@ from hashring.testing.simulator.ring.node_rules import (
     Stays,
     Weight,
 )
+from hashring.testing.simulator.ring.stop_rules import Goodbye, Stops
 from hashring.testing.simulator.ring.world import RingRule
 from hashring.testing.simulator.rules import Hears
 
@@ -57,6 +60,8 @@ def all_rules() -> list[RingRule]:
         Spares(),
         Ended(),
         Departures(),
+        Goodbye(),
+        Stops(),
         Stays(),
         Recovery(),
         RingRest(),
@@ -79,13 +84,17 @@ def lock_rules() -> list[RingRule]:
         Drain(),
         Ended(),
         Departures(),
+        Goodbye(),
+        Stops(),
         LockHolder(),
         Sole(),
         LockTokens(),
         LockLimit(),
         LockWaits(),
         LockHandoff(),
+        LockLasts(),
         LockDepartures(),
+        LockRecovery(),
         LockService(),
         Calm(),
         Hears(),
