@@ -108,7 +108,7 @@ class RedisFence:
         *commands: Sequence[Argument],
         keys: Iterable[str | bytes] | None = None,
     ) -> list[Any]:
-        """Run the commands, and return what they answered.
+        """Run the commands, and return their answers, decoded as the client decodes.
 
         Args:
             resource: what is protected: the same text for all who write it, as ``str`` or as its
@@ -123,8 +123,8 @@ class RedisFence:
             KeyTypeError, KeyValueError: the resource is neither, or is empty.
             RedisUnavailable: Redis did not answer. The write was not done, or its outcome is
                 unknown. Write again only if the commands may run twice, as ``SET`` may and
-                ``INCRBY`` may not. Otherwise hold the key again, and read with the new token: from
-                then on the lost write is refused.
+                ``INCRBY`` may not. Holding the key again does not keep the lost write out: the
+                token may be the same. See docs/howto/fencing.rst for writes that count once.
             StoreError: Redis refused. If it refused a command, those before it are done, as in any
                 Redis transaction. If ``<resource>:fence`` is no token, nothing is done.
         """

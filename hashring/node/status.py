@@ -48,8 +48,8 @@ class NodeStatus:
             the node was made.
         losses: how often it has found since then that Redis had lost the ring.
         changes: how many changes of the ring it has heard of since then, by reason: start,
-            restart, return, resize, weight, stop, removed, expired, full, room. Those that it
-            missed are in ``gaps``, as far as it knows.
+            restart, return, resize, weight, stop, removed, expired, unvouched, drained,
+            undrained, full, room. Those that it missed are in ``gaps``, as far as it knows.
     """
 
     state: NodeState

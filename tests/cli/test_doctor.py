@@ -331,6 +331,9 @@ def test_shared_points_are_shown_with_their_nodes(client: Redis, run: Run) -> No
     assert found["details"] == ["5: a, b"]
     found = finding(run("doctor", "--json", "--wire", "redis-hashring", status=1), "points")
     assert found["text"].endswith("with redis-hashring each of them owns it")
+    assert found["remedy"].endswith(
+        " at once: a node of redis-hashring may claim every key until then"
+    )
 
 
 def test_what_expired_and_was_not_swept(client: Redis, run: Run) -> None:

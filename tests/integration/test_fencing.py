@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -37,7 +39,7 @@ from hashring import (
 )
 from hashring.fencing import AsyncRedisFence, Fence, RedisFence
 from hashring.store.embedded_server import RedisServer
-from tests.conftest import eventually
+from tests.conftest import ROOT, eventually
 from tests.proxy import Proxy
 
 HOLDER = """
@@ -541,3 +543,45 @@ def test_a_command_of_more_words_than_fit_is_refused_before_anything_is_done(
     ):
         fence.write("{a}", 6, ["SET", "{a}:x", "2"], [*most, "one more"])
     assert (redis.get("{a}:x"), redis.get("{a}:fence")) == (b"1", b"5")
+
+
+class Recorded(RedisFence):
+    """Keeps its writes, so that a test can let them arrive a second time."""
+
+    def __init__(self, redis: Any) -> None:
+        super().__init__(redis)
+        self.writes: list[tuple[Any, ...]] = []
+
+    def write(self, *arguments: Any, **named: Any) -> list[Any]:
+        self.writes.append(arguments)
+        return super().write(*arguments, **named)
+
+
+@pytest.mark.parametrize("decode_responses", [False, True])
+def test_the_documented_payment_counts_once_however_often_and_late_it_arrives(
+    redis_server: RedisServer, decode_responses: bool
+) -> None:
+    page = (ROOT / "docs/howto/fencing.rst").read_text()
+    blocks = re.findall(r"\.\. code:: python\n\n((?:   .*\n|\n)+)", page)
+    [block] = [dedent(block) for block in blocks if "payment-31" in block]
+    with (
+        Redis.from_url(redis_server.url, decode_responses=decode_responses) as redis,
+        RingNode(redis, "accounts", lock=True) as node,
+    ):
+        fence = Recorded(redis)
+        names: dict[str, Any] = {"redis": redis, "node": node, "RedisFence": lambda _: fence}
+
+        def account() -> dict[Any, Any]:
+            keys = [key for key in redis.keys("{account-7}:*") if "fence" not in str(key)]
+            return {key: redis.dump(key) for key in keys}
+
+        exec(block, names)
+        late = list(fence.writes)
+        exec(block.replace("payment-31", "payment-32"), names)
+        paid = account()
+        exec(block, names)
+        assert account() == paid, "sent again"
+        for write in late:
+            RedisFence(redis).write(*write)
+        assert account() == paid, "arrived late, under a token that is still the newest"
+        assert names["balance"] == 20

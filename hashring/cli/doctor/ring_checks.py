@@ -132,7 +132,10 @@ def _duplicates(snapshot: Snapshot, *, mixed: bool) -> Finding:
     text = f"shared by several nodes: {counted(len(points), 'point')}"
     if mixed:
         return problem(
-            "points", f"{text}; with redis-hashring each of them owns it", _RESTART_ONE, details
+            "points",
+            f"{text}; with redis-hashring each of them owns it",
+            f"{_RESTART_ONE} at once: a node of redis-hashring may claim every key until then",
+            details,
         )
     return problem(
         "points", f"{text}; the last by name owns it, the others nothing", _RESTART_ONE, details
