@@ -879,9 +879,16 @@ class _Step:
         for partition in {*self.warming, *self.standbys}:
             name = wanted[partition]
             copies = (self.warming.get(partition), *self.standbys.get(partition, ()))
-            if name is not None and name in copies and self._is_to_move(partition, wanted):
+            if name is not None and name in copies and self._is_to_come(partition, wanted):
                 kept[partition] = name
         return kept
+
+    def _is_to_come(self, partition: int, wanted: Wanted) -> bool:
+        if partition in self.handoffs and self.owners[partition] not in self.members:
+            # Its owner is gone, and the assignor decides anew in each step (see _target). Were a
+            # copy given up while the last lease runs, the next step would choose another.
+            return wanted[partition] in self.takers
+        return self._is_to_move(partition, wanted)
 
     def _grant(self, partition: int, name: str) -> None:
         if name not in self.takers:

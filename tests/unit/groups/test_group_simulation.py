@@ -270,6 +270,21 @@ def test_members_that_stop_at_once_do_not_each_read_the_group() -> None:
     assert whole_readings() == 0
 
 
+def test_a_copy_of_what_a_killed_owner_hands_over_stays_where_it_is() -> None:
+    # In history 138, an owner that was asked for its partitions is killed. Until its last lease
+    # ends, others keep copies.
+    world = GroupSimulator().world(random_group_history(138))
+    execute, decided = world.execute, Counter[int]()
+
+    def counting(process: GroupProcess, call: Call) -> None:
+        decided[int(world.now)] += call.command.script.name == "group_commit"
+        execute(process, call)
+
+    world.execute = counting  # type: ignore[assignment]
+    world.run(30.0)
+    assert max(decided.values()) < 15
+
+
 def test_planted_members_that_each_take_a_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
     asks_nobody(monkeypatch, takes_it=True)
     assert whole_readings() >= 12
