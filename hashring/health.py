@@ -357,7 +357,7 @@ def _group_reasons(
     group: str, status: GroupStatus, decisions: Sequence[Decision], now: float
 ) -> Iterator[Reason]:
     if not status.members:
-        yield _no_member(decisions)
+        yield _no_member(status.expired, decisions)
         return
     if status.unowned:
         yield Reason(
@@ -397,7 +397,14 @@ def _group_reasons(
         yield Reason(State.CHANGING, f"{status.phase.value.lower()}{until}")
 
 
-def _no_member(decisions: Sequence[Decision]) -> Reason:
+def _no_member(expired: Sequence[str], decisions: Sequence[Decision]) -> Reason:
+    if expired:
+        # Of the last ones, no decision tells: only a live member makes one.
+        return Reason(
+            State.DOWN,
+            f"every member expired ({_listed(expired)}): no partition has an owner",
+            "start the members",
+        )
     last = max(decisions, key=lambda decision: decision.generation, default=None)
     if last is not None and any(event.kind is EventKind.EXPIRED for event in last.events):
         return Reason(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import click
 import pytest
@@ -11,8 +13,9 @@ from redis import Redis
 
 from hashring import PartitionGroup, RingNode
 from hashring.cli import main
+from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Run, until
-from tests.conftest import ROOT
+from tests.conftest import PATIENCE, ROOT
 from tests.web.conftest import put
 
 
@@ -38,6 +41,27 @@ def test_the_worst_ring_comes_first_with_what_to_do(client: Redis, run: Run) -> 
     ]
     assert "stopped: ring stopped" in lines
     assert not any("well" in line or "orders" in line for line in lines)
+
+
+KILLED = """
+import os, sys
+from redis import Redis
+from hashring import PartitionGroup
+group = PartitionGroup(Redis.from_url(sys.argv[1]), "orders", 4, member="m", ttl=1.5)
+group.start()
+while len(group.held) < 4:
+    pass
+os._exit(9)
+"""
+
+
+def test_a_group_whose_every_process_was_killed_is_down(
+    redis_server: RedisServer, client: Redis, run: Run
+) -> None:
+    command = [sys.executable, "-c", KILLED, redis_server.url]
+    assert subprocess.run(command, check=False, timeout=PATIENCE).returncode == 9
+    until(lambda: "0 members" in run("group", "show", "orders").out, "its lease ends")
+    assert "every member expired (m)" in run("status", status=2).out
 
 
 def test_one_ring_alone_is_asked_about(client: Redis, run: Run) -> None:

@@ -180,6 +180,7 @@ def group(**more: Any) -> GroupStatus:
             "1 member stalled: m",
         ),
         ({"members": ()}, State.STOPPED, "it has no members"),
+        ({"members": (), "expired": ("m", "n")}, State.DOWN, "every member expired (m, n)"),
     ],
 )
 def test_a_group_is_as_its_status_says(status: dict[str, Any], state: State, expected: str) -> None:

@@ -118,6 +118,8 @@ class GroupStatus:
         too_hot: with the assignor ``load`` the partitions that are too busy for any member, the
             busiest first.
         orders: what was ordered about members, by name; also about members that are not there.
+        expired: the names of members whose leases ended before they left. The next decision of
+            a live member removes them.
     """
 
     phase: GroupPhase
@@ -132,6 +134,7 @@ class GroupStatus:
     access: str = NON_EXCLUSIVE
     too_hot: tuple[int, ...] = ()
     orders: Mapping[str, MemberOrder] = field(default_factory=dict)
+    expired: tuple[str, ...] = ()
 
     @property
     def blocking(self) -> tuple[str, ...]:
@@ -218,6 +221,13 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
         state.terms.access,
         _too_hot(state, present, orders),
         orders,
+        tuple(
+            sorted(
+                member.name
+                for member in (*facts.members, *facts.unreadable)
+                if member.expires <= facts.now and member.name not in present
+            )
+        ),
     )
 
 

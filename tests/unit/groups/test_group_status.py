@@ -22,6 +22,13 @@ def test_a_group_at_rest_waits_for_nothing() -> None:
     assert found.blocking == ()
 
 
+def test_members_that_expired_are_told_until_a_live_one_removes_them() -> None:
+    desk = three()
+    assert status(desk.state, desk.facts).expired == ()
+    desk.now += 200
+    assert status(desk.state, desk.facts).expired == ("a", "b", "c")
+
+
 def test_a_holddown_says_until_when() -> None:
     desk = three().join("d").step().wait(2).step()
     found = status(desk.state, desk.facts)
