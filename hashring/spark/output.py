@@ -409,12 +409,19 @@ class Output:
         if not local.exists():
             self._give_name(aside, local)
         elif self.mode == "append":
-            # Each has a name that no other job gives.
-            for part in sorted(aside.rglob("[!._]*")):
-                if part.is_file():
-                    place = local / part.relative_to(aside)
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    part.rename(place)
+            moved: list[Path] = []
+            try:
+                for part in sorted(aside.rglob("[!._]*")):
+                    if part.is_file():
+                        place = local / part.relative_to(aside)
+                        place.parent.mkdir(parents=True, exist_ok=True)
+                        moved.append(place)
+                        part.rename(place)
+            except BaseException:
+                # Half of the rows would be doubled by the next try. No other job gives these names.
+                for place in moved:
+                    place.unlink(missing_ok=True)
+                raise
         elif self.mode == "overwrite":
             swap(aside, local)
         else:

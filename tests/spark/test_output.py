@@ -80,6 +80,28 @@ def test_a_frame_that_spark_keeps_of_an_output_is_read_anew(spark, tmp_path, mod
         kept.unpersist()
 
 
+def test_an_append_that_is_interrupted_leaves_nothing(spark, tmp_path, monkeypatch):
+    place = tmp_path / "out"
+    spark.range(4).write.parquet(str(place))
+    moved, rename = [], Path.rename
+
+    def interrupted(self, target):
+        if Path(target).parent == place:
+            moved.append(target)
+            if len(moved) == 3:
+                raise KeyboardInterrupt
+        return rename(self, target)
+
+    append = Output(str(place), "parquet", mode="append").write
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            append(spark.range(100, 104, 1, 4))
+    assert ids(spark.read.parquet(str(place))) == [0, 1, 2, 3]
+    append(spark.range(100, 104, 1, 4))
+    assert ids(spark.read.parquet(str(place))) == [0, 1, 2, 3, 100, 101, 102, 103]
+
+
 @pytest.mark.parametrize(
     ("format", "parts"),
     [
