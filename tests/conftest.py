@@ -30,9 +30,6 @@ from hashring.store.embedded_server import PROGRAM_VARIABLE, RedisServer, find_s
 
 pytest_plugins = ("tests.hosted",)
 
-# While thousands of tests are collected, there is next to no garbage.
-gc.disable()
-
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60
 """Seconds until something that must happen counts as not happening. No test measures time."""
@@ -207,11 +204,15 @@ def _turns(tests: Counter[Path]) -> dict[Path, tuple[bool, float]]:
     return turns
 
 
+def pytest_collection() -> None:
+    # While thousands of tests are collected, there is next to no garbage.
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     # Thousands of tests stay until the end: the garbage collector need not look at them again.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000)  # histories of faults make objects by the million
     gc.enable()
 
 

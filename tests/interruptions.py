@@ -87,13 +87,24 @@ class Interrupter:
         first = name == "target"
         if event == "line" and not first and not text.startswith(("try:", "with ")):
             self.left -= 1
-            if self.left == 0:
+            if self.left == 0 and ACTION != "stop" and in_finalizer(frame):
+                self.left = 1  # Python drops what is raised there: the next line outside of it
+            elif self.left == 0:
                 self.where = f"{path}:{frame.f_lineno}"
                 if ACTION != "stop":
                     sys.settrace(None)
                     raise RAISED
                 self.stop()
         return self
+
+
+def in_finalizer(frame: FrameType | None) -> bool:
+    """Whether the garbage collector called it, which it does at any line of anything."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def running() -> list[str]:
