@@ -41,12 +41,15 @@ from hashring.spark.worker_disks import (
     FILE_NAME,
     OWN_DISKS,
     PRESENT,
+    WROTE_TOO,
     beside_another,
     check_count,
     check_whole,
     count_of_files,
+    has_others,
     is_on_workers,
     new_file_name,
+    was_taken_away,
 )
 
 if TYPE_CHECKING:
@@ -74,8 +77,6 @@ _REPLACED: Final = "hashring.replaced"
 """A property of a table whose rows were replaced: a new value each time."""
 _BEFORE: Final = "_before"
 """How the name ends that a table has between the two renames that replace it."""
-_UNCOMMITTED: Final = "/_temporary/"
-"""Where Spark keeps what it has not committed, in the words of what misses it."""
 _SHARED_WAREHOUSE: Final = (
     "put spark.sql.warehouse.dir where all of them write to, such as s3a://..."
 )
@@ -261,14 +262,15 @@ class Output:
         new output or a replaced one in one step, appended files one by one. Meanwhile no other
         process replaces what is there, and only appends are let in together. Elsewhere it is
         Spark's own commit protocol that keeps half of a job from being seen: a directory without
-        the file ``_SUCCESS`` is not finished. A format that is no plain files, such as delta, is
-        written by its own protocol, at the place. A table is replaced by one that was written
-        aside, unless its format has transactions.
+        the file ``_SUCCESS`` is not finished. It does not keep two jobs apart: each looks at its
+        end whether its rows are there, and whether a new output has others. A format that is no
+        plain files, such as delta, is written by its own protocol, at the place. A table is
+        replaced by one that was written aside, unless its format has transactions.
 
         Raises:
             OutputExists: it is there already, or somebody else has written it meanwhile.
-            OutputRefused: another process changes it, or the workers of a cluster wrote it to
-                disks of their own; or as for :meth:`check`.
+            OutputRefused: another process changes it or has written to it, or the workers of a
+                cluster wrote it to disks of their own; or as for :meth:`check`.
             ColumnError: two columns have one name, or what is appended to has others.
         """
         spark = df.sparkSession
@@ -281,8 +283,9 @@ class Output:
             df = self._fitted(df, local, partition_by)
         written = None
         # Where a table's files are is known when it is there.
+        is_counted = self.path is not None or self.mode == "append"
         if is_on_workers(spark, self.path or "file:/") or (
-            self.mode == "append" and local is None and is_plain
+            is_counted and local is None and is_plain
         ):
             written = Counts(df, rows=F.count(F.lit(1)))
             df = written.frame
@@ -325,10 +328,9 @@ class Output:
     def _write_in_place(
         self, writer: DataFrameWriter, spark: SparkSession, path: str, written: Counts | None
     ) -> None:
-        is_append = self.mode == "append"
         is_plain = self._is_plain_files()
-        # Others may append to it at the same time; any other format counts its rows itself.
-        own = new_file_name(spark) if is_append and is_plain else ""
+        # Others may write to it at the same time; any other format counts its rows itself.
+        own = new_file_name(spark) if is_plain else ""
         if own:
             writer = writer.option(FILE_NAME, own)
         try:
@@ -344,18 +346,34 @@ class Output:
                 with cancelled(spark):
                     writer.mode("append").save(path)
         except SPARK_ERRORS as error:
-            if own and _UNCOMMITTED in str(error):
-                raise OutputRefused(
-                    path, f"some rows or all are missing: {ANOTHER}", beside_another(own)
-                ) from error
+            if own and was_taken_away(error):
+                why, remedy = self._beside_another(own)
+                raise OutputRefused(path, f"some rows or all are missing: {why}", remedy) from error
             raise
-        if written and (own or not is_append):
+        if own and self.mode == "error" and has_others(spark, path, own):
+            why, remedy = self._beside_another(own)
+            raise OutputRefused(path, f"rows of both are there: {why}", remedy)
+        if written and (own or self.mode == "error"):
             self._check_whole(spark, path, written, own)
+
+    def _beside_another(self, name: str) -> tuple[str, str]:
+        """Why rows are missing or too many elsewhere, and what to do.
+
+        Args:
+            name: with which the names of the job's files begin.
+        """
+        if self.mode == "append":
+            return ANOTHER, beside_another(name)
+        return WROTE_TOO, (
+            f"if that job succeeded, remove the files {name}*; if not, remove all files, and start "
+            f"one job again"
+        )
 
     def _check_whole(
         self, spark: SparkSession, place: str, written: Counts, name: str = ""
     ) -> None:
         assert self.path is not None
+        why, remedy = self._beside_another(name)
         check_whole(
             spark,
             place,
@@ -364,11 +382,7 @@ class Output:
             path=self.path,
             options=self.options,
             name=name,
-            **(
-                {}
-                if is_on_workers(spark, place)
-                else {"why": ANOTHER, "remedy": beside_another(name)}
-            ),
+            **({} if is_on_workers(spark, place) else {"why": why, "remedy": remedy}),
         )
 
     def _fitted(self, df: DataFrame, local: Path | None, partition_by: Sequence[str]) -> DataFrame:
@@ -672,7 +686,7 @@ def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str)
     except SPARK_ERRORS as error:
         if _replaced_since(spark, table, before):
             raise OutputRefused(table, _MEANWHILE, _APPEND_THE_REST) from error
-        if _UNCOMMITTED in str(error):
+        if was_taken_away(error):
             raise OutputRefused(
                 table, f"some rows or all are missing: {ANOTHER}", beside_another(name)
             ) from error

@@ -7,16 +7,20 @@ Nothing is lost over a restart from the checkpoint. Spark writes down what a bat
 runs it, and runs the very same batch again when it cannot know that it ended. What then is doubled
 depends on the output:
 
-* Of files, nothing. Each batch goes to a directory ``batch=<number>`` of its own, which gets its
-  name only when it is whole. If its directory or that of a later batch is there, a batch is not
-  written again. So the numbers in an output are those of one checkpoint, whose id is kept in the
-  output's file ``_checkpoint``. An older copy of that checkpoint is refused.
+* Of files, nothing. Each batch goes to a directory ``batch=<number>`` of its own. On this machine's
+  file system, that gets its name only when it is whole. Elsewhere, the next run replaces a batch
+  that has no mark of Spark's, or rows of two processes, or too few rows. Any other batch that is
+  there is not written again; on this machine, also if a later one is there. So the numbers in
+  an output are those of one checkpoint, whose id is kept in the output's file ``_checkpoint``. An
+  older copy of that checkpoint is refused.
 * Of a format that leaves out a batch whose ``txnAppId`` and ``txnVersion`` it has, nothing. These
   are the checkpoint's id and the batch's number.
 * Of any other format, such as iceberg, the rows of a batch that was not noted as ended.
 
 Two processes may have the same stream: Spark notices only when they write down different batches,
-and both may run the same one. So one at a time writes a batch, and the other fails.
+and both may run the same one. On this machine's file system one at a time writes a batch, and the
+other fails. Elsewhere nothing keeps them apart. Each looks at its end whether all rows and no
+others are there, and fails if not.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from hashring.atomic_writes import check_new
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
-from hashring.errors import ConfigError, OutputExists
+from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.checkpoint_mark import StreamMark
 from hashring.spark.column_checks import check_free
 from hashring.spark.compaction import newest_batch
@@ -55,7 +59,16 @@ from hashring.spark.key_column import check_kept, key_text
 from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.spark_failures import SPARK_ERRORS
-from hashring.spark.worker_disks import check_whole, is_on_workers
+from hashring.spark.worker_disks import (
+    FILE_NAME,
+    check_whole,
+    has_others,
+    is_of_one_job,
+    is_on_workers,
+    new_file_name,
+    rows_there,
+    was_taken_away,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -68,6 +81,8 @@ RingChanged = Callable[[int, Ring], None]
 """Gets the number of a batch and its ring, if the batch before had another one."""
 logger = logging.getLogger("hashring.spark")
 
+_WRITES_TOO: Final = "another process writes the batch at the same time"
+_ONE_PROCESS: Final = "run one process, which writes the batch again"
 _LOCK: Final = "_stream"
 """Of its own: batches are compacted while others are written."""
 
@@ -102,7 +117,7 @@ def followed_ring(url: str, name: str, refresh: float = 1.0, wire: str | None = 
     return now
 
 
-def _is_whole(spark: SparkSession, directory: str) -> bool:
+def _is_finished(spark: SparkSession, directory: str) -> bool:
     """Whether Spark has finished what it wrote to a directory, on any file system."""
     try:
         spark.read.text(exactly(f"{directory}/_SUCCESS")).isEmpty()
@@ -220,17 +235,54 @@ class _Batches:
         self.mark.keep(spark)
         place = f"{self.output.rstrip('/')}/batch={number}"
         # What is there without its mark is of a process that was killed as it wrote.
-        if _is_whole(spark, place):
-            # A batch that fails the check below has its mark, too.
-            if is_on_workers(spark, self.output):
-                told = self._counted(batch)
-                told.frame.write.format("noop").mode("overwrite").save()
-                self._check_whole(spark, place, told)
+        if _is_finished(spark, place) and self._is_whole(batch, place):
             return
         tagged, told, ring = self._tagged(batch, number)
-        tagged.mode("overwrite").save(place)
+        own = new_file_name(spark)
+        if own:
+            tagged = tagged.option(FILE_NAME, own)
+        try:
+            tagged.mode("overwrite").save(place)
+        except SPARK_ERRORS as error:
+            if was_taken_away(error):
+                why = f"some rows or all are missing: {_WRITES_TOO}"
+                raise OutputRefused(self.output, why, _ONE_PROCESS) from error
+            raise
+        self._check_alone(spark, place, told, own)
         self._check_whole(spark, place, told)
         self._count(told.get(), ring)
+
+    def _is_whole(self, batch: DataFrame, place: str) -> bool:
+        """Whether a directory that Spark has finished holds each row of a batch once.
+
+        A batch that failed a check after it was written has its mark, too.
+        """
+        spark = batch.sparkSession
+        if not is_of_one_job(spark, place):
+            return False
+        told = self._counted(batch)
+        told.frame.write.format("noop").mode("overwrite").save()
+        return rows_there(spark, place, format=self.format) >= _good_rows(told.get())
+
+    def _check_alone(self, spark: SparkSession, place: str, told: Counts, own: str) -> None:
+        """Raise ``OutputRefused`` if another process has written to a batch's directory.
+
+        Args:
+            own: with which the names of this process's files begin; empty if Spark names them.
+        """
+        if not own or is_on_workers(spark, self.output):
+            return
+        if has_others(spark, place, own):
+            raise OutputRefused(
+                self.output,
+                f"rows of both are there: {_WRITES_TOO}",
+                f"run one process; if it does not replace {place}, remove the files {own}* there",
+            )
+        rows = _good_rows(told.get())
+        check_whole(
+            spark, place, rows, format=self.format, path=self.output, name=own,
+            why=_WRITES_TOO, remedy=_ONE_PROCESS,
+        )  # fmt: skip
 
     def _counted(self, batch: DataFrame) -> Counts:
         bad = is_bad() if self.has_bad else F.lit(False)

@@ -3,21 +3,25 @@
 A path without a scheme names a disk of each worker. Workers on other machines then write where the
 driver never looks, and Spark reports success.
 
-Jobs of Spark that append to one directory at the same time keep what they have not committed in one
-place. The first that ends commits what others have there by then, and takes away the rest. So
-another may lose rows, and Spark may report success.
+Jobs of Spark that write to one directory at the same time keep what they have not committed in one
+place. The first that ends commits what others have there by then, and takes away the rest. So the
+directory may have rows of both, or another job may lose rows, and Spark may report success. The
+names of files tell the jobs apart.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.errors import OutputRefused
+from hashring.spark.append_checks import files_there
 from hashring.spark.input import FILE_FORMATS, QUOTES_DOUBLED, exactly, is_local_by_default
 
 if TYPE_CHECKING:
@@ -30,9 +34,15 @@ PRESENT: Final = {"ignoreMissingFiles": True}
 _SHARED: Final = "name a path that all of them share, such as s3a://... or a network disk"
 OWN_DISKS: Final = "Spark's workers write to disks of their own"
 ANOTHER: Final = "another job appended at the same time"
+WROTE_TOO: Final = "another job wrote there at the same time"
+_UNCOMMITTED: Final = "/_temporary/"
+"""Where Spark keeps what it has not committed, in the words of what misses it."""
+_NOT_FOUND: Final = ("does not exist", "FileNotFoundException")
 _PROTOCOL: Final = "spark.sql.sources.commitProtocolClass"
 _NAMING_PROTOCOLS: Final = ("SQLHadoopMapReduceCommitProtocol", "PathOutputCommitProtocol")
 """Those of Spark, which name files as they are told. A platform's own may not."""
+_JOB: Final = re.compile(r"-\d{5,}-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+"""The id of the job, in the name that Spark gives to a file: the same for all files of a job."""
 
 
 def is_on_workers(spark: SparkSession, path: str | None) -> bool:
@@ -56,6 +66,27 @@ def beside_another(name: str) -> str:
     return f"append those that are not in files {name}*"
 
 
+def was_taken_away(error: Exception) -> bool:
+    """Whether a job of Spark failed because another took away what it had not committed."""
+    told = str(error)
+    return _UNCOMMITTED in told and any(sign in told for sign in _NOT_FOUND)
+
+
+def has_others(spark: SparkSession, place: str, name: str) -> bool:
+    """Whether a directory has files whose names do not begin so."""
+    return not all(file.startswith(name) for file in _names_there(spark, place))
+
+
+def is_of_one_job(spark: SparkSession, place: str) -> bool:
+    """Whether all files of a directory were written by one job of Spark."""
+    jobs = {found and found[1] for found in map(_JOB.search, _names_there(spark, place))}
+    return len(jobs) <= 1
+
+
+def _names_there(spark: SparkSession, place: str) -> list[str]:
+    return [PurePosixPath(file).name for file in files_there(spark, place, None)]
+
+
 def count_of_files(df: DataFrame, name: str) -> int:
     """How many rows are in the files whose names begin so, of those that a worker finds."""
     try:
@@ -63,6 +94,29 @@ def count_of_files(df: DataFrame, name: str) -> int:
         return df.where(F.col("_metadata.file_name").contains(name)).count()
     except AnalysisException:  # a table in a format of Hive's
         return df.where(F.input_file_name().contains(name)).count()
+
+
+def rows_there(
+    spark: SparkSession,
+    place: str,
+    *,
+    format: str,
+    options: Mapping[str, str] | None = None,
+    name: str = "",
+) -> int:
+    """How many rows a directory has; see :func:`check_whole`."""
+    reader = spark.read.format(format).options(header=True, **PRESENT)
+    if format in FILE_FORMATS:
+        # Rows are counted by any schema. To find theirs, Spark would read the files another way,
+        # in which brackets of a path are a pattern.
+        reader = reader.schema("value string")
+    if format == "csv":
+        reader = reader.options(multiLine=True, **QUOTES_DOUBLED)
+    try:
+        there = reader.options(**(options or {})).load(exactly(place))
+        return count_of_files(there, name)
+    except AnalysisException:
+        return 0  # not a file is there to read the columns from
 
 
 def check_whole(
@@ -91,18 +145,7 @@ def check_whole(
     Raises:
         OutputRefused: some are not there.
     """
-    reader = spark.read.format(format).options(header=True, **PRESENT)
-    if format in FILE_FORMATS:
-        # Rows are counted by any schema. To find theirs, Spark would read the files another way,
-        # in which brackets of a path are a pattern.
-        reader = reader.schema("value string")
-    if format == "csv":
-        reader = reader.options(multiLine=True, **QUOTES_DOUBLED)
-    try:
-        there = reader.options(**(options or {})).load(exactly(place))
-        found = count_of_files(there, name)
-    except AnalysisException:
-        found = 0  # not a file is there to read the columns from
+    found = rows_there(spark, place, format=format, options=options, name=name)
     # More would be of an option that this reader takes otherwise, and none is lost.
     check_count(min(found, rows), rows, path, why, remedy)
 

@@ -5,18 +5,22 @@ import shutil
 import subprocess
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrameWriter
 
 from hashring.errors import OutputExists, OutputRefused
 from hashring.spark.input import local_path
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.stream import fixed_ring, tag_stream
-from hashring.spark.worker_disks import is_on_workers
+from hashring.spark.worker_disks import is_on_workers, was_taken_away
 from tests.conftest import ROOT
 from tests.spark.conftest import stored
+from tests.spark.test_output import _until, ids, waiting
 from tests.spark.test_owner import random_ring
 from tests.spark.test_stream import batches, files, stream
 
@@ -89,6 +93,101 @@ def test_an_output_elsewhere_that_is_not_committed_is_not_taken_for_empty(
     (tmp_path / "disk" / "out" / hidden).mkdir(parents=True)
     with pytest.raises(OutputExists):
         Output(f"{elsewhere}/data/out", "parquet").write(spark.range(3))
+
+
+def test_jobs_that_make_one_output_elsewhere_at_once_are_refused(
+    spark, tmp_path, monkeypatch, elsewhere
+):
+    disk = tmp_path / "disk" / "out"
+    out = Output(f"{elsewhere}/data/out", "parquet")
+    # As if both had found nothing there before either of them began.
+    monkeypatch.setattr(Output, "check", lambda *_: None)
+    mode = DataFrameWriter.mode
+    monkeypatch.setattr(DataFrameWriter, "mode", lambda writer, _: mode(writer, "append"))
+    names = [f"{job} {what}" for job in ("first", "second") for what in ("begins", "goes on")]
+    began, goes_on, other_began, other_goes_on = (tmp_path / name for name in names)
+    frame = spark.range(0, 1, 1, 1).select(waiting(began, goes_on, 0))
+    other = spark.range(10, 12, 1, 2).select(waiting(other_began, other_goes_on, 11))
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(out.write, frame)
+        _until(began.exists)
+        second = pool.submit(out.write, other)
+        _until(lambda: other_began.exists() and any(disk.glob("_temporary/0/task_*")))
+        goes_on.touch()
+        with pytest.raises(OutputRefused, match="another job wrote there at the same time"):
+            first.result()
+        assert sorted(ids(spark.read.parquet(str(disk)))) == [0, 10]
+        other_goes_on.touch()
+        with pytest.raises(OutputRefused, match=r"another job .* files part-[0-9a-f]{8}\*"):
+            second.result()
+
+
+def test_an_output_elsewhere_that_another_job_took_rows_of_is_refused(
+    spark, tmp_path, monkeypatch, elsewhere
+):
+    save = DataFrameWriter.save
+
+    def save_and_lose(writer, place):
+        save(writer, place)
+        next((tmp_path / "disk").glob("out/part-*")).unlink()
+
+    monkeypatch.setattr(DataFrameWriter, "save", save_and_lose)
+    with pytest.raises(OutputRefused, match="30 of 40 rows are there: another job wrote there"):
+        Output(f"{elsewhere}/data/out", "parquet").write(spark.range(0, 40, 1, 4))
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "orc", "text", "xml"])
+def test_rows_of_any_format_are_counted_elsewhere(spark, tmp_path, elsewhere, kind):
+    options = {"rowTag": "row"} if kind == "xml" else {}
+    out = Output(f"{elsewhere}/data/out", kind, options=options)
+    out.write(spark.sql("SELECT 'two\nlines' AS text"))
+    assert (tmp_path / "disk" / "out" / "_SUCCESS").exists()
+
+
+def test_rows_in_directories_of_columns_elsewhere_are_counted(spark, tmp_path, elsewhere):
+    out = Output(f"{elsewhere}/data/out", "parquet")
+    out.write(spark.range(4).selectExpr("id", "id % 2 AS owner"), ["owner"])
+    assert sorted(row["id"] for row in stored(tmp_path / "disk" / "out")) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("beside", ["both are there", "are there", "or all are missing"])
+def test_a_batch_elsewhere_that_another_process_wrote_too_is_refused_and_then_replaced(
+    spark, tmp_path, monkeypatch, elsewhere, beside
+):
+    disk = tmp_path / "disk"
+    save = DataFrameWriter.save
+
+    def save_beside_another(writer, place=None):
+        save(writer, place)
+        if place and "batch=" in place:
+            if beside == "both are there":
+                save(writer.mode("append").option("mapreduce.output.basename", "part"), place)
+                return
+            next(disk.glob("out/batch=0/part-*")).unlink()
+            if beside == "or all are missing":
+                raise AnalysisException(f"File {place}/_temporary/0 does not exist")
+
+    def run_all():
+        places = f"{elsewhere}/data/out", f"{elsewhere}/data/cp"
+        tag_stream(
+            stream(spark, tmp_path), fixed_ring(random_ring(4, 8)), *places
+        ).awaitTermination()
+
+    files(tmp_path, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(DataFrameWriter, "save", save_beside_another)
+        with pytest.raises(
+            StreamingQueryException, match=f"{beside}: another process writes the batch"
+        ):
+            run_all()
+    assert (disk / "out" / "batch=0" / "_SUCCESS").exists()
+    run_all()
+    assert sorted(int(row["key"]) for row in stored(disk / "out")) == list(range(20))
+
+
+def test_a_place_that_cannot_be_written_is_not_blamed_on_another_job():
+    denied = AnalysisException("s3a://b/out/_temporary/0: AccessDeniedException")
+    assert not was_taken_away(denied)
 
 
 def test_an_older_copy_of_a_checkpoint_elsewhere_is_refused(spark, tmp_path, elsewhere):
