@@ -1,5 +1,6 @@
 """Owners kept in files: right after every change of the ring, and after a kill at any step."""
 
+import errno
 import fcntl
 import os
 import random
@@ -202,6 +203,41 @@ def test_the_lock_of_a_directory_that_was_replaced_is_none(tmp_path, monkeypatch
         alone(place, "owned", "reassigns"),
         pytest.raises(OutputRefused, match="another process reassigns it"),
         alone(place, "owned", "overwrites"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
+    def without_locks(file, wanted):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    why = rf"owned .*{tmp_path}/_lock cannot be locked: {os.strerror(number)}.*that can lock files"
+    with pytest.raises(OutputRefused, match=why), alone(tmp_path, "owned", "appends to"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("number", "is_there", "why"),
+    [
+        (errno.EACCES, False, "no right to write into {}"),
+        (errno.EACCES, True, "no right to write {}/_lock"),
+        (errno.EROFS, False, "{}/_lock cannot be opened: Read-only file system"),
+    ],
+)
+def test_a_lock_that_cannot_be_opened_is_refused_with_the_reason(
+    tmp_path, monkeypatch, number, is_there, why
+):
+    def refused(path, *_, **__):
+        raise OSError(number, os.strerror(number), str(path))
+
+    if is_there:
+        (tmp_path / "_lock").touch()
+    monkeypatch.setattr(Path, "open", refused)
+    with (
+        pytest.raises(OutputRefused, match=rf"\({why.format(tmp_path)}\): "),
+        alone(tmp_path, "owned", "appends to"),
     ):
         pass
 
