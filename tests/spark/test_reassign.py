@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import DataFrameWriter
 
 from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
@@ -141,6 +142,50 @@ def test_a_change_that_fails_leaves_the_cells_as_they_were(spark, place):
         checksum.unlink()
     assert owners(place) == right(BEFORE)
     assert not list(place.glob(".reassign*"))
+
+
+def emptied(spark, cell, *, has_file):
+    for file in list(cell.iterdir()):
+        file.unlink()
+    if has_file:
+        empty = spark.read.parquet(str(cell.parent)).drop("cell").limit(0).coalesce(1)
+        empty.write.mode("overwrite").parquet(str(cell))
+
+
+@pytest.mark.parametrize("has_file", [False, True])
+@pytest.mark.parametrize("count", [1, None])
+def test_cells_without_rows_stay_as_they_are(spark, place, count, has_file):
+    touched = touched_cells([BEFORE], AFTER, 64)
+    cells = [place / f"cell={cell}" for cell in touched[:count]]
+    for cell in cells:
+        emptied(spark, cell, has_file=has_file)
+    files = {file.name for cell in cells for file in cell.iterdir()}
+    left = stored(place)
+    found = reassign(spark, str(place), RingFile(AFTER))
+    assert found.touched == len(touched) - len(cells)
+    assert {file.name for cell in cells for file in cell.iterdir()} == files
+    expected = right(AFTER)
+    assert all(row["owner"] == expected[row["key"]] for row in stored(place))
+    assert len(stored(place)) == len(left)
+    assert not list(place.glob(".reassign*")) + list(place.glob("_next*"))
+
+
+def test_a_cell_that_workers_wrote_to_a_disk_of_their_own_is_not_passed_over(
+    spark, place, monkeypatch
+):
+    write = DataFrameWriter.parquet
+
+    def elsewhere(writer, path):
+        write(writer, path)
+        cell = next(Path(path.removeprefix("file:")).glob("cell=*"))
+        shutil.rmtree(cell)
+
+    monkeypatch.setattr(sys.modules[reassign.__module__], "is_on_workers", lambda *_: True)
+    monkeypatch.setattr(DataFrameWriter, "parquet", elsewhere)
+    with pytest.raises(OutputRefused, match=r"of \d+ rows are there: .* disks of their own"):
+        reassign(spark, str(place), RingFile(AFTER))
+    assert owners(place) == right(BEFORE)
+    assert not list(place.glob(".reassign*")) + list(place.glob("_next*"))
 
 
 @pytest.mark.usefixtures("careless")
