@@ -155,7 +155,7 @@ def _in_directories(columns: Sequence[str]) -> str:
     return f"in directories {'/'.join(f'{column}=...' for column in columns)}"
 
 
-def fitted(  # noqa: PLR0917 - one caller
+def fitted(  # noqa: PLR0917 - two callers
     df: DataFrame,
     reader: DataFrameReader,
     file: str,

@@ -28,15 +28,11 @@ def alone(
         shared: also let others in that come with ``shared``.
 
     Raises:
-        OutputRefused: another process is at these files, or the lock cannot be written.
+        OutputRefused: another process is at these files, or they cannot be locked.
     """
     wanted = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:
-        try:
-            opened = (place / lock).open("a+", encoding="ascii", errors="replace")
-        except PermissionError as error:
-            raise OutputRefused(path, f"no right to write into {place}") from error
-        with opened as file:
+        with _opened(place / lock, path) as file:
             try:
                 fcntl.flock(file, wanted | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -47,6 +43,12 @@ def alone(
                     f"another process {verb} it",
                     "start again when that process has ended, or name another place",
                 ) from None
+            except OSError as error:
+                raise OutputRefused(
+                    path,
+                    f"{place / lock} cannot be locked: {error.strerror}",
+                    "name a place on a file system that can lock files",
+                ) from error
             try:
                 # Else the directory has been replaced meanwhile, and the lock with it.
                 if _is_at(file, place / lock):
@@ -58,6 +60,17 @@ def alone(
             finally:
                 # A child forked meanwhile has the file open, too, and closing it here would not do.
                 fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _opened(lock: Path, path: str) -> IO[str]:
+    try:
+        return lock.open("a+", encoding="ascii", errors="replace")
+    except PermissionError as error:
+        # The file may be another user's in a directory that everybody may write into.
+        kept_from = lock if os.path.exists(lock) else f"into {lock.parent}"
+        raise OutputRefused(path, f"no right to write {kept_from}") from error
+    except OSError as error:
+        raise OutputRefused(path, f"{lock} cannot be opened: {error.strerror}") from error
 
 
 def _is_at(file: IO[str], path: Path) -> bool:

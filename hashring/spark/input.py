@@ -475,11 +475,18 @@ def local_path(spark: SparkSession, path: str) -> Path | None:
     """The path on this machine's file system, if it is there that Spark would write.
 
     Over Spark Connect there is none: paths are those of the server.
+
+    Raises:
+        ConfigError: the address of a file names a host. Spark could not read it.
     """
     scheme, colon, rest = path.partition(":")
     if colon and scheme != "file" and "/" not in scheme:
         return None
     if is_connect(spark) or (not colon and not is_local_by_default(spark)):
         return None
+    if scheme == "file" and (host := re.match("//([^/]+)", rest)):
+        raise ConfigError(
+            "path", path, f"names a host, {host[1]}: write file:/// and the path on this machine"
+        )
     # What replaces a directory by its name would replace a link to one.
     return Path(os.path.realpath("/" + rest.lstrip("/") if colon and scheme == "file" else path))

@@ -29,6 +29,7 @@ from hashring.spark.directory_lock import alone
 from hashring.spark.input import WHOLE, exactly, local_path
 from hashring.spark.output import cancelled, remove, seen_anew
 from hashring.spark.ring_columns import ring_columns
+from hashring.spark.worker_disks import check_whole, is_on_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,8 +64,8 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
 
     Raises:
         NoDataError: there is no such directory, or it was not written in cells.
-        OutputRefused: the path is not on this machine's file system, or another process changes
-            the files.
+        OutputRefused: the path is not on this machine's file system; another process changes the
+            files; or workers of a cluster wrote to disks of their own.
         ConfigError: the ring hashes keys differently.
         EmptyRingError: it has no nodes.
     """
@@ -86,17 +87,19 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
         touched = [
             f"{CELL}={cell}"
             for cell in touched_cells(rings, after.ring, cells)
-            if (place / f"{CELL}={cell}").is_dir()
+            if any((place / f"{CELL}={cell}").glob("[!._]*"))
         ]
-        found.touched = len(touched)
         aside = place / f".reassign-{uuid.uuid4().hex[:8]}"
         try:
             if touched:
                 _write_aside(spark, place, touched, after.ring, aside, found)
+            # Files without rows are of no owner, and Spark writes none.
+            written = [name for name in touched if (aside / "new" / name).is_dir()]
+            found.touched = len(written)
             following = place / f"_next-{uuid.uuid4().hex[:8]}.json"
             write_ring(after, following)
             (aside / "before").mkdir(parents=True)
-            for name in touched:
+            for name in written:
                 (place / name).rename(aside / "before" / name)
                 (aside / "new" / name).rename(place / name)
             following.replace(place / KEPT_RING)
@@ -142,6 +145,8 @@ def _write_aside(  # noqa: PLR0917 - one caller
     with cancelled(spark):
         owned.write.partitionBy(CELL).parquet(f"file://{aside}/new")
     told = counts.get()
+    if is_on_workers(spark, f"file:{place}"):
+        check_whole(spark, f"file://{aside}/new", told["rows"], format="parquet", path=str(place))
     found.rows, found.moved = told["rows"], told["moved"]
 
 

@@ -29,7 +29,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -40,9 +40,10 @@ from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, OutputExists, OutputRefused
+from hashring.spark.append_checks import check_form, files_there, fitted
 from hashring.spark.checkpoint_mark import StreamMark
-from hashring.spark.column_checks import check_free
-from hashring.spark.compaction import newest_batch
+from hashring.spark.column_checks import check_free, quoted
+from hashring.spark.compaction import BATCH, newest_batch
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.datasource import live_ring
 from hashring.spark.directory_lock import alone
@@ -196,6 +197,7 @@ class _Batches:
     has_bad: bool
     changed: RingChanged | None
     last: str | None = None
+    columns: dict[str, list[str]] = field(default_factory=dict)
 
     def write(self, batch: DataFrame, number: int) -> None:
         """Write a batch, unless it is there."""
@@ -295,8 +297,26 @@ class _Batches:
         told = self._counted(batch)
         good = told.frame.where(~is_bad()).drop(CORRUPT) if self.has_bad else told.frame
         owned = with_owner(good, ring, self.key).withColumn("ring", F.lit(ring.fingerprint))
+        if self.target is not None and self.format in FILE_FORMATS:
+            owned = self._fitted(owned, self.target, ring.hash_algorithm.name)
         writer = owned.write.format(self.format).options(**lossless(session, self.format))
         return (writer.option("header", True) if self.format == "csv" else writer), told, ring
+
+    def _fitted(self, rows: DataFrame, target: Path, algorithm: str) -> DataFrame:
+        """The rows with their columns in the order of the newest batch, checked against it.
+
+        Only at the first batch and after a change of the hash: nothing else changes meanwhile.
+        """
+        if algorithm not in self.columns:
+            columns, newest = rows.columns, target / f"{BATCH}={newest_batch(target)}"
+            if found := files_there(rows.sparkSession, self.output, newest):
+                check_form(self.output, found, self.format, ())
+                options = lossless(rows.sparkSession, self.format)
+                reader = rows.sparkSession.read.options(header=True, **options)
+                file = exactly(f"file://{newest}/{found[0]}")
+                columns = fitted(rows, reader, file, self.output, self.format, ()).columns
+            self.columns = {algorithm: columns}
+        return rows.select(*map(quoted, self.columns[algorithm]))
 
     def _ring_for(self, session: SparkSession, number: int) -> Ring:
         ring = self.ring(session)
@@ -367,8 +387,9 @@ def tag_stream(
 
     Returns:
         The query. A batch fails, and the query with it, when the ring has no nodes or cannot be
-        read, when another process writes a batch to the same directory, or when the workers of a
-        cluster wrote files to disks of their own: started again, it goes on with that batch.
+        read, when another process writes a batch to the same directory, when the workers of a
+        cluster wrote files to disks of their own, or when files here are of another format, other
+        columns, or another key or hash than the batch: started again, it goes on with that batch.
 
     Raises:
         ColumnError: the key's column is missing or of no type of a key, or binary while the format

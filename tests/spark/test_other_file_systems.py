@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrameWriter
 
-from hashring.errors import OutputExists, OutputRefused
+from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.input import local_path
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS
@@ -226,6 +226,16 @@ def test_a_path_without_a_scheme_is_of_the_default_file_system(spark, tmp_path):
     assert (tmp_path / "disk" / "out.parquet" / "_SUCCESS").exists()
     with pytest.raises(OutputRefused, match="Spark would delete it first"):
         Output("/data/out.parquet", mode="overwrite").check(spark)
+
+
+@pytest.mark.parametrize("host", ["localhost", "data"])
+def test_an_address_of_a_file_with_a_host_is_refused(spark, host):
+    """Spark reads no such address, and so not what was written to a directory of that name."""
+    address = f"file://{host}/no/out"
+    with pytest.raises(
+        ConfigError, match=f"path='{address}': names a host, {host}: write file:///"
+    ):
+        Output(address, "parquet").check(spark)
 
 
 def test_a_path_without_a_scheme_is_local_again_once_that_is_the_default(spark, by_default):

@@ -1,5 +1,6 @@
 """Owners kept in files: right after every change of the ring, and after a kill at any step."""
 
+import errno
 import fcntl
 import os
 import random
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import DataFrameWriter
 
 from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
@@ -142,6 +144,50 @@ def test_a_change_that_fails_leaves_the_cells_as_they_were(spark, place):
     assert not list(place.glob(".reassign*"))
 
 
+def emptied(spark, cell, *, has_file):
+    for file in list(cell.iterdir()):
+        file.unlink()
+    if has_file:
+        empty = spark.read.parquet(str(cell.parent)).drop("cell").limit(0).coalesce(1)
+        empty.write.mode("overwrite").parquet(str(cell))
+
+
+@pytest.mark.parametrize("has_file", [False, True])
+@pytest.mark.parametrize("count", [1, None])
+def test_cells_without_rows_stay_as_they_are(spark, place, count, has_file):
+    touched = touched_cells([BEFORE], AFTER, 64)
+    cells = [place / f"cell={cell}" for cell in touched[:count]]
+    for cell in cells:
+        emptied(spark, cell, has_file=has_file)
+    files = {file.name for cell in cells for file in cell.iterdir()}
+    left = stored(place)
+    found = reassign(spark, str(place), RingFile(AFTER))
+    assert found.touched == len(touched) - len(cells)
+    assert {file.name for cell in cells for file in cell.iterdir()} == files
+    expected = right(AFTER)
+    assert all(row["owner"] == expected[row["key"]] for row in stored(place))
+    assert len(stored(place)) == len(left)
+    assert not list(place.glob(".reassign*")) + list(place.glob("_next*"))
+
+
+def test_a_cell_that_workers_wrote_to_a_disk_of_their_own_is_not_passed_over(
+    spark, place, monkeypatch
+):
+    write = DataFrameWriter.parquet
+
+    def elsewhere(writer, path):
+        write(writer, path)
+        cell = next(Path(path.removeprefix("file:")).glob("cell=*"))
+        shutil.rmtree(cell)
+
+    monkeypatch.setattr(sys.modules[reassign.__module__], "is_on_workers", lambda *_: True)
+    monkeypatch.setattr(DataFrameWriter, "parquet", elsewhere)
+    with pytest.raises(OutputRefused, match=r"of \d+ rows are there: .* disks of their own"):
+        reassign(spark, str(place), RingFile(AFTER))
+    assert owners(place) == right(BEFORE)
+    assert not list(place.glob(".reassign*")) + list(place.glob("_next*"))
+
+
 @pytest.mark.usefixtures("careless")
 def test_rows_that_cannot_be_read_are_not_left_out(spark, place):
     cell = place / f"cell={touched_cells([BEFORE], AFTER, 64)[0]}"
@@ -202,6 +248,41 @@ def test_the_lock_of_a_directory_that_was_replaced_is_none(tmp_path, monkeypatch
         alone(place, "owned", "reassigns"),
         pytest.raises(OutputRefused, match="another process reassigns it"),
         alone(place, "owned", "overwrites"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
+    def without_locks(file, wanted):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    why = rf"owned .*{tmp_path}/_lock cannot be locked: {os.strerror(number)}.*that can lock files"
+    with pytest.raises(OutputRefused, match=why), alone(tmp_path, "owned", "appends to"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("number", "is_there", "why"),
+    [
+        (errno.EACCES, False, "no right to write into {}"),
+        (errno.EACCES, True, "no right to write {}/_lock"),
+        (errno.EROFS, False, "{}/_lock cannot be opened: Read-only file system"),
+    ],
+)
+def test_a_lock_that_cannot_be_opened_is_refused_with_the_reason(
+    tmp_path, monkeypatch, number, is_there, why
+):
+    def refused(path, *_, **__):
+        raise OSError(number, os.strerror(number), str(path))
+
+    if is_there:
+        (tmp_path / "_lock").touch()
+    monkeypatch.setattr(Path, "open", refused)
+    with (
+        pytest.raises(OutputRefused, match=rf"\({why.format(tmp_path)}\): "),
+        alone(tmp_path, "owned", "appends to"),
     ):
         pass
 

@@ -435,6 +435,60 @@ def test_an_output_of_an_older_version_is_taken_and_marked(spark, tmp_path):
     assert len(stored(tmp_path / "out")) == 40
 
 
+FIRST = random_ring(4, 8)
+OTHER_HASH = Ring({"a": [0], "b": [2**31]}, "crc-32c")
+
+
+def tag_all(folder, rows, ring=FIRST, **more):
+    query = tag_stream(rows, fixed_ring(ring), str(folder / "out"), str(folder / "cp"), **more)
+    query.awaitTermination()
+
+
+@pytest.mark.parametrize(
+    ("number", "job", "why"),
+    [
+        ("1", {"format": "json"}, "it holds parquet, and the job writes json"),
+        ("1L", {}, "'n' is int in .*; the job writes bigint"),
+        (None, {}, "the job writes key, point, owner, ring"),
+        ("1", {"key": "n"}, "made by key=key in .*; the job makes it by key=n"),
+        ("1", {"ring": OTHER_HASH}, "made by hash_algorithm=crc-32 in .* it by .*=crc-32c"),
+    ],
+)
+def test_a_batch_that_could_not_be_read_with_those_there_is_refused(
+    spark, tmp_path, number, job, why
+):
+    files(tmp_path, 0)
+    rows = stream(spark, tmp_path)
+    tag_all(tmp_path, rows.selectExpr("key", "1 AS n"))
+    files(tmp_path, 1)
+    with pytest.raises(StreamingQueryException, match=why):
+        tag_all(tmp_path, rows.selectExpr("key", f"{number} AS n") if number else rows, **job)
+    assert batches(tmp_path) == ["batch=0"]
+    tag_all(tmp_path, rows.selectExpr("key", "1 AS n"), random_ring(5, 8))
+    assert sorted(int(row["key"]) for row in stored(tmp_path / "out")) == list(range(40))
+
+
+def test_a_ring_whose_hash_changes_while_a_stream_runs_ends_it(spark, tmp_path):
+    for number in range(3):
+        files(tmp_path, number)
+    rings = iter([FIRST, FIRST, OTHER_HASH])
+    query = tag_stream(
+        stream(spark, tmp_path), lambda _: next(rings), str(tmp_path / "out"), str(tmp_path / "cp")
+    )
+    with pytest.raises(StreamingQueryException, match="made by hash_algorithm=crc-32 in"):
+        query.awaitTermination()
+    assert batches(tmp_path) == ["batch=0", "batch=1"]
+
+
+def test_columns_of_csv_stay_in_the_order_of_the_batches_there(spark, tmp_path):
+    for number, columns in enumerate((["key", "'x' AS a"], ["'x' AS a", "key"])):
+        files(tmp_path, number * 2)
+        files(tmp_path, number * 2 + 1)
+        tag_all(tmp_path, stream(spark, tmp_path).selectExpr(*columns), format="csv")
+    found = spark.read.option("header", True).csv(str(tmp_path / "out")).collect()
+    assert sorted(int(row.key) for row in found) == list(range(80))
+
+
 def test_a_stream_that_cannot_be_written_or_timed_is_refused_before_it_starts(spark, tmp_path):
     files(tmp_path, 0)
     (tmp_path / "file").write_text("")
