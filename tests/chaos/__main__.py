@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
+import traceback
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 
+from hashring.core.readable import counted
 from hashring.store.embedded_server import RedisServer, find_server
 from tests.chaos import report
 from tests.chaos.checker import NEVER
@@ -45,6 +47,10 @@ class Task:
     faults: tuple[Fault, ...]
     variant: Variant
     seed: int
+
+    def __str__(self) -> str:
+        names = " ".join(fault.name for fault in self.faults)
+        return f"{names}, {self.variant.name}, seed {self.seed}"
 
 
 def _result(fields: dict[str, object]) -> Result:
@@ -133,7 +139,7 @@ def main(  # noqa: PLR0917 - an option each
     Without options: every fault to every variant, and three random sequences of faults, in some
     ten minutes; the table comes at the end, progress on stderr. The same is done to
     redis-hashring 0.7.0. Exit status 1 when a promise of docs/explanation/guarantees.rst is broken
-    (redis-hashring's verdicts do not count).
+    (redis-hashring's verdicts do not count), or when a run has no result.
     """
     if listing:
         for fault in FAULTS.values():
@@ -145,6 +151,7 @@ def main(  # noqa: PLR0917 - an option each
         sys.exit(fuzz_all(inputs, seed, json_file))
     if minutes is not None:
         sys.exit(soak_both(minutes, timing, seed, json_file, keep))
+    errors: list[str] = []
     if read:
         found = [_result(each) for path in read for each in json.loads(path.read_text())]
         # Of what was run twice, the later.
@@ -167,20 +174,24 @@ def main(  # noqa: PLR0917 - an option each
             for its_seed, chain in random_sequences(sequences, LENGTH, seed)
             for variant in chosen
         ]
-        results = run_all(tasks, timing, jobs, keep)
+        results, errors = run_all(tasks, timing, jobs, keep)
     if json_file is not None:
         _write(json_file, [each.as_dict() for each in results])
-    show(results)
+    show(results, errors)
     if docs:
         report.write_docs(PAGE, results, 12.0)
         click.echo(f"wrote {PAGE.relative_to(ROOT)} and its plot")
-    sys.exit(any(each.broken and not VARIANTS[each.variant].peer for each in results))
+    broken = any(each.broken and not VARIANTS[each.variant].peer for each in results)
+    sys.exit(broken or bool(errors))
 
 
-def run_all(tasks: list[Task], timing: Timing, jobs: int, keep: Path | None) -> list[Result]:
-    """Run them, several at a time; they mostly wait."""
+def run_all(
+    tasks: list[Task], timing: Timing, jobs: int, keep: Path | None
+) -> tuple[list[Result], list[str]]:
+    """Run them, several at a time; they mostly wait. The results, and which have none and why."""
     program = _newest_server()
     results: dict[Task, Result] = {}
+    errors: list[str] = []
     begun = time.monotonic()
     with RedisServer(program) as resource, ThreadPoolExecutor(jobs) as pool:
 
@@ -196,9 +207,10 @@ def run_all(tasks: list[Task], timing: Timing, jobs: int, keep: Path | None) -> 
                         program=program,
                         keep=keep,
                     )
-                except FleetError:
+                except FleetError as error:
                     if attempt == 2:
                         raise
+                    click.echo(f"{task} begins again: {error}", err=True)
             raise AssertionError
 
         running: dict[Future[Result], Task] = {pool.submit(one, task): task for task in tasks}
@@ -206,12 +218,17 @@ def run_all(tasks: list[Task], timing: Timing, jobs: int, keep: Path | None) -> 
         while left:
             ended, left = wait(left, return_when=FIRST_COMPLETED)
             for future in ended:
-                result = results[running[future]] = future.result()
-                passed = time.monotonic() - begun
-                click.echo(
-                    f"[{len(results)}/{len(tasks)}, {passed:.0f} s] {report.line(result)}", err=True
-                )
-    return [results[task] for task in tasks]
+                task = running[future]
+                if (error := future.exception()) is None:
+                    results[task] = future.result()
+                    ended_with = report.line(results[task])
+                else:
+                    ended_with = f"{task} has no result: {type(error).__name__}: {error}"
+                    errors.append(ended_with)
+                    click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+                count, passed = len(results) + len(errors), time.monotonic() - begun
+                click.echo(f"[{count}/{len(tasks)}, {passed:.0f} s] {ended_with}", err=True)
+    return [results[task] for task in tasks if task in results], errors
 
 
 def soak_both(
@@ -284,7 +301,7 @@ def _write(file: Path, value: object) -> None:
         file.write_text(text)
 
 
-def show(results: list[Result]) -> None:
+def show(results: list[Result], errors: list[str]) -> None:
     single = [each for each in results if each.fault in FAULTS]
     if single:
         click.echo("\nhashring (worst of threads, gevent, asyncio) / redis-hashring 0.7.0\n")
@@ -303,7 +320,12 @@ def show(results: list[Result]) -> None:
         click.echo(f"\nMISS  {report.line(each)}")
         for text in each.escaped[:5]:
             click.echo(f"      {text}")
-    click.echo(f"\n{len(ours) - len(broken)} of {len(ours)} kept every promise")
+    for error in errors:
+        click.echo(f"\nERROR {error}")
+    kept = f"{len(ours) - len(broken)} of {len(ours)} kept every promise"
+    if errors:
+        kept += f"; {counted(len(errors), 'run has', 'runs have')} no result"
+    click.echo(f"\n{kept}")
 
 
 if __name__ == "__main__":

@@ -174,6 +174,7 @@ def with_(**changes: object) -> Result:
         ({"longest_none": 1.6}, "no owner for 1.60 s, promised 1.50 s"),
         ({"recovery": NEVER}, "right again after inf s, promised 0.60 s"),
         ({"follows": False}, "are not followed"),
+        ({"failed": "drain: w0-0 own nothing", "follows": False}, "drain: w0-0 own nothing"),
         ({"silence": 5.0}, "a running node did not answer for 5.00 s, promised"),
         ({"escaped": ("w0: boom",)}, "1 exceptions escaped: w0: boom"),
         ({"fenced": ("k: a wrote with 1 after 2",)}, "fenced resource"),
