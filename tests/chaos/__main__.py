@@ -6,6 +6,7 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from tests.chaos.soak import GROWTH, MIXED, MIXED_LOCKS, Soaked, growth_rows, so
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "chaos.rst"
 LENGTH = 5
+SEQUENCES = 3
+"""How many there are unless asked for, and at least on the page."""
 
 EPILOG = """\b
 Examples:
@@ -48,9 +51,12 @@ class Task:
     variant: Variant
     seed: int
 
+    @property
+    def names(self) -> str:
+        return " ".join(fault.name for fault in self.faults)
+
     def __str__(self) -> str:
-        names = " ".join(fault.name for fault in self.faults)
-        return f"{names}, {self.variant.name}, seed {self.seed}"
+        return f"{self.names}, {self.variant.name}, seed {self.seed}"
 
 
 def _result(fields: dict[str, object]) -> Result:
@@ -59,6 +65,7 @@ def _result(fields: dict[str, object]) -> Result:
         **fields,
         "recovery": NEVER if recovery is None else recovery,
         "bounds": Bounds(**fields["bounds"]),  # type: ignore[arg-type]
+        "timing": Timing(**fields["timing"]),  # type: ignore[arg-type]
     }
     for name in ("escaped", "fenced", "locked", "broken"):
         fields[name] = tuple(fields[name])  # type: ignore[arg-type]
@@ -115,7 +122,8 @@ def _newest_server() -> Path:
 )
 @click.option("--read", "read", multiple=True, type=click.Path(path_type=Path, exists=True),
               help="Results of earlier runs, instead of running; the last counts.")  # fmt: skip
-@click.option("--docs", is_flag=True, help="Write tables and plot into docs/.")
+@click.option("--docs", is_flag=True, help="Write tables and plot into docs/: "
+              "needs every result, with the default timing.")  # fmt: skip
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep the histories there.")
 @click.option("--list", "listing", is_flag=True, help="List faults and variants.")
 def main(  # noqa: PLR0917 - an option each
@@ -147,6 +155,11 @@ def main(  # noqa: PLR0917 - an option each
         click.echo(f"variants: {', '.join(VARIANTS)}")
         return
     timing = Timing(ttl=ttl, heartbeat=heartbeat)
+    if docs and (inputs is not None or minutes is not None):
+        raise click.UsageError(
+            "--docs writes the whole page, and --soak and --fuzz have no results for it. "
+            "Leave out --docs."
+        )
     if inputs is not None:
         sys.exit(fuzz_all(inputs, seed, json_file))
     if minutes is not None:
@@ -156,33 +169,76 @@ def main(  # noqa: PLR0917 - an option each
         found = [_result(each) for path in read for each in json.loads(path.read_text())]
         # Of what was run twice, the later.
         results = list({(each.fault, each.variant, each.seed): each for each in found}.values())
+        if docs:
+            refuse_part([(r.fault, r.variant) for r in results], [r.timing for r in results])
     else:
-        wanted = [FAULTS[name] for name in faults or (FAULTS if sequences is None else ())]
-        chosen = [VARIANTS[name] for name in variants or VARIANTS]
-        if sequences is None:
-            sequences = 0 if faults else 3
-        tasks = [
-            Task((fault,), variant, seed)
-            for fault in wanted
-            for variant in chosen
-            if fault.peers or not variant.peer
-        ]
-        if wanted and not tasks:
-            raise click.UsageError("nodes of redis-hashring take no orders: give another variant")
-        tasks += [
-            Task(tuple(chain), variant, its_seed)
-            for its_seed, chain in random_sequences(sequences, LENGTH, seed)
-            for variant in chosen
-        ]
+        tasks = planned(faults, variants, sequences, seed)
+        if docs:
+            refuse_part([(task.names, task.variant.name) for task in tasks], [timing])
         results, errors = run_all(tasks, timing, jobs, keep)
     if json_file is not None:
         _write(json_file, [each.as_dict() for each in results])
     show(results, errors)
-    if docs:
+    if docs and errors:
+        without = counted(len(errors), "run has", "runs have")
+        click.echo(f"{PAGE.relative_to(ROOT)} stays as it was, because {without} no result")
+    elif docs:
         report.write_docs(PAGE, results, 12.0)
         click.echo(f"wrote {PAGE.relative_to(ROOT)} and its plot")
     broken = any(each.broken and not VARIANTS[each.variant].peer for each in results)
     sys.exit(broken or bool(errors))
+
+
+def planned(
+    faults: tuple[str, ...], variants: tuple[str, ...], sequences: int | None, seed: int
+) -> list[Task]:
+    """What is to be run."""
+    wanted = [FAULTS[name] for name in faults or (FAULTS if sequences is None else ())]
+    chosen = [VARIANTS[name] for name in variants or VARIANTS]
+    if sequences is None:
+        sequences = 0 if faults else SEQUENCES
+    tasks = [
+        Task((fault,), variant, seed)
+        for fault in wanted
+        for variant in chosen
+        if fault.peers or not variant.peer
+    ]
+    if wanted and not tasks:
+        raise click.UsageError("nodes of redis-hashring take no orders: give another variant")
+    tasks += [
+        Task(tuple(chain), variant, its_seed)
+        for its_seed, chain in random_sequences(sequences, LENGTH, seed)
+        for variant in chosen
+    ]
+    return tasks
+
+
+def refuse_part(runs: Collection[tuple[str, str]], timings: Collection[Timing]) -> None:
+    """Refuse to replace the page by what these runs, of a fault and a variant each, would show."""
+    other = next((timing for timing in timings if timing != Timing()), None)
+    if other is not None:
+        reason = f"the ttl is {other.ttl:g} s and the heartbeat {other.heartbeat:g} s"
+    elif lacking := _lacking(runs):
+        reason = f"there is no result of {lacking}"
+    else:
+        return
+    raise click.UsageError(
+        f"--docs writes the whole page. It needs every fault on every variant and {SEQUENCES} "
+        f"sequences on each, all with the default timing, but {reason}. Leave out --fault, "
+        "--variant, --sequences, --ttl and --heartbeat, or --read all results."
+    )
+
+
+def _lacking(runs: Collection[tuple[str, str]]) -> str:
+    """The first run that the page shows and that is not among these."""
+    for variant in VARIANTS.values():
+        for fault in FAULTS.values():
+            if (fault.name, variant.name) not in runs and (fault.peers or not variant.peer):
+                return f"{fault.name} on {variant.name}"
+        chains = sum(name not in FAULTS and of == variant.name for name, of in runs)
+        if chains < SEQUENCES:
+            return f"sequence {chains + 1} on {variant.name}"
+    return ""
 
 
 def run_all(

@@ -26,6 +26,7 @@ class Result:
 
     Attributes:
         seed: of the choices made, among them the victim.
+        timing: what the nodes were set to.
         double, none: key-seconds with two owners, and with none.
         longest_double, longest_none: the longest windows of them.
         recovery: from the end of the fault until every key has one owner, for good; never, when
@@ -46,6 +47,7 @@ class Result:
     fault: str
     variant: str
     seed: int
+    timing: Timing
     double: float
     longest_double: float
     none: float
@@ -149,6 +151,7 @@ def run(
             fault=" ".join(fault.name for fault in faults),
             variant=variant.name,
             seed=seed,
+            timing=timing,
             double=key_seconds(found.double),
             longest_double=longest(found.double),
             none=key_seconds(found.none),

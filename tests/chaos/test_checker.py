@@ -146,6 +146,7 @@ GOOD = Result(
     fault="f",
     variant="v",
     seed=0,
+    timing=Timing(),
     double=0.3,
     longest_double=0.3,
     none=1.0,
