@@ -93,3 +93,25 @@ def test_every_target_names_the_measure_that_takes_it() -> None:
         "print([t.key for t in TARGETS if t.measure not in BY_NAME])"
     )
     assert unknown == "[]"
+
+
+def test_each_page_that_is_measured_is_whole_and_made_anew() -> None:
+    told = bench(
+        "import json, re\n"
+        "from service import Redis, RedisServer, beat, fill, load, serving, version\n"
+        "with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:\n"
+        "    fill(client, 60)\n"
+        "    with serving(server.url) as (port, _):\n"
+        "        loads = []\n"
+        "        for _ in range(3):\n"
+        "            beat(client, port)\n"
+        "            loads.append((load(port), version(port)))\n"
+        "print(json.dumps([\n"
+        "    [len(re.findall(b'<tr id=', body)), next(iter(re.findall(b'data-beat=.([\\\\d.]+)',"
+        " body))).decode(), version] for body, version in loads\n"
+        "]))\n"
+    )
+    rows, beats, versions = zip(*json.loads(told), strict=True)
+    assert rows == (60, 60, 60)
+    assert "" not in versions
+    assert len(set(beats)) == len(set(versions)) == 3
