@@ -145,7 +145,7 @@ class Page:
 
     def close(self) -> None:
         self.greenlet.kill()
-        self.connection.close()
+        self.answer.close()  # it keeps the connection, which would stay open
 
 
 def load(port: int) -> bytes:

@@ -115,3 +115,21 @@ def test_each_page_that_is_measured_is_whole_and_made_anew() -> None:
     assert rows == (60, 60, 60)
     assert "" not in versions
     assert len(set(beats)) == len(set(versions)) == 3
+
+
+def test_a_page_that_is_closed_is_closed_for_the_service_too() -> None:
+    # Otherwise the pages of one round would still be open when one page is measured in the next.
+    told = bench(
+        "import service, gevent, socket\n"
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "def answer():\n"
+        "    connection, _ = server.accept()\n"
+        "    connection.recv(65536)\n"
+        "    connection.sendall(b'HTTP/1.1 200 OK\\r\\nConnection: close\\r\\n\\r\\n')\n"
+        "    return connection.recv(1)\n"
+        "answering = gevent.spawn(answer)\n"
+        "page = service.Page(server.getsockname()[1], '')\n"
+        "page.close()\n"
+        "print('closed' if answering.get(timeout=10) == b'' else 'open')\n"
+    )
+    assert told == "closed"
