@@ -5,9 +5,10 @@
     python scripts/bench/service.py --rings 500
 
 A ring of 200 nodes with 16 replicas, a real Redis and ``hashring serve`` as a process: how long a
-page takes, how long a join takes to reach 200 open pages, and how much of Redis one page and 200
-pages use. With ``--rings``: the processor time of the service with so many rings of five nodes, at
-rest and with a change of five of them each second, without a page and with the list open.
+whole page takes after heartbeats of all nodes, how long a join takes to reach 200 open pages, and
+how much of Redis one page and 200 pages use. With ``--rings``: the processor time of the service
+with so many rings of five nodes, at rest and with a change of five of them each second, without a
+page and with the list open.
 """
 
 # ruff: noqa: E402 - greenlets first
@@ -26,6 +27,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import gevent
@@ -41,7 +43,11 @@ from hashring.store.embedded_server import RedisServer
 RING = "fleet"
 LOADS = 60
 JOINS = 5
-SPAN = 5.0  # seconds over which Redis' commands are counted
+ROUNDS = 5  # in each, Redis' commands are counted with one page open, and with many
+WINDOW = 1.5  # seconds over which they are counted, at least
+READING = 10  # commands at once that only a reading of the ring makes
+PATIENCE = 30.0  # seconds until the next reading of the ring
+SPAN = 15.0  # seconds over which processor time is counted
 SETTLE = 10.0  # seconds until every ring has been looked at, and none is new
 ROOT = Path(__file__).parents[2]
 RESULT = Result()
@@ -83,6 +89,27 @@ def serving(url: str) -> Iterator[tuple[int, int]]:
         RESULT.add("ended after SIGTERM", f"{time.monotonic() - began:.2f} s")
 
 
+def beat(client: Redis, port: int) -> None:
+    """Let all nodes beat, so that the next page has every row anew; returns when that was read."""
+    client.zadd(RING, dict.fromkeys(client.zrange(RING, 0, -1), redis_time(client) + 3600))
+    beaten = redis_time(client)
+    client.publish(RING, "")
+    while read_at(port) < beaten:
+        gevent.sleep(0.01)
+
+
+def redis_time(client: Redis) -> float:
+    """In whole milliseconds, like the times of the API."""
+    seconds, micros = client.time()
+    return seconds + micros // 1000 / 1000
+
+
+def read_at(port: int) -> float:
+    """When the service last read the ring, in Redis time."""
+    ring = json.loads(ask(port, f"/api/ring?ring={RING}"))
+    return datetime.fromisoformat(ring["at"]).timestamp()
+
+
 def ask(port: int, path: str) -> bytes:
     connection = http.client.HTTPConnection("127.0.0.1", port)
     connection.request("GET", path)
@@ -118,15 +145,20 @@ class Page:
 
     def close(self) -> None:
         self.greenlet.kill()
-        self.connection.close()
+        self.answer.close()  # it keeps the connection, which would stay open
 
 
-def page_loads(port: int) -> None:
+def load(port: int) -> bytes:
+    """The page with all its rows."""
+    return ask(port, f"/ring?name={RING}&all=1")
+
+
+def page_loads(client: Redis, port: int) -> None:
     taken = []
     for _ in range(LOADS):
-        gevent.sleep(0.05)
+        beat(client, port)
         began = time.perf_counter()
-        body = ask(port, f"/ring?name={RING}")
+        body = load(port)
         taken.append((time.perf_counter() - began) * 1000)
     say("page", f"{len(body) / 1000:.0f} kB")
     middle = round(median(taken), 1)
@@ -135,14 +167,66 @@ def page_loads(port: int) -> None:
 
 
 def version(port: int) -> str:
-    return re.search(rb'data-version="([^"]*)"', ask(port, f"/ring?name={RING}"))[1].decode()
+    return re.search(rb'data-version="([^"]*)"', load(port))[1].decode()
 
 
-def commands(client: Redis) -> float:
-    """Commands a second that Redis was asked; this question's own are left out."""
-    before = client.info("stats")["total_commands_processed"]
-    gevent.sleep(SPAN)
-    return (client.info("stats")["total_commands_processed"] - before - 1) / SPAN
+class Commands:
+    """Counts the commands that Redis is asked; those of the counting are left out."""
+
+    def __init__(self, client: Redis) -> None:
+        self.client = client
+        self.asked = 0
+
+    def count(self) -> int:
+        self.asked += 1
+        return self.client.info("stats")["total_commands_processed"] - self.asked
+
+    def next_reading(self) -> tuple[float, int]:
+        """The time and the count after the next reading of the ring."""
+        before, deadline = self.count(), time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            gevent.sleep(0.02)
+            count = self.count()
+            if count - before >= READING:
+                gevent.sleep(0.05)  # the reading may not have ended
+                return time.monotonic(), self.count()
+            before = count
+        raise RuntimeError(f"the service did not read the ring for {PATIENCE:g} s")
+
+    def rate(self) -> float:
+        """Commands a second, from one reading to another: a window that begins and ends anywhere
+        has one more or one less by chance."""
+        began, first = self.next_reading()
+        while True:
+            ended, last = self.next_reading()
+            if ended - began >= WINDOW:
+                return (last - first) / (ended - began)
+
+
+def open_pages(port: int, count: int) -> list[Page]:
+    since = version(port)
+    return [Page(port, since) for _ in range(count)]
+
+
+def page_counts(client: Redis, port: int, most: int) -> list[Page]:
+    """What one page and many pages ask of Redis, in turn; the pages that are open at the end."""
+    counter = Commands(client)
+    few, many = [], []
+    pages = open_pages(port, 1)
+    for _ in range(ROUNDS):
+        for page in pages[1:]:
+            page.close()
+        del pages[1:]
+        beat(client, port)  # the service finds out that they are closed
+        gevent.sleep(0.5)
+        few.append(counter.rate())
+        pages += open_pages(port, most - 1)
+        many.append(counter.rate())
+    say("commands a second, 1 page open", f"{median(few):.1f}")
+    say(f"commands a second, {most} pages open", f"{median(many):.1f}")
+    ratio = median(many) / median(few)
+    say("commands a second, many pages against one", "", value=ratio, target="page-load")
+    return pages
 
 
 def cpu_time(pid: int) -> float:
@@ -180,21 +264,14 @@ def joins(client: Redis, pages: list[Page], pid: int) -> None:
     say(what, shown, value=last, unit="s", target="page-live")
 
 
-def of_one_ring(client: Redis, url: str, nodes: int, open_pages: int) -> None:
+def of_one_ring(client: Redis, url: str, nodes: int, most: int) -> None:
     """What pages of a ring cost."""
     fill(client, nodes)
     with serving(url) as (port, pid):
         gevent.sleep(2)
         say("ring", f"{nodes} x 16")
-        page_loads(port)
-        one = [Page(port, version(port))]
-        few = commands(client)
-        say("commands a second, 1 page open", f"{few:.1f}")
-        pages = [*one, *(Page(port, version(port)) for _ in range(open_pages - 1))]
-        many = commands(client)
-        say(f"commands a second, {len(pages)} pages open", f"{many:.1f}")
-        what = "commands a second, many pages against one"
-        say(what, "", value=many / few, target="page-load")
+        page_loads(client, port)
+        pages = page_counts(client, port, most)
         joins(client, pages, pid)
         for page in pages:
             page.close()
@@ -225,7 +302,7 @@ def processor(client: Redis, pid: int, changes: int, rings: int) -> float:
     """The part of one core that the process uses, while so many rings change each second."""
     began, before = time.monotonic(), cpu_time(pid)
     number = 0
-    while (passed := time.monotonic() - began) < SPAN * 3:
+    while (passed := time.monotonic() - began) < SPAN:
         if number < passed * changes:
             number += 1
             node = RingNode(client, f"ring-{number * 7 % rings:03}", name="joiner", ttl=60)

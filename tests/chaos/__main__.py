@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
+import traceback
+from collections.abc import Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 
+from hashring.core.readable import counted
 from hashring.store.embedded_server import RedisServer, find_server
 from tests.chaos import report
 from tests.chaos.checker import NEVER
@@ -23,6 +26,8 @@ from tests.chaos.soak import GROWTH, MIXED, MIXED_LOCKS, Soaked, growth_rows, so
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "chaos.rst"
 LENGTH = 5
+SEQUENCES = 3
+"""How many there are unless asked for, and at least on the page."""
 
 EPILOG = """\b
 Examples:
@@ -46,6 +51,13 @@ class Task:
     variant: Variant
     seed: int
 
+    @property
+    def names(self) -> str:
+        return " ".join(fault.name for fault in self.faults)
+
+    def __str__(self) -> str:
+        return f"{self.names}, {self.variant.name}, seed {self.seed}"
+
 
 def _result(fields: dict[str, object]) -> Result:
     recovery = fields["recovery"]
@@ -53,6 +65,7 @@ def _result(fields: dict[str, object]) -> Result:
         **fields,
         "recovery": NEVER if recovery is None else recovery,
         "bounds": Bounds(**fields["bounds"]),  # type: ignore[arg-type]
+        "timing": Timing(**fields["timing"]),  # type: ignore[arg-type]
     }
     for name in ("escaped", "fenced", "locked", "broken"):
         fields[name] = tuple(fields[name])  # type: ignore[arg-type]
@@ -109,7 +122,8 @@ def _newest_server() -> Path:
 )
 @click.option("--read", "read", multiple=True, type=click.Path(path_type=Path, exists=True),
               help="Results of earlier runs, instead of running; the last counts.")  # fmt: skip
-@click.option("--docs", is_flag=True, help="Write tables and plot into docs/.")
+@click.option("--docs", is_flag=True, help="Write tables and plot into docs/: "
+              "needs every result, with the default timing.")  # fmt: skip
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep the histories there.")
 @click.option("--list", "listing", is_flag=True, help="List faults and variants.")
 def main(  # noqa: PLR0917 - an option each
@@ -133,7 +147,7 @@ def main(  # noqa: PLR0917 - an option each
     Without options: every fault to every variant, and three random sequences of faults, in some
     ten minutes; the table comes at the end, progress on stderr. The same is done to
     redis-hashring 0.7.0. Exit status 1 when a promise of docs/explanation/guarantees.rst is broken
-    (redis-hashring's verdicts do not count).
+    (redis-hashring's verdicts do not count), or when a run has no result.
     """
     if listing:
         for fault in FAULTS.values():
@@ -141,46 +155,99 @@ def main(  # noqa: PLR0917 - an option each
         click.echo(f"variants: {', '.join(VARIANTS)}")
         return
     timing = Timing(ttl=ttl, heartbeat=heartbeat)
+    if docs and (inputs is not None or minutes is not None):
+        raise click.UsageError(
+            "--docs writes the whole page, and --soak and --fuzz have no results for it. "
+            "Leave out --docs."
+        )
     if inputs is not None:
         sys.exit(fuzz_all(inputs, seed, json_file))
     if minutes is not None:
         sys.exit(soak_both(minutes, timing, seed, json_file, keep))
+    errors: list[str] = []
     if read:
         found = [_result(each) for path in read for each in json.loads(path.read_text())]
         # Of what was run twice, the later.
         results = list({(each.fault, each.variant, each.seed): each for each in found}.values())
+        if docs:
+            refuse_part([(r.fault, r.variant) for r in results], [r.timing for r in results])
     else:
-        wanted = [FAULTS[name] for name in faults or (FAULTS if sequences is None else ())]
-        chosen = [VARIANTS[name] for name in variants or VARIANTS]
-        if sequences is None:
-            sequences = 0 if faults else 3
-        tasks = [
-            Task((fault,), variant, seed)
-            for fault in wanted
-            for variant in chosen
-            if fault.peers or not variant.peer
-        ]
-        if wanted and not tasks:
-            raise click.UsageError("nodes of redis-hashring take no orders: give another variant")
-        tasks += [
-            Task(tuple(chain), variant, its_seed)
-            for its_seed, chain in random_sequences(sequences, LENGTH, seed)
-            for variant in chosen
-        ]
-        results = run_all(tasks, timing, jobs, keep)
+        tasks = planned(faults, variants, sequences, seed)
+        if docs:
+            refuse_part([(task.names, task.variant.name) for task in tasks], [timing])
+        results, errors = run_all(tasks, timing, jobs, keep)
     if json_file is not None:
         _write(json_file, [each.as_dict() for each in results])
-    show(results)
-    if docs:
+    show(results, errors)
+    if docs and errors:
+        without = counted(len(errors), "run has", "runs have")
+        click.echo(f"{PAGE.relative_to(ROOT)} stays as it was, because {without} no result")
+    elif docs:
         report.write_docs(PAGE, results, 12.0)
         click.echo(f"wrote {PAGE.relative_to(ROOT)} and its plot")
-    sys.exit(any(each.broken and not VARIANTS[each.variant].peer for each in results))
+    broken = any(each.broken and not VARIANTS[each.variant].peer for each in results)
+    sys.exit(broken or bool(errors))
 
 
-def run_all(tasks: list[Task], timing: Timing, jobs: int, keep: Path | None) -> list[Result]:
-    """Run them, several at a time; they mostly wait."""
+def planned(
+    faults: tuple[str, ...], variants: tuple[str, ...], sequences: int | None, seed: int
+) -> list[Task]:
+    """What is to be run."""
+    wanted = [FAULTS[name] for name in faults or (FAULTS if sequences is None else ())]
+    chosen = [VARIANTS[name] for name in variants or VARIANTS]
+    if sequences is None:
+        sequences = 0 if faults else SEQUENCES
+    tasks = [
+        Task((fault,), variant, seed)
+        for fault in wanted
+        for variant in chosen
+        if fault.peers or not variant.peer
+    ]
+    if wanted and not tasks:
+        raise click.UsageError("nodes of redis-hashring take no orders: give another variant")
+    tasks += [
+        Task(tuple(chain), variant, its_seed)
+        for its_seed, chain in random_sequences(sequences, LENGTH, seed)
+        for variant in chosen
+    ]
+    return tasks
+
+
+def refuse_part(runs: Collection[tuple[str, str]], timings: Collection[Timing]) -> None:
+    """Refuse to replace the page by what these runs, of a fault and a variant each, would show."""
+    other = next((timing for timing in timings if timing != Timing()), None)
+    if other is not None:
+        reason = f"the ttl is {other.ttl:g} s and the heartbeat {other.heartbeat:g} s"
+    elif lacking := _lacking(runs):
+        reason = f"there is no result of {lacking}"
+    else:
+        return
+    raise click.UsageError(
+        f"--docs writes the whole page. It needs every fault on every variant and {SEQUENCES} "
+        f"sequences on each, all with the default timing, but {reason}. Leave out --fault, "
+        "--variant, --sequences, --ttl and --heartbeat, or --read all results."
+    )
+
+
+def _lacking(runs: Collection[tuple[str, str]]) -> str:
+    """The first run that the page shows and that is not among these."""
+    for variant in VARIANTS.values():
+        for fault in FAULTS.values():
+            if (fault.name, variant.name) not in runs and (fault.peers or not variant.peer):
+                return f"{fault.name} on {variant.name}"
+        chains = sum(name not in FAULTS and of == variant.name for name, of in runs)
+        if chains < SEQUENCES:
+            return f"sequence {chains + 1} on {variant.name}"
+    return ""
+
+
+def run_all(
+    tasks: list[Task], timing: Timing, jobs: int, keep: Path | None
+) -> tuple[list[Result], list[str]]:
+    """Run them, several at a time; they mostly wait. The results, and which have none and why."""
     program = _newest_server()
     results: dict[Task, Result] = {}
+    errors: list[str] = []
     begun = time.monotonic()
     with RedisServer(program) as resource, ThreadPoolExecutor(jobs) as pool:
 
@@ -196,9 +263,10 @@ def run_all(tasks: list[Task], timing: Timing, jobs: int, keep: Path | None) -> 
                         program=program,
                         keep=keep,
                     )
-                except FleetError:
+                except FleetError as error:
                     if attempt == 2:
                         raise
+                    click.echo(f"{task} begins again: {error}", err=True)
             raise AssertionError
 
         running: dict[Future[Result], Task] = {pool.submit(one, task): task for task in tasks}
@@ -206,12 +274,17 @@ def run_all(tasks: list[Task], timing: Timing, jobs: int, keep: Path | None) -> 
         while left:
             ended, left = wait(left, return_when=FIRST_COMPLETED)
             for future in ended:
-                result = results[running[future]] = future.result()
-                passed = time.monotonic() - begun
-                click.echo(
-                    f"[{len(results)}/{len(tasks)}, {passed:.0f} s] {report.line(result)}", err=True
-                )
-    return [results[task] for task in tasks]
+                task = running[future]
+                if (error := future.exception()) is None:
+                    results[task] = future.result()
+                    ended_with = report.line(results[task])
+                else:
+                    ended_with = f"{task} has no result: {type(error).__name__}: {error}"
+                    errors.append(ended_with)
+                    click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+                count, passed = len(results) + len(errors), time.monotonic() - begun
+                click.echo(f"[{count}/{len(tasks)}, {passed:.0f} s] {ended_with}", err=True)
+    return [results[task] for task in tasks if task in results], errors
 
 
 def soak_both(
@@ -284,7 +357,7 @@ def _write(file: Path, value: object) -> None:
         file.write_text(text)
 
 
-def show(results: list[Result]) -> None:
+def show(results: list[Result], errors: list[str]) -> None:
     single = [each for each in results if each.fault in FAULTS]
     if single:
         click.echo("\nhashring (worst of threads, gevent, asyncio) / redis-hashring 0.7.0\n")
@@ -303,7 +376,12 @@ def show(results: list[Result]) -> None:
         click.echo(f"\nMISS  {report.line(each)}")
         for text in each.escaped[:5]:
             click.echo(f"      {text}")
-    click.echo(f"\n{len(ours) - len(broken)} of {len(ours)} kept every promise")
+    for error in errors:
+        click.echo(f"\nERROR {error}")
+    kept = f"{len(ours) - len(broken)} of {len(ours)} kept every promise"
+    if errors:
+        kept += f"; {counted(len(errors), 'run has', 'runs have')} no result"
+    click.echo(f"\n{kept}")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ _MINE = itertools.count()
 
 
 class FleetError(Exception):
-    """The fleet could not be brought to where the fault begins."""
+    """The fleet did not get where it should be in time."""
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,11 @@ class Fleet:
     def stop(self, worker: Worker) -> None:
         """SIGTERM, and wait for its end."""
         worker.process.terminate()
-        worker.process.wait(PATIENCE)
+        try:
+            worker.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            name = worker.job.name
+            raise FleetError(f"{name} did not end within {PATIENCE:g} s of SIGTERM") from None
         worker.cuts.append((time.monotonic(), float("inf")))
 
     def tell(self, worker: Worker, number: signal.Signals) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from tests.chaos import checker
 from tests.chaos.checker import exposure, key_seconds, longest
 from tests.chaos.faults import FAULTS, Bounds, Fault
-from tests.chaos.fleet import Fleet, Timing, Variant, until
+from tests.chaos.fleet import Fleet, FleetError, Timing, Variant, until
 
 _SETTLED = 0.5
 _REST = 1.0
@@ -26,6 +26,7 @@ class Result:
 
     Attributes:
         seed: of the choices made, among them the victim.
+        timing: what the nodes were set to.
         double, none: key-seconds with two owners, and with none.
         longest_double, longest_none: the longest windows of them.
         recovery: from the end of the fault until every key has one owner, for good; never, when
@@ -36,6 +37,7 @@ class Result:
         refused: writes that it refused.
         follows: whether afterwards, when a node left and another came, every key had one owner
             again within the propagation window.
+        failed: what the fleet did not do during a fault or after it, so that the run ended there.
         bounds: what was promised.
         late: the longest that this machine kept a sleeping thread waiting: added to each bound.
         silence: the longest that a running node did not answer.
@@ -45,6 +47,7 @@ class Result:
     fault: str
     variant: str
     seed: int
+    timing: Timing
     double: float
     longest_double: float
     none: float
@@ -59,6 +62,7 @@ class Result:
     bounds: Bounds
     late: float
     silence: float
+    failed: str = ""
     broken: tuple[str, ...] = field(default=())
 
     def as_dict(self) -> dict[str, Any]:
@@ -101,8 +105,11 @@ def run(
     program: Path | None = None,
     keep: Path | None = None,
 ) -> Result:
-    """Do the faults, one after another with random pauses, to a fleet of the variant."""
-    rng = Random(seed)
+    """Do the faults, one after another with random pauses, to a fleet of the variant.
+
+    Raises:
+        FleetError: before the first fault. Later, what the fleet fails to do breaks a rule.
+    """
     first = faults[0]
     with (
         Lateness() as lateness,
@@ -119,19 +126,16 @@ def run(
         until(lambda: settled(fleet), "every key has one owner")
         begin = fleet.mark("steady")
         lateness.worst = 0.0
-        for number, fault in enumerate(faults):
-            if number:
-                time.sleep(rng.uniform(0.0, timing.ttl))
-                replenish(fleet, first.workers)
-            fault.act(fleet)
+        failed = afflict(fleet, faults, Random(seed))
         bounds = together([fault.bounds(fleet) for fault in faults])
         # Long enough for whatever the nodes do by timers of their own.
         patience = bounds.recovery + _REST
         if variant.peer:
             patience = max(patience, 3 * timing.ttl + timing.heartbeat + _REST)
-        time.sleep(max(0.0, fleet.marked("healed") + patience - time.monotonic()))
+        if not failed:
+            time.sleep(max(0.0, fleet.marked("healed") + patience - time.monotonic()))
         probed = time.monotonic()
-        joined = probe(fleet)
+        failed = failed or probe(fleet)
         changed = fleet.mark("changed")
         time.sleep(timing.window + lateness.worst + _REST)
         last = time.monotonic() - 2 * timing.interval
@@ -141,12 +145,13 @@ def run(
             fleet.save(keep / f"{first.name}-{variant.name}-{seed}")
         found = exposure(lives, keys, begin, last)
         after = exposure(lives, keys, changed + timing.window + lateness.worst, last)
-        follows = joined and not after.double and not after.none
+        follows = not failed and not after.double and not after.none
         recovery = exposure(lives, keys, begin, probed).recovered_after(fleet.marked("healed"))
         result = Result(
             fault=" ".join(fault.name for fault in faults),
             variant=variant.name,
             seed=seed,
+            timing=timing,
             double=key_seconds(found.double),
             longest_double=longest(found.double),
             none=key_seconds(found.none),
@@ -164,8 +169,24 @@ def run(
                 (checker.longest_silence(life, last) for life in lives if life.since < last),
                 default=0.0,
             ),
+            failed=failed,
         )
     return judged(result, sequence=len(faults) > 1)
+
+
+def afflict(fleet: Fleet, faults: Sequence[Fault], rng: Random) -> str:
+    """Do the faults; what the fleet did not do in one of them, after which there is no other."""
+    for number, fault in enumerate(faults):
+        fleet.mark("fault")  # so that it is marked even if the fault does not get there
+        try:
+            if number:
+                time.sleep(rng.uniform(0.0, fleet.timing.ttl))
+                replenish(fleet, faults[0].workers)
+            fault.act(fleet)
+        except FleetError as error:
+            fleet.mark("healed")
+            return f"{fault.name}: {error}"
+    return ""
 
 
 def replenish(fleet: Fleet, workers: int) -> None:
@@ -177,16 +198,19 @@ def replenish(fleet: Fleet, workers: int) -> None:
         fleet.add(missing, wait=not fleet.variant.peer)
 
 
-def probe(fleet: Fleet) -> bool:
-    """Whether a node can still come, after another has left."""
-    fleet.stop(fleet.mortal())
+def probe(fleet: Fleet) -> str:
+    """Let a node leave and another come; what they did not do."""
+    try:
+        fleet.stop(fleet.mortal())
+    except FleetError as error:
+        return str(error)
     (added,) = fleet.add(wait=False)
     deadline = time.monotonic() + _JOINS
     while not added.told("live"):
         if time.monotonic() > deadline:
-            return False
+            return f"a node that comes afterwards is not on the ring after {_JOINS:g} s"
         time.sleep(0.02)
-    return True
+    return ""
 
 
 def settled(fleet: Fleet) -> bool:
@@ -215,7 +239,7 @@ def judged(result: Result, *, sequence: bool = False) -> Result:
     recovery, answers, exceptions, and with locks that no key has two owners unless Redis forgot.
     """
     bounds, late = result.bounds, result.late
-    broken = []
+    broken = [result.failed] if result.failed else []
 
     def check(what: str, value: float, bound: float) -> None:
         if value > bound + late:
@@ -229,7 +253,7 @@ def judged(result: Result, *, sequence: bool = False) -> Result:
         check("no owner for", result.longest_none, bounds.none)
     if result.follows:
         check("right again after", result.recovery, bounds.recovery)
-    else:
+    elif not result.failed:
         broken.append("a node that leaves and one that comes are not followed any more")
     check("a running node did not answer for", result.silence, bounds.silence)
     if result.escaped:

@@ -93,3 +93,43 @@ def test_every_target_names_the_measure_that_takes_it() -> None:
         "print([t.key for t in TARGETS if t.measure not in BY_NAME])"
     )
     assert unknown == "[]"
+
+
+def test_each_page_that_is_measured_is_whole_and_made_anew() -> None:
+    told = bench(
+        "import json, re\n"
+        "from service import Redis, RedisServer, beat, fill, load, serving, version\n"
+        "with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:\n"
+        "    fill(client, 60)\n"
+        "    with serving(server.url) as (port, _):\n"
+        "        loads = []\n"
+        "        for _ in range(3):\n"
+        "            beat(client, port)\n"
+        "            loads.append((load(port), version(port)))\n"
+        "print(json.dumps([\n"
+        "    [len(re.findall(b'<tr id=', body)), next(iter(re.findall(b'data-beat=.([\\\\d.]+)',"
+        " body))).decode(), version] for body, version in loads\n"
+        "]))\n"
+    )
+    rows, beats, versions = zip(*json.loads(told), strict=True)
+    assert rows == (60, 60, 60)
+    assert "" not in versions
+    assert len(set(beats)) == len(set(versions)) == 3
+
+
+def test_a_page_that_is_closed_is_closed_for_the_service_too() -> None:
+    # Otherwise the pages of one round would still be open when one page is measured in the next.
+    told = bench(
+        "import service, gevent, socket\n"
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "def answer():\n"
+        "    connection, _ = server.accept()\n"
+        "    connection.recv(65536)\n"
+        "    connection.sendall(b'HTTP/1.1 200 OK\\r\\nConnection: close\\r\\n\\r\\n')\n"
+        "    return connection.recv(1)\n"
+        "answering = gevent.spawn(answer)\n"
+        "page = service.Page(server.getsockname()[1], '')\n"
+        "page.close()\n"
+        "print('closed' if answering.get(timeout=10) == b'' else 'open')\n"
+    )
+    assert told == "closed"

@@ -132,7 +132,9 @@ MEASURES = (
         "service",
         SERVICE,
         "The service",
-        "``hashring serve`` beside a ring of 200 nodes x 16 replicas, with 200 open pages "
+        "``hashring serve`` beside a ring of 200 nodes x 16 replicas, with 200 open pages. A page "
+        "is loaded with all its rows, after a heartbeat of every node. Commands are counted five "
+        "times with one page open and five times with all, in turn; the medians count "
         "(``scripts/bench/service.py``).",
         60,
         program("service.py", quick="--nodes 10 --pages 5"),
