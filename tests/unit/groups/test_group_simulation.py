@@ -420,7 +420,7 @@ def rewinds(seed: int) -> GroupHistory:
 
 
 def forgotten(seed: int) -> GroupHistory:
-    """Redis forgets grants, and those to whom they were made are gone."""
+    """Redis forgets who was granted what, and the members that had it are gone."""
     at = 30.0 + random.Random(seed).random()
     return few(
         seed,
