@@ -130,6 +130,47 @@ def test_requests_that_act_while_a_ring_is_read_take_no_event_and_add_none(
     assert counted() == 3
 
 
+def test_what_was_counted_is_not_counted_again_when_redis_returns_with_older_data(
+    redis: Redis, visit: Visit
+) -> None:
+    for point, name in enumerate("abcd"):
+        put(redis, name, point)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    watcher = visitor.service.ring("ring")
+    assert watcher is not None
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+
+    def remove(node: str) -> None:
+        asked = {"ring": "ring", "node": node, "by": "ada"}
+        answer = visitor.client.post("/api/act/remove", json=asked, headers=headers)
+        assert answer.status_code == 200
+
+    def counted() -> int:
+        found = re.findall(
+            r"^hashring_ring_changes_total\{.* (\d+)", visitor.page("/metrics"), re.M
+        )
+        return sum(map(int, found))
+
+    remove("a")
+    copy = {key: redis.dump(key) for key in redis.scan_iter()}
+    remove("b")
+    eventually(lambda: counted() == 2, "both removals are counted")
+    with redis.pipeline() as together:
+        together.delete(*redis.keys())
+        for key, value in copy.items():
+            together.restore(key, 0, value)
+        together.execute()
+    eventually(
+        lambda: watcher.view is not None and {n.name for n in watcher.view.live} == set("bcd"),
+        "the older data is read",
+    )
+    looks = watcher.looks
+    eventually(lambda: watcher.looks > looks, "and reported to the metrics")
+    assert counted() == 2
+    remove("c")
+    eventually(lambda: counted() == 3, "what comes after is counted")
+
+
 def test_a_service_that_cannot_show_what_it_reads_is_not_ready(visit: Visit) -> None:
     visitor = visit()
     eventually(lambda: visitor.get("/readyz").status_code == 200, "it is ready")
