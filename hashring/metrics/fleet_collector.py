@@ -102,7 +102,7 @@ class RingReading:
                 ring=ring,
                 now=snapshot.now,
                 algorithms=told_algorithms(snapshot),
-                drains=snapshot.drains,
+                drains=snapshot.binding_drains,
             ),
         )
 

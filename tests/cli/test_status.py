@@ -14,7 +14,7 @@ from redis import Redis
 from hashring import PartitionGroup, RingNode
 from hashring.cli import main
 from hashring.store.embedded_server import RedisServer
-from tests.cli.conftest import Run, until
+from tests.cli.conftest import SESSION, Run, until
 from tests.conftest import PATIENCE, ROOT
 from tests.web.conftest import put
 
@@ -97,6 +97,19 @@ def test_a_node_that_stopped_to_come_back_is_away_and_no_alarm(client: Redis, ru
                 lambda: run("status", "--ring", "ring").lines[0].startswith("healthy"),
                 "the ring is well",
             )
+
+
+@pytest.mark.parametrize("crashed", [True, False])
+def test_an_old_drain_of_a_crashed_process_with_a_made_up_name_is_no_alarm(
+    client: Redis, run: Run, crashed: bool
+) -> None:
+    put(client, "a:1", 0, ring="well", told={"ttl": 900})
+    client.set("{well}:epoch", "1 ab")
+    order = {"by": "ada", "since": str((client.time()[0] - 2 * 86_400) * 10**6)}
+    drain = {"drain": order | ({"session": SESSION[::-1]} if crashed else {})}
+    client.hset("{well}:orders", "b:2", json.dumps(drain))
+    told = run("status", "--ring", "well", status=0 if crashed else 1)
+    assert ("drained for more than a day: b:2" in told.out) is not crashed
 
 
 def test_as_json(client: Redis, run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,6 +14,9 @@ from redis import Redis
 
 from hashring import PartitionGroup, RingNode
 from hashring.errors import RedisUnavailable
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import Scoring, forget
+from hashring.store.ring.key_names import ring_keys
 from hashring.web import watch_list, watcher_threads
 from hashring.web.group_page import GroupPage
 from hashring.web.page_templates import Templates
@@ -245,6 +249,30 @@ def test_a_ring_that_was_stopped_is_forgotten_after_a_time_until_a_node_joins_ag
             eventually(lambda: "old" in listed(), "it is shown again")
     finally:
         service.stop()
+
+
+def test_a_ring_with_an_old_order_to_drain_is_forgotten_like_any_other(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
+    for name in ("old", "new"):
+        with RingNode(redis, name, name="a"):
+            pass
+    since = redis.time()[0] - 2 * 86_400
+    order = {"drain": {"by": "alice", "since": str(since * 10**6)}}
+    redis.hset("{old}:orders", "a", json.dumps(order))
+    store = RedisStore(redis, 5.0)
+    assert store.run(forget(ring_keys("old"), scoring=Scoring.expiry(0.0), by="ada"))
+    service = Service(redis)
+    service.start()
+    try:
+        assert service.ring("old") is not None
+        eventually(
+            lambda: {ring.name for ring in service.listed()[0]} == {"new"}, "it is forgotten"
+        )
+    finally:
+        service.stop()
+        store.close()
 
 
 def test_of_many_rings_those_that_nobody_follows_are_looked_at_less_often(
