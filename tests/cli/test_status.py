@@ -62,6 +62,16 @@ def test_a_group_whose_every_process_was_killed_is_down(
     assert subprocess.run(command, check=False, timeout=PATIENCE).returncode == 9
     until(lambda: "0 members" in run("group", "show", "orders").out, "its lease ends")
     assert "every member expired (m)" in run("status", status=2).out
+    told = run("doctor", "--json", status=1).json["findings"]
+    (found,) = [each for each in told if each["check"] == "group members"]
+    assert (found["level"], found["text"], found["details"]) == (
+        "problem",
+        "every member of 1 group expired: no partition of it has an owner",
+        ["orders: m expired"],
+    )
+    with PartitionGroup(client, "orders", 4, member="n", ttl=1.5) as group:
+        until(lambda: len(group.held) == 4, "a member that was started has the partitions")
+        assert "no problems found" in run("doctor").out
 
 
 def test_one_ring_alone_is_asked_about(client: Redis, run: Run) -> None:
