@@ -370,9 +370,12 @@ def group_health(
 def _group_reasons(
     group: str, status: GroupStatus, decisions: Sequence[Decision], now: float
 ) -> Iterator[Reason]:
-    if not status.members:
+    if not status.members and not status.unreadable:
         yield _no_member(status.expired, decisions)
         return
+    if status.unreadable:
+        text = f"{unread_reports(len(status.unreadable))}: {_listed(status.unreadable)}"
+        yield Reason(State.DEGRADED, text, UNREAD_REMEDY)
     if status.unowned:
         yield Reason(
             State.DEGRADED,
@@ -425,6 +428,18 @@ def _no_member(expired: Sequence[str], decisions: Sequence[Decision]) -> Reason:
             State.DOWN, "the last member expired: no partition has an owner", "start the members"
         )
     return Reason(State.STOPPED, "it has no members")
+
+
+def unread_reports(count: int) -> str:
+    """So many members have reports that cannot be read, in words."""
+    reports = "a report" if count == 1 else "reports"
+    return f"{counted(count, 'member')} with {reports} that cannot be read"
+
+
+UNREAD_REMEDY: Final = (
+    "if this lasts, restart each with the version of the other members; until then it keeps its "
+    "partitions and gets no others"
+)
 
 
 # --- words ------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ KILLED = """
 import os, sys
 from redis import Redis
 from hashring import PartitionGroup
-group = PartitionGroup(Redis.from_url(sys.argv[1]), "orders", 4, member="m", ttl=1.5)
+group = PartitionGroup(Redis.from_url(sys.argv[1]), "orders", 4, member="m", ttl=float(sys.argv[2]))
 group.start()
 while len(group.held) < 4:
     pass
@@ -55,11 +55,16 @@ os._exit(9)
 """
 
 
+def killed(server: RedisServer, *, ttl: float) -> None:
+    """A member that had every partition of the group ``orders``, and was killed."""
+    command = [sys.executable, "-c", KILLED, server.url, str(ttl)]
+    assert subprocess.run(command, check=False, timeout=PATIENCE).returncode == 9
+
+
 def test_a_group_whose_every_process_was_killed_is_down(
     redis_server: RedisServer, client: Redis, run: Run
 ) -> None:
-    command = [sys.executable, "-c", KILLED, redis_server.url]
-    assert subprocess.run(command, check=False, timeout=PATIENCE).returncode == 9
+    killed(redis_server, ttl=1.5)
     until(lambda: "0 members" in run("group", "show", "orders").out, "its lease ends")
     assert "every member expired (m)" in run("status", status=2).out
     told = run("doctor", "--json", status=1).json["findings"]
@@ -72,6 +77,25 @@ def test_a_group_whose_every_process_was_killed_is_down(
     with PartitionGroup(client, "orders", 4, member="n", ttl=1.5) as group:
         until(lambda: len(group.held) == 4, "a member that was started has the partitions")
         assert "no problems found" in run("doctor").out
+
+
+def test_a_member_whose_report_cannot_be_read_is_named_everywhere(
+    redis_server: RedisServer, client: Redis, run: Run
+) -> None:
+    # Its lease stands, and it sends no other report.
+    killed(redis_server, ttl=3600.0)
+    session, joined, _ = client.hget("{orders}:group:members", "m").split(b" ", 2)
+    client.hset("{orders}:group:members", "m", b"%s %s {}" % (session, joined))
+    assert "1 member with a report that cannot be read: m" in run("status", status=1).out
+    assert "reports that cannot be read: m" in run("group", "show", "orders").lines
+    assert run("group", "show", "orders", "--json").json["unreadable"] == ["m"]
+    told = run("doctor", "--json", status=1).json["findings"]
+    (found,) = [each for each in told if each["check"] == "member reports"]
+    assert (found["level"], found["text"], found["details"]) == (
+        "problem",
+        "1 member with a report that cannot be read",
+        ["orders: m"],
+    )
 
 
 def test_one_ring_alone_is_asked_about(client: Redis, run: Run) -> None:

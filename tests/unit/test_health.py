@@ -182,6 +182,16 @@ def group(**more: Any) -> GroupStatus:
             State.DEGRADED,
             "1 member stalled: m",
         ),
+        (
+            {"unreadable": ("m",)},
+            State.DEGRADED,
+            "1 member with a report that cannot be read: m",
+        ),
+        (
+            {"members": (), "unreadable": ("m", "n")},
+            State.DEGRADED,
+            "2 members with reports that cannot be read: m, n",
+        ),
         ({"members": ()}, State.STOPPED, "it has no members"),
         ({"members": (), "expired": ("m", "n")}, State.DOWN, "every member expired (m, n)"),
     ],

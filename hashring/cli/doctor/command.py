@@ -9,7 +9,7 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.doctor.findings import Finding, Level, problem
-from hashring.cli.doctor.group_checks import group_members, member_drains
+from hashring.cli.doctor.group_checks import group_members, member_drains, member_reports
 from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.doctor.server_checks import server_checks
 from hashring.cli.group.flows import every_standing
@@ -119,6 +119,7 @@ def _group_findings(connection: Connection) -> Iterator[Finding]:
         yield Finding("drains", Level.UNKNOWN, str(error))
         return
     yield group_members(statuses)
+    yield member_reports(statuses)
     yield from unknown
     yield member_drains(drained)
 

@@ -9,7 +9,7 @@ from hashring.cli.doctor.findings import Finding, ok, problem
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.printable import printable
 from hashring.core.readable import counted
-from hashring.health import command_line
+from hashring.health import UNREAD_REMEDY, command_line, unread_reports
 
 _SHOWN: Final = 8
 
@@ -32,6 +32,19 @@ def group_members(statuses: Mapping[str, GroupStatus]) -> Finding:
         "start the members",
         _shown(details),
     )
+
+
+def member_reports(statuses: Mapping[str, GroupStatus]) -> Finding:
+    """Whether the reports of all members can be read.
+
+    Args:
+        statuses: where each group stands, by name.
+    """
+    details = [f"{name}: {member}" for name, at in statuses.items() for member in at.unreadable]
+    if not details:
+        return ok("member reports", f"every member's report can be read ({_looked(statuses)})")
+    text = unread_reports(len(details))
+    return problem("member reports", text, UNREAD_REMEDY, _shown(details))
 
 
 def member_drains(forgotten: Mapping[str, Sequence[str]]) -> Finding:
