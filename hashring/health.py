@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from hashring.core.assignors.situation import MemberState
 from hashring.core.groups.group_status import GroupStatus, WaitKind
+from hashring.core.groups.made_up_names import is_made_up
 from hashring.core.groups.state import EventKind, GroupPhase, MemberOrder
 from hashring.core.readable import counted, whole_duration
 from hashring.core.ring_change import ChangeKind
@@ -179,10 +180,12 @@ def ring_health(
         events: the end of the ring's history, oldest first.
         now: Redis time of the reading, in seconds since 1970.
         algorithms: the hash algorithms that the nodes report.
-        drains: the orders to drain nodes.
+        drains: the orders to drain nodes, without those about processes that lost a made-up name.
     """
-    found = _ring_reasons(ring, nodes, events, now, algorithms)
-    return Health.of([*found, *_forgotten(ring, drains or {}, now)])
+    found = [*_ring_reasons(ring, nodes, events, now, algorithms)]
+    if any(not node.expired for node in nodes):
+        found += _forgotten(ring, drains or {}, now)
+    return Health.of(found)
 
 
 def _forgotten(ring: str, drains: Mapping[str, DrainOrder], now: float) -> Iterator[Reason]:
@@ -193,6 +196,17 @@ def _forgotten(ring: str, drains: Mapping[str, DrainOrder], now: float) -> Itera
             "lift the order, or give it an end",
             command_line("undrain", forgotten[0], ring=ring),
         )
+
+
+def long_drained_members(status: GroupStatus, now: float) -> list[str]:
+    """The members whose drain may have been forgotten, as :func:`long_drained`.
+
+    A member with a made-up name that is gone does not count: no other process takes its name.
+    """
+    present = {member.name for member in status.members}
+    return [
+        name for name in long_drained(status.orders, now) if name in present or not is_made_up(name)
+    ]
 
 
 def long_drained(orders: Mapping[str, DrainOrder | MemberOrder], now: float) -> list[str]:
@@ -356,9 +370,12 @@ def group_health(
 def _group_reasons(
     group: str, status: GroupStatus, decisions: Sequence[Decision], now: float
 ) -> Iterator[Reason]:
-    if not status.members:
+    if not status.members and not status.unreadable:
         yield _no_member(status.expired, decisions)
         return
+    if status.unreadable:
+        text = f"{unread_reports(len(status.unreadable))}: {_listed(status.unreadable)}"
+        yield Reason(State.DEGRADED, text, UNREAD_REMEDY)
     if status.unowned:
         yield Reason(
             State.DEGRADED,
@@ -373,7 +390,7 @@ def _group_reasons(
             f"{counted(len(stalled), 'member')} stalled: {_listed(stalled)}",
             "see its log: it runs, but makes no progress",
         )
-    forgotten = long_drained(status.orders, now)
+    forgotten = long_drained_members(status, now)
     if forgotten:
         yield Reason(
             State.DEGRADED,
@@ -411,6 +428,18 @@ def _no_member(expired: Sequence[str], decisions: Sequence[Decision]) -> Reason:
             State.DOWN, "the last member expired: no partition has an owner", "start the members"
         )
     return Reason(State.STOPPED, "it has no members")
+
+
+def unread_reports(count: int) -> str:
+    """So many members have reports that cannot be read, in words."""
+    reports = "a report" if count == 1 else "reports"
+    return f"{counted(count, 'member')} with {reports} that cannot be read"
+
+
+UNREAD_REMEDY: Final = (
+    "if this lasts, restart each with the version of the other members; until then it keeps its "
+    "partitions and gets no others"
+)
 
 
 # --- words ------------------------------------------------------------------------------------

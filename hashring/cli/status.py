@@ -93,7 +93,7 @@ def _ring(connection: Connection, name: str, scoring: Scoring) -> Health:
         ring=name,
         now=seen.now,
         algorithms=told_algorithms(seen),
-        drains=seen.drains,
+        drains=seen.binding_drains,
     )
 
 

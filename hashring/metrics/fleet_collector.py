@@ -102,7 +102,7 @@ class RingReading:
                 ring=ring,
                 now=snapshot.now,
                 algorithms=told_algorithms(snapshot),
-                drains=snapshot.drains,
+                drains=snapshot.binding_drains,
             ),
         )
 
@@ -222,18 +222,22 @@ def _place(id_: str) -> tuple[int, int]:
 class _CountedEvents:
     """Events, each counted once, whatever readings it is in."""
 
+    first: tuple[int, int] = _NO_ID
     last: tuple[int, int] = _NO_ID
     counts: dict[str, int] = field(default_factory=dict)
 
     def new(self, ids: Iterable[str]) -> set[str]:
         """Those that were not there before."""
         places = {id_: _place(id_) for id_ in ids}
-        newest = max(places.values(), default=self.last)
-        if newest < self.last:
-            # Another history: Redis lost the old one.
-            self.last = _NO_ID
+        if not places:
+            return set()
+        newest = max(places.values())
+        if self.last == _NO_ID or newest < self.first:
+            # The first, or another history: Redis lost the old one.
+            self.first, self.last = min(places.values()), _NO_ID
         found = {id_ for id_, place in places.items() if place > self.last}
-        self.last = max(newest, self.last)
+        # Lower than before if Redis came back with older data, whose events were counted already.
+        self.last = newest
         return found
 
     def count(self, word: str) -> None:

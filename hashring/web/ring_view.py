@@ -162,7 +162,7 @@ class RingView:
             ring=self.name,
             now=self.now,
             algorithms=self.algorithms,
-            drains=self.snapshot.drains,
+            drains=self.snapshot.binding_drains,
         )
 
     @cached_property

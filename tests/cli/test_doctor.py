@@ -543,6 +543,20 @@ def test_a_drain_that_was_forgotten_is_a_problem(hours: int, found: tuple[str, s
     assert checks["entries"][0] == "ok"
 
 
+@pytest.mark.parametrize(
+    ("session", "live", "level"),
+    [("", True, "problem"), (SESSION[::-1], True, "note"), ("", False, "note")],
+    ids=["named", "a process that crashed", "no live node"],
+)
+def test_an_old_drain_that_keeps_no_node_from_working_is_a_note(
+    session: str, live: bool, level: str
+) -> None:
+    order = {"by": "alice", "since": str((NOW - 25 * 3600) * 10**6)}
+    drain = {"drain": order | ({"session": session} if session else {})}
+    nodes = [written("a", 6, told={"ttl": 60})] if live else []
+    assert look(nodes, ordered=[b"b", json.dumps(drain).encode()])["drains"][0] == level
+
+
 def test_a_drain_of_a_member_that_was_forgotten_is_a_problem_with_the_command_that_lifts_it() -> (
     None
 ):

@@ -14,7 +14,7 @@ from redis import Redis
 from hashring import PartitionGroup, RingNode
 from hashring.cli import main
 from hashring.store.embedded_server import RedisServer
-from tests.cli.conftest import Run, until
+from tests.cli.conftest import SESSION, Run, until
 from tests.conftest import PATIENCE, ROOT
 from tests.web.conftest import put
 
@@ -47,7 +47,7 @@ KILLED = """
 import os, sys
 from redis import Redis
 from hashring import PartitionGroup
-group = PartitionGroup(Redis.from_url(sys.argv[1]), "orders", 4, member="m", ttl=1.5)
+group = PartitionGroup(Redis.from_url(sys.argv[1]), "orders", 4, member="m", ttl=float(sys.argv[2]))
 group.start()
 while len(group.held) < 4:
     pass
@@ -55,13 +55,47 @@ os._exit(9)
 """
 
 
+def killed(server: RedisServer, *, ttl: float) -> None:
+    """A member that had every partition of the group ``orders``, and was killed."""
+    command = [sys.executable, "-c", KILLED, server.url, str(ttl)]
+    assert subprocess.run(command, check=False, timeout=PATIENCE).returncode == 9
+
+
 def test_a_group_whose_every_process_was_killed_is_down(
     redis_server: RedisServer, client: Redis, run: Run
 ) -> None:
-    command = [sys.executable, "-c", KILLED, redis_server.url]
-    assert subprocess.run(command, check=False, timeout=PATIENCE).returncode == 9
+    killed(redis_server, ttl=1.5)
     until(lambda: "0 members" in run("group", "show", "orders").out, "its lease ends")
     assert "every member expired (m)" in run("status", status=2).out
+    told = run("doctor", "--json", status=1).json["findings"]
+    (found,) = [each for each in told if each["check"] == "group members"]
+    assert (found["level"], found["text"], found["details"]) == (
+        "problem",
+        "every member of 1 group expired: no partition of it has an owner",
+        ["orders: m expired"],
+    )
+    with PartitionGroup(client, "orders", 4, member="n", ttl=1.5) as group:
+        until(lambda: len(group.held) == 4, "a member that was started has the partitions")
+        assert "no problems found" in run("doctor").out
+
+
+def test_a_member_whose_report_cannot_be_read_is_named_everywhere(
+    redis_server: RedisServer, client: Redis, run: Run
+) -> None:
+    # Its lease stands, and it sends no other report.
+    killed(redis_server, ttl=3600.0)
+    session, joined, _ = client.hget("{orders}:group:members", "m").split(b" ", 2)
+    client.hset("{orders}:group:members", "m", b"%s %s {}" % (session, joined))
+    assert "1 member with a report that cannot be read: m" in run("status", status=1).out
+    assert "reports that cannot be read: m" in run("group", "show", "orders").lines
+    assert run("group", "show", "orders", "--json").json["unreadable"] == ["m"]
+    told = run("doctor", "--json", status=1).json["findings"]
+    (found,) = [each for each in told if each["check"] == "member reports"]
+    assert (found["level"], found["text"], found["details"]) == (
+        "problem",
+        "1 member with a report that cannot be read",
+        ["orders: m"],
+    )
 
 
 def test_one_ring_alone_is_asked_about(client: Redis, run: Run) -> None:
@@ -97,6 +131,19 @@ def test_a_node_that_stopped_to_come_back_is_away_and_no_alarm(client: Redis, ru
                 lambda: run("status", "--ring", "ring").lines[0].startswith("healthy"),
                 "the ring is well",
             )
+
+
+@pytest.mark.parametrize("crashed", [True, False])
+def test_an_old_drain_of_a_crashed_process_with_a_made_up_name_is_no_alarm(
+    client: Redis, run: Run, crashed: bool
+) -> None:
+    put(client, "a:1", 0, ring="well", told={"ttl": 900})
+    client.set("{well}:epoch", "1 ab")
+    order = {"by": "ada", "since": str((client.time()[0] - 2 * 86_400) * 10**6)}
+    drain = {"drain": order | ({"session": SESSION[::-1]} if crashed else {})}
+    client.hset("{well}:orders", "b:2", json.dumps(drain))
+    told = run("status", "--ring", "well", status=0 if crashed else 1)
+    assert ("drained for more than a day: b:2" in told.out) is not crashed
 
 
 def test_as_json(client: Redis, run: Run) -> None:

@@ -141,6 +141,49 @@ def test_the_next_order_forgets_one_whose_time_is_up_about_a_node_that_is_gone(
     assert drain(place, "gone") is OrderStatus.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("node", "session", "days", "stands"),
+    [("h:1", C, 2, False), ("h:1", C, 0.5, True), ("b", B, 2, True), ("named", "", 2, True)],
+    ids=["crashed", "just crashed", "running", "named"],
+)
+def test_the_next_order_lifts_an_old_one_about_a_crashed_process_with_a_made_up_name(
+    place: Place, node: str, session: str, days: float, stands: bool
+) -> None:
+    two(place)
+    since = str(int((place.now() - days * 86400) * 1e6))
+    old = {"by": "alice", "since": since} | ({"session": session} if session else {})
+    place.order(node, json.dumps({"drain": old, "weight": {**old, "weight": "2"}}).encode())
+    assert drain(place, "a", force=True) is OrderStatus.OK
+    seen = place.look()
+    assert set(seen.drains) == {"a"} | ({node} if stands else set())
+    assert set(seen.weights) == ({node} if stands else set())
+
+
+def test_an_order_about_a_weight_lifts_such_an_old_drain_too(place: Place) -> None:
+    two(place)
+    since = str(int((place.now() - 2 * 86400) * 1e6))
+    old = {"by": "alice", "since": since, "session": C}
+    place.order("h:1", json.dumps({"drain": old}).encode())
+    place.store.run(node_orders.weigh(place.keys, weights={"a": 2.0}, by="bob"))
+    assert dict(place.look().drains) == {}
+
+
+def test_a_drain_about_a_made_up_name_binds_only_the_process_that_had_the_name(
+    place: Place,
+) -> None:
+    two(place)
+    place.join("h:1", C, 50)
+    drain(place, "h:1")
+    drain(place, "a")
+    assert set(place.look().binding_drains) == {"a", "h:1"}
+    place.beat("h:1", C, 50)
+    place.age_drained("h:1")
+    place.sweep()
+    # The process crashed, or may be back: the order stands, and binds nobody now.
+    assert set(place.look().standing_drains) == {"a", "h:1"}
+    assert set(place.look().binding_drains) == {"a"}
+
+
 def test_a_named_node_that_starts_again_is_drained(place: Place) -> None:
     two(place)
     drain(place, "a")

@@ -9,7 +9,7 @@ import pytest
 
 from hashring.core.assignors.situation import MemberState
 from hashring.core.groups.group_status import GroupStatus, GroupWait, MemberStatus, WaitKind
-from hashring.core.groups.state import EventKind, GroupEvent, GroupPhase
+from hashring.core.groups.state import EventKind, GroupEvent, GroupPhase, MemberOrder
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.health import Health, Reason, State, exit_status, group_health, ring_health, worst
 from hashring.store.group.commands import Decision
@@ -148,6 +148,9 @@ def test_of_many_nodes_three_are_named() -> None:
 # --- groups -----------------------------------------------------------------------------------
 
 
+MEMBER = MemberStatus("m", MemberState.ACTIVE, (0,), 5.0)
+
+
 def group(**more: Any) -> GroupStatus:
     fields: dict[str, Any] = {
         "phase": GroupPhase.READY,
@@ -157,7 +160,7 @@ def group(**more: Any) -> GroupStatus:
         "waits": (),
         "unowned": (),
         "draining": (),
-        "members": (MemberStatus("m", MemberState.ACTIVE, (0,), 5.0),),
+        "members": (MEMBER,),
     }
     return GroupStatus(**{**fields, **more})
 
@@ -178,6 +181,16 @@ def group(**more: Any) -> GroupStatus:
             {"members": (MemberStatus("m", MemberState.STALLED, (), 5.0),)},
             State.DEGRADED,
             "1 member stalled: m",
+        ),
+        (
+            {"unreadable": ("m",)},
+            State.DEGRADED,
+            "1 member with a report that cannot be read: m",
+        ),
+        (
+            {"members": (), "unreadable": ("m", "n")},
+            State.DEGRADED,
+            "2 members with reports that cannot be read: m, n",
         ),
         ({"members": ()}, State.STOPPED, "it has no members"),
         ({"members": (), "expired": ("m", "n")}, State.DOWN, "every member expired (m, n)"),
@@ -223,6 +236,35 @@ def test_the_worst_counts_and_makes_the_exit_status(
 ) -> None:
     verdicts = [Health.of([Reason(state, "x")]) for state in states]
     assert (worst(verdicts), exit_status(verdicts)) == (overall, status)
+
+
+def test_an_old_drain_of_a_ring_without_a_live_node_is_no_reason() -> None:
+    drains = {"b": DrainOrder("alice", NOW - 90_000)}
+    forgotten = RingEvent(f"{int((NOW - 60) * 1000)}-0", "forget", "ada", None)
+    stopped = verdict(events=(forgotten,), drains=drains)
+    assert (stopped.state, text(stopped)) == (State.STOPPED, "ada forgot it 60 s ago")
+    left = verdict(events=(event(ChangeKind.LEAVE, 60),), drains=drains)
+    assert (left.state, text(left)) == (State.STOPPED, "the last node left 60 s ago")
+    expired = replace(WELL, expired=True, expires_in=-5.0)
+    assert "drained" not in text(verdict(expired, drains=drains))
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "state"),
+    [
+        ("m", True, State.DEGRADED),
+        ("gone", False, State.DEGRADED),
+        ("host:1:0a1b2c", True, State.DEGRADED),
+        ("host:1:0a1b2c", False, State.HEALTHY),
+    ],
+)
+def test_an_old_drain_of_a_member_that_is_gone_for_good_is_no_reason(
+    name: str, there: bool, state: State
+) -> None:
+    members = (MEMBER, replace(MEMBER, name=name)) if there else (MEMBER,)
+    orders = {name: MemberOrder("alice", NOW - 90_000, drained=True)}
+    status = group(members=members, orders=orders)
+    assert group_health(status, (), group="orders", now=NOW).state is state
 
 
 def test_a_ring_whose_nodes_are_all_drained_is_down() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,6 +14,9 @@ from redis import Redis
 
 from hashring import PartitionGroup, RingNode
 from hashring.errors import RedisUnavailable
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import Scoring, forget
+from hashring.store.ring.key_names import ring_keys
 from hashring.web import watch_list, watcher_threads
 from hashring.web.group_page import GroupPage
 from hashring.web.page_templates import Templates
@@ -130,6 +134,47 @@ def test_requests_that_act_while_a_ring_is_read_take_no_event_and_add_none(
     assert counted() == 3
 
 
+def test_what_was_counted_is_not_counted_again_when_redis_returns_with_older_data(
+    redis: Redis, visit: Visit
+) -> None:
+    for point, name in enumerate("abcd"):
+        put(redis, name, point)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    watcher = visitor.service.ring("ring")
+    assert watcher is not None
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+
+    def remove(node: str) -> None:
+        asked = {"ring": "ring", "node": node, "by": "ada"}
+        answer = visitor.client.post("/api/act/remove", json=asked, headers=headers)
+        assert answer.status_code == 200
+
+    def counted() -> int:
+        found = re.findall(
+            r"^hashring_ring_changes_total\{.* (\d+)", visitor.page("/metrics"), re.M
+        )
+        return sum(map(int, found))
+
+    remove("a")
+    copy = {key: redis.dump(key) for key in redis.scan_iter()}
+    remove("b")
+    eventually(lambda: counted() == 2, "both removals are counted")
+    with redis.pipeline() as together:
+        together.delete(*redis.keys())
+        for key, value in copy.items():
+            together.restore(key, 0, value)
+        together.execute()
+    eventually(
+        lambda: watcher.view is not None and {n.name for n in watcher.view.live} == set("bcd"),
+        "the older data is read",
+    )
+    looks = watcher.looks
+    eventually(lambda: watcher.looks > looks, "and reported to the metrics")
+    assert counted() == 2
+    remove("c")
+    eventually(lambda: counted() == 3, "what comes after is counted")
+
+
 def test_a_service_that_cannot_show_what_it_reads_is_not_ready(visit: Visit) -> None:
     visitor = visit()
     eventually(lambda: visitor.get("/readyz").status_code == 200, "it is ready")
@@ -204,6 +249,30 @@ def test_a_ring_that_was_stopped_is_forgotten_after_a_time_until_a_node_joins_ag
             eventually(lambda: "old" in listed(), "it is shown again")
     finally:
         service.stop()
+
+
+def test_a_ring_with_an_old_order_to_drain_is_forgotten_like_any_other(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
+    for name in ("old", "new"):
+        with RingNode(redis, name, name="a"):
+            pass
+    since = redis.time()[0] - 2 * 86_400
+    order = {"drain": {"by": "alice", "since": str(since * 10**6)}}
+    redis.hset("{old}:orders", "a", json.dumps(order))
+    store = RedisStore(redis, 5.0)
+    assert store.run(forget(ring_keys("old"), scoring=Scoring.expiry(0.0), by="ada"))
+    service = Service(redis)
+    service.start()
+    try:
+        assert service.ring("old") is not None
+        eventually(
+            lambda: {ring.name for ring in service.listed()[0]} == {"new"}, "it is forgotten"
+        )
+    finally:
+        service.stop()
+        store.close()
 
 
 def test_of_many_rings_those_that_nobody_follows_are_looked_at_less_often(

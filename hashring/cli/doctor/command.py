@@ -9,15 +9,17 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.doctor.findings import Finding, Level, problem
-from hashring.cli.doctor.group_checks import member_drains
+from hashring.cli.doctor.group_checks import group_members, member_drains, member_reports
 from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.doctor.server_checks import server_checks
 from hashring.cli.group.flows import every_standing
 from hashring.cli.output import document
+from hashring.core.groups import group_status
+from hashring.core.groups.group_status import GroupStatus
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.errors import HashringError, RedisRefused, WrongKeyType
-from hashring.health import long_drained
+from hashring.health import long_drained_members
 from hashring.store.ring.node_reports import locking_nodes
 from hashring.store.ring.ring_events import RingEvent, newest
 
@@ -31,9 +33,8 @@ _COLORS = {Level.OK: "green", Level.NOTE: "cyan", Level.UNKNOWN: "yellow", Level
 def command(settings: Settings) -> int | None:
     """Say what is wrong, and what to do.
 
-    It looks at the server, at the ring, and at drains of members of groups that were forgotten. It
-    changes nothing on the ring. The exit status is 1
-    when a problem was found.
+    It looks at the server, at the ring, and at the members of all groups. It changes nothing on
+    the ring. The exit status is 1 when a problem was found.
 
     \b
     Examples:
@@ -101,18 +102,25 @@ def _ring_findings(settings: Settings, connection: Connection) -> Iterator[Findi
 
 
 def _group_findings(connection: Connection) -> Iterator[Finding]:
+    statuses: dict[str, GroupStatus] = {}
     drained: dict[str, list[str]] = {}
+    unknown: list[Finding] = []
     try:
         for name, standing in every_standing(connection):
             if isinstance(standing, HashringError):
-                yield Finding("drains", Level.UNKNOWN, f"group {printable(name)}: {standing}")
+                text = f"group {printable(name)}: {standing}"
+                unknown.append(Finding("drains", Level.UNKNOWN, text))
                 continue
             state, reading = standing
-            now = reading.facts.now
-            drained[name] = long_drained(state.orders_at(now), now)
+            statuses[name] = group_status.status(state, reading.facts)
+            drained[name] = long_drained_members(statuses[name], reading.facts.now)
     except RedisRefused as error:
+        yield from unknown
         yield Finding("drains", Level.UNKNOWN, str(error))
         return
+    yield group_members(statuses)
+    yield member_reports(statuses)
+    yield from unknown
     yield member_drains(drained)
 
 

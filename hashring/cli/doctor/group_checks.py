@@ -1,16 +1,50 @@
-"""What ``hashring doctor`` checks of partition groups: pure, from their states."""
+"""What ``hashring doctor`` checks of partition groups: pure, from where they stand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Final
 
 from hashring.cli.doctor.findings import Finding, ok, problem
+from hashring.core.groups.group_status import GroupStatus
 from hashring.core.printable import printable
 from hashring.core.readable import counted
-from hashring.health import command_line
+from hashring.health import UNREAD_REMEDY, command_line, unread_reports
 
 _SHOWN: Final = 8
+
+
+def group_members(statuses: Mapping[str, GroupStatus]) -> Finding:
+    """Whether every member of a group expired.
+
+    Args:
+        statuses: where each group stands, by name.
+    """
+    down = {name: found.expired for name, found in statuses.items() if not found.members}
+    details = [f"{name}: {member} expired" for name, gone in down.items() for member in gone]
+    count = sum(bool(gone) for gone in down.values())
+    if not count:
+        return ok("group members", f"no group lost all members ({_looked(statuses)})")
+    return problem(
+        "group members",
+        f"every member of {counted(count, 'group')} expired: no partition of "
+        f"{'it' if count == 1 else 'them'} has an owner",
+        "start the members",
+        _shown(details),
+    )
+
+
+def member_reports(statuses: Mapping[str, GroupStatus]) -> Finding:
+    """Whether the reports of all members can be read.
+
+    Args:
+        statuses: where each group stands, by name.
+    """
+    details = [f"{name}: {member}" for name, at in statuses.items() for member in at.unreadable]
+    if not details:
+        return ok("member reports", f"every member's report can be read ({_looked(statuses)})")
+    text = unread_reports(len(details))
+    return problem("member reports", text, UNREAD_REMEDY, _shown(details))
 
 
 def member_drains(forgotten: Mapping[str, Sequence[str]]) -> Finding:
@@ -21,16 +55,20 @@ def member_drains(forgotten: Mapping[str, Sequence[str]]) -> Finding:
     """
     found = [(group, member) for group, members in forgotten.items() for member in members]
     if not found:
-        looked = counted(len(forgotten), "group")
-        return ok("member drains", f"no drain of a member was forgotten ({looked})")
-    details = tuple(
-        printable(command_line("group undrain", group, member)) for group, member in found[:_SHOWN]
-    )
-    if len(found) > _SHOWN:
-        details += (f"... and {len(found) - _SHOWN} more",)
+        return ok("member drains", f"no drain of a member was forgotten ({_looked(forgotten)})")
+    details = [command_line("group undrain", group, member) for group, member in found]
     return problem(
         "member drains",
         f"{counted(len(found), 'member')} drained for more than a day, without an end",
         "lift what was forgotten; drain others again with --for",
-        details,
+        _shown(details),
     )
+
+
+def _looked(groups: Sized) -> str:
+    return counted(len(groups), "group")
+
+
+def _shown(details: Sequence[str]) -> tuple[str, ...]:
+    more = len(details) - _SHOWN
+    return (*map(printable, details[:_SHOWN]), *((f"... and {more} more",) if more > 0 else ()))

@@ -56,7 +56,7 @@ def ring_checks(
     yield _restless(recent)
     yield _locks(snapshot, live)
     yield _unserved(live)
-    yield _drains(snapshot)
+    yield _drains(snapshot, live)
     if snapshot.ring().node_count:
         yield _shares(snapshot)
 
@@ -340,12 +340,13 @@ def _unserved(live: list[NodeFacts]) -> Finding:
     return ok("limits", f"no key is left for want of room; with a limit: {_of(limited, live)}")
 
 
-def _drains(snapshot: Snapshot) -> Finding:
+def _drains(snapshot: Snapshot, live: list[NodeFacts]) -> Finding:
     standing = snapshot.standing_drains
     if not standing:
         return ok("drains", "no node is drained")
     details = tuple(drain_line(name, order) for name, order in sorted(standing.items())[:_SHOWN])
-    if forgotten := long_drained(standing, snapshot.now):
+    forgotten = long_drained(snapshot.binding_drains, snapshot.now)
+    if live and forgotten:
         return problem(
             "drains",
             f"{_list(forgotten)}: drained for more than a day, without an end",

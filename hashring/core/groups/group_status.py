@@ -120,6 +120,8 @@ class GroupStatus:
         orders: what was ordered about members, by name; also about members that are not there.
         expired: the names of members whose leases ended before they left. The next decision of
             a live member removes them.
+        unreadable: the names of members whose leases stand, and whose reports in Redis cannot be
+            read. Each keeps the partitions it has and gets no others.
     """
 
     phase: GroupPhase
@@ -135,6 +137,7 @@ class GroupStatus:
     too_hot: tuple[int, ...] = ()
     orders: Mapping[str, MemberOrder] = field(default_factory=dict)
     expired: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
     @property
     def blocking(self) -> tuple[str, ...]:
@@ -228,6 +231,7 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
                 if member.expires <= facts.now and member.name not in present
             )
         ),
+        tuple(sorted(m.name for m in facts.unreadable if m.expires > facts.now)),
     )
 
 

@@ -69,6 +69,21 @@ local function lift_orders_about(node, session)
   end
 end
 
+-- Lift the old orders about processes that crashed under made-up names: nobody else does.
+local function lift_orders_about_crashed()
+  local ordered = redis.call('HGETALL', KEYS[10])
+  for i = 1, #ordered, 2 do
+    local node = ordered[i]
+    local orders = redis.call('HGET', KEYS[3], node) and {} or orders_of(node)
+    for kind, order in pairs({drain = orders.drain, weight = orders.weight}) do
+      if type(order) == 'table' and order.session
+        and not ((tonumber(order.since) or 0) / 1000000 >= now - FORGET_AFTER) then
+        write_order(node, kind, nil)
+      end
+    end
+  end
+end
+
 -- Whether a node whose name this session holds is to drain. What does not stand any more is lifted.
 local function is_to_drain(node, session, history)
   local drain, stale = drain_of(node, session)

@@ -13,6 +13,8 @@ if not entry and not redis.call('HGET', KEYS[5], node) and not next(orders_of(no
   return 'unknown'
 end
 
+lift_orders_about_crashed()
+
 -- The nodes that beat and are not to drain, besides this one.
 local others = redis.call('HLEN', KEYS[3]) - (entry and 1 or 0)
 local ordered = redis.call('HGETALL', KEYS[10])

@@ -24,12 +24,7 @@ def drained_ring(snapshot: Snapshot, ring: Ring, node: str) -> Ring:
     Args:
         ring: the snapshot's.
     """
-    going = [node]
-    for name, order in snapshot.standing_drains.items():
-        record = snapshot.nodes.get(name)
-        if order.session in ("", record.session if record else ""):
-            going.append(name)
-    return ring.without_nodes(*going)
+    return ring.without_nodes(node, *snapshot.binding_drains)
 
 
 def undrained_ring(snapshot: Snapshot, ring: Ring, node: str) -> tuple[Ring, bool]:

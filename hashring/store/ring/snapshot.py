@@ -87,6 +87,20 @@ class Snapshot:
         """Those of ``drains`` whose time is not up."""
         return {name: order for name, order in self.drains.items() if order.stands(self.now)}
 
+    @property
+    def binding_drains(self) -> dict[str, DrainOrder]:
+        """Those of ``standing_drains``, without orders about processes that lost a made-up name."""
+        return {
+            name: order
+            for name, order in self.standing_drains.items()
+            if not order.session or order.session == self._holder(name)
+        }
+
+    def _holder(self, name: str) -> str:
+        """The session that holds a name; empty when none does."""
+        record = self.nodes.get(name)
+        return record.session if record else ""
+
     def ring(self, hash_algorithm: str | HashAlgorithm = "crc-32") -> Ring:
         """The ring of the replicas that have not expired."""
         points: dict[str, list[int]] = {}

@@ -13,15 +13,7 @@ for i = 4, #ARGV, 2 do
   end
 end
 
--- Nobody lifts the orders about processes that crashed under made-up names.
-local ordered = redis.call('HGETALL', KEYS[10])
-for i = 1, #ordered, 2 do
-  local weight = orders_of(ordered[i]).weight
-  if type(weight) == 'table' and weight.session and not redis.call('HGET', KEYS[3], ordered[i])
-    and not ((tonumber(weight.since) or 0) / 1000000 >= now - FORGET_AFTER) then
-    write_order(ordered[i], 'weight', nil)
-  end
-end
+lift_orders_about_crashed()
 
 local changed = {'ok'}
 for i = 4, #ARGV, 2 do

@@ -29,6 +29,21 @@ def test_members_that_expired_are_told_until_a_live_one_removes_them() -> None:
     assert status(desk.state, desk.facts).expired == ("a", "b", "c")
 
 
+def test_members_whose_reports_cannot_be_read_are_named_until_their_leases_end() -> None:
+    desk = three()
+    assert status(desk.state, desk.facts).unreadable == ()
+    desk.unreadable |= {"c", "b"}
+    found = status(desk.state, desk.facts)
+    assert found.unreadable == ("b", "c")
+    assert [member.name for member in found.members] == ["a", "b", "c"]
+    # One that joined and has no place yet is no member that is counted on.
+    desk.join("d").unreadable.add("d")
+    assert status(desk.state, desk.facts).unreadable == ("b", "c", "d")
+    desk.now += 200
+    found = status(desk.state, desk.facts)
+    assert (found.unreadable, found.expired) == ((), ("a", "b", "c", "d"))
+
+
 def test_a_holddown_says_until_when() -> None:
     desk = three().join("d").step().wait(2).step()
     found = status(desk.state, desk.facts)

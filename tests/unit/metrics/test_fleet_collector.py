@@ -201,6 +201,39 @@ def test_a_history_that_begins_anew_is_counted_anew() -> None:
     assert one(read(collector), "hashring_ring_changes_total", ring="accounts", reason="start") == 1
 
 
+def test_a_history_that_lost_its_end_is_not_counted_again() -> None:
+    kept = [
+        event(90, ChangeKind.JOIN, "start", "a"),
+        event(101, ChangeKind.EXPIRE, "expired", "b"),
+    ]
+    lost = event(102, ChangeKind.JOIN, "start", "b")
+    after = event(103, ChangeKind.EXPIRE, "expired", "a")
+    collector = FleetCollector()
+    collector.saw_ring(reading(FACTS, replace(FACTS, name="b"), events=kept[:1]))
+    for events in ([*kept, lost], kept, [*kept, after], kept):
+        collector.saw_ring(reading(FACTS, replace(FACTS, name="b"), events=events))
+    samples = read(collector)
+    counted = {
+        reason: one(samples, "hashring_ring_changes_total", ring="accounts", reason=reason)
+        for reason in ("start", "expired")
+    }
+    assert counted == {"start": 1, "expired": 2}
+    assert one(samples, "hashring_ring_takeover_seconds_count", ring="accounts") == 2
+
+
+def test_decisions_of_a_group_that_lost_the_last_ones_are_not_counted_again() -> None:
+    kept, lost, after = (
+        Decision(id_, 7, "Ready", "m", (GroupEvent(EventKind.REVOKED),))
+        for id_ in ("5-0", "6-0", "7-0")
+    )
+    collector = FleetCollector()
+    collector.saw_group(group_reading(group()))
+    for decisions in ((kept,), (kept, lost), (kept,), (kept, after)):
+        collector.saw_group(group_reading(group(), *decisions))
+    samples = read(collector)
+    assert one(samples, "hashring_group_events_total", group="orders", kind="revoked") == 3
+
+
 def test_takeover_is_from_the_last_heartbeat_to_the_change() -> None:
     collector = FleetCollector()
     collector.saw_ring(reading(FACTS, at=100.0))  # the last heartbeat was at 97.5
