@@ -48,8 +48,15 @@ def heartbeat(nodes: int, count: int, scoring: Scoring) -> float:
     """Seconds of Redis for a heartbeat of a node that follows the ring."""
     with crowd_of(nodes, scoring=scoring) as (crowd, client):
         crowd.put_all()
-        step = max(1, nodes // count)
-        return spent(client, count, lambda number: crowd.beat(number * step))[0]
+        return repeated(client, count, crowd.beat)[0]
+
+
+def repeated(client: Redis, count: int, beat: Callable[[int], None]) -> Cost:
+    """The cost of a heartbeat of so many nodes, each of which has had one before."""
+    for number in range(count):
+        # A node that has just come is answered with its ranges, once.
+        beat(number)
+    return spent(client, 10 * count, lambda number: beat(number % count))
 
 
 def connections(count: int) -> float:
@@ -96,10 +103,7 @@ def changes(nodes: int, count: int, *, own: bool) -> dict[str, Cost]:
         def beat(number: int) -> None:
             crowd.beat(count + number)
 
-        for number in range(count):
-            # A node that has just come is answered with its ranges, once.
-            beat(number)
-        found = {"beat": spent(client, 10 * count, lambda number: beat(number % count))}
+        found = {"beat": repeated(client, count, beat)}
         found |= {"leave": spent(client, count, leave), "join": spent(client, count, join)}
         if own:
             # They are short, and one pause of the machine would be a large part of a few of them.
@@ -135,12 +139,12 @@ def take(run: Run) -> Result:
     )
     for nodes in (50, 200) if run.quick else SIZES:
         run.say(f"{nodes:,} nodes: followers")
-        beats = 50 if run.quick else 500
-        bare = heartbeat(nodes, beats, Scoring.last_heartbeat(600.0))
-        follower = heartbeat(nodes, beats, SCORING)
+        beating = 5 if run.quick else 40
+        bare = heartbeat(nodes, beating, Scoring.last_heartbeat(600.0))
+        follower = heartbeat(nodes, beating, SCORING)
         follows = changes(nodes, 5, own=False)
         run.say(f"{nodes:,} nodes: nodes that know only their own ranges")
-        knows = changes(nodes, 5 if run.quick else 40, own=True)
+        knows = changes(nodes, beating, own=True)
         note(values, "follow", nodes, follows)
         note(values, "own", nodes, knows)
         values |= {f"bare-beat-{nodes}": bare, f"follow-beat-{nodes}": follower}
