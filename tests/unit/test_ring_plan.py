@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -30,6 +29,7 @@ from hashring.core.ring_plan import (
     usual_replicas,
 )
 from hashring.errors import ConfigError
+from tests.conftest import calls
 
 
 @pytest.mark.parametrize("what", ["join", "leave"])
@@ -164,23 +164,6 @@ def test_a_plan_of_many_joins_does_what_one_after_the_other_does(
     )
     assert found == after
     assert found.fingerprint == after.fingerprint
-
-
-def calls(function: Callable[[], object]) -> int:
-    """How many Python functions are called, comprehensions and generators included."""
-    found = 0
-
-    def count(_frame: object, event: str, _argument: object) -> None:
-        nonlocal found
-        found += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        function()
-    finally:
-        sys.setprofile(before)
-    return found
 
 
 def ring_of(nodes: int) -> Ring:
