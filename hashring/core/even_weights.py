@@ -9,6 +9,8 @@ A step goes part of that way, since loads are noisy and follow late:
 - No weight changes by more than the factor ``step``, and none leaves the bounds around the node's
   own weight that the factor ``reach`` makes. A node without load counts as one with a hundredth of
   the mean.
+- No weight rises above the greatest that may be ordered. A node that would be above it after a step
+  down keeps its weight.
 
 Nodes that report no load keep their weight. Not guaranteed: that loads follow weights. A single hot
 key is as hot with any weight.
@@ -21,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from hashring.core.order_checks import GREATEST_WEIGHT
 from hashring.core.placement import points_of_weight
 from hashring.errors import ConfigError
 
@@ -128,7 +131,10 @@ def _stepped(node: Weighed, mean: float, terms: EvenTerms) -> float:
     least, most = node.own_weight / terms.reach, node.own_weight * terms.reach
     # Somebody may have ordered a weight beyond: that is not taken back for being there.
     least, most = min(least, node.weight), max(most, node.weight)
-    return float(f"{min(most, max(least, weight)):.3g}")
+    weight = min(most, max(least, weight))
+    if weight > GREATEST_WEIGHT:
+        return max(GREATEST_WEIGHT, node.weight)
+    return float(f"{weight:.3g}")
 
 
 def _peak_to_mean(loads: Mapping[str, float]) -> float | None:

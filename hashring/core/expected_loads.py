@@ -6,7 +6,8 @@ exponential variables divided by their sum. So nodes with ``v_1, v_2, ...`` poin
 sum. Two exact expectations follow:
 
 - a share is Beta(v, V - v): its standard deviation over its mean is
-  ``sqrt((V - v) / (v (V + 1)))``;
+  ``sqrt((V - v) / (v (V + 1)))``, and it is above ``s`` as often as fewer than ``v`` of ``V - 1``
+  trials succeed, each with probability ``s``;
 - the greatest ratio of a share to its fair share ``v / V`` is, on average, that of the greatest
   ``G_i / v_i``: the integral over ``y`` of ``1 - product of P(G_i <= v_i y)``. The same holds for
   the second and every other; their mean square is ``V / (V + 1)`` times that of the ``G_i / v_i``.
@@ -22,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from math import exp, fsum, isfinite, lgamma, log, sqrt
+from math import exp, fsum, isfinite, lgamma, log, log1p, sqrt
 from typing import Final
 
 from hashring.errors import ConfigError
@@ -57,6 +58,45 @@ def expected_peak_to_mean(counts: tuple[tuple[int, int], ...]) -> float:
     Exact but for the numeric integration, whose error is below 0.001.
     """
     return 1.0 if sum(many for _, many in counts) <= 1 else _greatest(counts).mean
+
+
+def share_likelihood(points: int, total: int, share: float) -> float:
+    """How likely a node's share is that far from its mean, or further, on the same side.
+
+    Exact for a random ring. Takes a few steps, however many points there are.
+
+    Args:
+        points: those of the node, at least 1.
+        total: those of all nodes.
+        share: the node's part of the ring, from 0 to 1.
+    """
+    if points == total:
+        return 1.0
+    if share <= 0.0 or share >= 1.0:
+        return 0.0
+    trials = total - 1
+    above = share > points / total
+    # Of the likelihoods of 0, 1, ... successes, those up to points - 1 count, or all others. The
+    # sum begins with the greatest, and each further one is less by a factor that falls.
+    successes = points - 1 if above else points
+    term = exp(
+        lgamma(total)
+        - lgamma(successes + 1)
+        - lgamma(total - successes)
+        + successes * log(share)
+        + (trials - successes) * log1p(-share)
+    )
+    found = 0.0
+    odds = share / (1.0 - share)
+    while term > found * _TINY:
+        found += term
+        if above:
+            term *= successes / ((trials - successes + 1) * odds)
+            successes -= 1
+        else:
+            term *= (trials - successes) * odds / (successes + 1)
+            successes += 1
+    return found
 
 
 def expected_loads(points: Iterable[int]) -> tuple[ExpectedLoad, ...]:

@@ -21,7 +21,8 @@ fair one when no range stays long.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from hashring.core.hashing import RING_SIZE
@@ -98,7 +99,7 @@ def balanced_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int
     takes, and never gives, so after a leave the ring is uneven until others have joined.
     """
     others = ring.without_nodes(node)
-    return joining_cuts(_owned_ranges(others), len(others), count, rng)
+    return joining_cuts(OwnedRanges(_owned_ranges(others)), len(others), count, rng)
 
 
 def _owned_ranges(ring: Ring) -> dict[str, list[tuple[int, int]]]:
@@ -109,20 +110,82 @@ def _owned_ranges(ring: Ring) -> dict[str, list[tuple[int, int]]]:
     return owned
 
 
-def joining_cuts(
-    owned: Mapping[str, Sequence[tuple[int, int]]], points: int, count: int, rng: Random
-) -> tuple[int, ...]:
+class OwnedRanges:
+    """What each node's points own, in the order of who has most beyond its fair share.
+
+    A change of one node costs little, however many there are: among nodes with equally many ranges
+    that order is the same whatever a fair share is.
+
+    Args:
+        owned: start and length of the ranges of each node's points, each at least one point long.
+    """
+
+    def __init__(self, owned: Mapping[str, Sequence[tuple[int, int]]] | None = None) -> None:
+        self._ranges = dict(owned or {})
+        self.count = sum(map(len, self._ranges.values()))
+        """How many ranges there are."""
+        # By number of ranges: nodes, each after the negative of what it owns, rising.
+        self._alike: dict[int, list[tuple[int, str]]] = {}
+        for name, ranges in self._ranges.items():
+            self._alike.setdefault(len(ranges), []).append((-_length(ranges), name))
+        for alike in self._alike.values():
+            alike.sort()
+
+    def of(self, node: str) -> Sequence[tuple[int, int]]:
+        """Start and length of a node's ranges."""
+        return self._ranges.get(node, ())
+
+    def put(self, node: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """Let a node own these ranges, and no other ones."""
+        self.drop(node)
+        self._ranges[node] = ranges
+        self.count += len(ranges)
+        insort(self._alike.setdefault(len(ranges), []), (-_length(ranges), node))
+
+    def drop(self, node: str) -> None:
+        """Let a node own nothing."""
+        if (ranges := self._ranges.pop(node, None)) is not None:
+            self.count -= len(ranges)
+            alike = self._alike[len(ranges)]
+            del alike[bisect_left(alike, (-_length(ranges), node))]
+
+    def busiest(self, points: int) -> Iterator[tuple[float, str]]:
+        """By how much each node is below its fair share, and the node; rising.
+
+        Nodes without a range are left out.
+
+        Args:
+            points: how many points all nodes of the ring have.
+        """
+        return heapq.merge(
+            *(
+                _below(RING_SIZE * count / points, alike)
+                for count, alike in self._alike.items()
+                if count
+            )
+        )
+
+
+def _length(ranges: Sequence[tuple[int, int]]) -> int:
+    return sum([length for _, length in ranges])
+
+
+def _below(fair: float, alike: Sequence[tuple[int, str]]) -> Iterator[tuple[float, str]]:
+    return ((fair + negative, name) for negative, name in alike)
+
+
+def joining_cuts(owned: OwnedRanges, points: int, count: int, rng: Random) -> tuple[int, ...]:
     """:func:`balanced_points` for a ring of which it is known what each node's points own, rising.
 
     Args:
-        owned: start and length of the ranges of each node's points.
+        owned: the ranges of all nodes.
         points: how many points all nodes of the ring have.
 
     Raises:
         ConfigError: there are not that many free points.
     """
     # Of points on one place only one owns anything.
-    _check_room(count, sum(map(len, owned.values())))
+    _check_room(count, owned.count)
     if not points:
         # Nobody to even out with: spread the points evenly, from a random start, so that later
         # joiners find ranges of one size.
@@ -131,7 +194,7 @@ def joining_cuts(
 
 
 def balanced_cuts(
-    owned: Mapping[str, Sequence[tuple[int, int]]],
+    owned: OwnedRanges,
     points: int,
     count: int,
     *,
@@ -141,8 +204,7 @@ def balanced_cuts(
     """``count`` points that take from the busiest of some nodes what a joiner should own, rising.
 
     Args:
-        owned: the nodes to take from: start and length of each of their ranges, each at least one
-            point long. At least one node, with at least one range.
+        owned: the ranges of the nodes to take from; at least one.
         points: how many points all nodes of the ring have, the joiner's included.
         own: how much each of the points owns that the joiner has already. Altogether at least
             ``count`` points less than it should own then.
@@ -152,14 +214,10 @@ def balanced_cuts(
     largest: dict[str, list[tuple[int, int]]] = {}
 
     # Furthest above its target first; ties by name and start, so that the same ring gives the
-    # same points.
+    # same points. Besides those that are cut only the first of the others is looked at.
     total = points + count
-    busiest = [
-        (RING_SIZE * len(spans) / total - sum([length for _, length in spans]), name)
-        for name, spans in owned.items()
-        if spans
-    ]
-    heapq.heapify(busiest)
+    others = owned.busiest(total)
+    busiest = [next(others)]
 
     missing = RING_SIZE * (len(own) + count) / total - sum(own)
     parts = [2 ** (-i / count) if uneven else 1.0 for i in range(count)]
@@ -170,8 +228,10 @@ def balanced_cuts(
         # range of more than RING_SIZE / total points: there is always something to cut.
         below, name = busiest[0]
         if name not in largest:
-            largest[name] = [(-length, start) for start, length in owned[name]]
+            largest[name] = [(-length, start) for start, length in owned.of(name)]
             heapq.heapify(largest[name])
+            if (other := next(others, None)) is not None:
+                heapq.heappush(busiest, other)
         negative, start = largest[name][0]
         size = -negative
         cut = min(int(missing * part / left), size - 1)
@@ -210,7 +270,8 @@ def sampled_points(
         # Joiners to a larger ring cut the longest ranges that they see. Ranges of one length would
         # all be cut in the same joins, and their node's share would rise far above the fair one
         # until then. So nodes begin with ranges of different lengths, in time for these joins.
-        return balanced_cuts(owned, points, count, uneven=points > BALANCED_WHOLE // 2)
+        uneven = points > BALANCED_WHOLE // 2
+        return balanced_cuts(OwnedRanges(owned), points, count, uneven=uneven)
     return _spread_points(count, rng)
 
 
@@ -229,12 +290,13 @@ def more_points(
         owned = _owned_ranges(ring)
         own = [length for _, length in owned.pop(node, [])]
         own += [0] * (len(ring.points_of(node)) - len(own))
-        return more_cuts(owned, len(ring), count, rng, own=own, taken=ring.points_of(node))
+        taken = ring.points_of(node)
+        return more_cuts(OwnedRanges(owned), len(ring), count, rng, own=own, taken=taken)
     return free_points({point for point, _ in ring.replicas()}, count, rng)
 
 
 def more_cuts(
-    owned: Mapping[str, Sequence[tuple[int, int]]],
+    owned: OwnedRanges,
     points: int,
     count: int,
     rng: Random,
@@ -252,7 +314,7 @@ def more_cuts(
         taken: points that are not free.
     """
     lacking = RING_SIZE * (len(own) + count) / (points + count) - sum(own)
-    if lacking < count or not any(owned.values()):
+    if lacking < count or not owned.count:
         return free_points(taken, count, rng)
     return balanced_cuts(owned, points, count, own=own)
 

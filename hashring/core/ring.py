@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, islice
@@ -455,7 +455,7 @@ class Ring:
         Linear in the size of the ring, at the speed of copying memory.
         """
         new = sorted_points(node, points)
-        base = self._without(node) if node in self._by_node else self
+        base = self.without_nodes(node)
         if not new:
             return base
         name = node.encode()
@@ -486,28 +486,28 @@ class Ring:
 
     def without_nodes(self, *nodes: str) -> Ring:
         """This ring without these nodes; a name that is not on it changes nothing."""
-        ring = self
-        for node in nodes:
-            if node in ring._by_node:
-                ring = ring._without(node)
-        return ring
+        gone = self._by_node.keys() & set(nodes)
+        return self._without(gone) if gone else self
 
-    def _without(self, node: str) -> Ring:
+    def _without(self, gone: Set[str]) -> Ring:
         by_node = dict(self._by_node)
-        own = by_node.pop(node)
+        taken = {node: by_node.pop(node) for node in gone}
+        places = sorted(
+            self._owners.index(node, bisect_left(self._points, point))
+            for node, own in taken.items()
+            for point in own
+        )
         points = array(_UINT32)
         owners: list[str] = []
         done = 0
-        for point in own:
-            index = self._owners.index(node, bisect_left(self._points, point, done))
-            points.extend(self._points[done:index])
-            owners.extend(self._owners[done:index])
-            done = index + 1
+        for place in places:
+            points.extend(self._points[done:place])
+            owners.extend(self._owners[done:place])
+            done = place + 1
         points.extend(self._points[done:])
         owners.extend(self._owners[done:])
-        return self._derived(
-            by_node, points, owners, self._fingerprint - _node_fingerprint(node, own)
-        )
+        prints = sum(_node_fingerprint(node, own) for node, own in taken.items())
+        return self._derived(by_node, points, owners, self._fingerprint - prints)
 
     def _derived(
         self,

@@ -12,6 +12,7 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.order_checks import GREATEST_WEIGHT
 from hashring.core.placement import (
     MAX_POINTS,
+    OwnedRanges,
     Random,
     check_placement,
     free_points,
@@ -195,8 +196,7 @@ class _Resizing:
     """A ring that nodes join, and whose nodes get other numbers of points, as live nodes do it.
 
     A change costs about as much as the node has points, however large the ring is. What each node
-    owns is computed anew only beside what has changed; nodes with ``balanced`` placement that join
-    or add points look at the ranges of all others.
+    owns is computed anew only beside what has changed.
 
     Args:
         ring: what it begins with.
@@ -214,7 +214,9 @@ class _Resizing:
             self._owners[point] = node
         self._starts = list(self._owners)
         self._count = len(ring)
-        self._ranges: dict[str, list[tuple[int, int]]] = {}
+        self._owned = OwnedRanges()
+        # The nodes whose ranges there are not known, or have changed.
+        self._stale = set(self._points)
 
     def resize(self, node: str, count: int, rng: Random, placement: str = "random") -> None:
         """Give a node of the ring another number of points.
@@ -244,8 +246,7 @@ class _Resizing:
     def join(self, node: str, count: int, rng: Random, placement: str = "random") -> None:
         """Let another node join, with so many points. Arguments as for :meth:`resize`."""
         if placement == "balanced":
-            owned = {name: self._ranges_of(name) for name in self._points}
-            points = joining_cuts(owned, self._count, count, rng)
+            points = joining_cuts(self._all_ranges(), self._count, count, rng)
         else:
             points = free_points(self._owners.keys(), count, rng)
         for point in points:
@@ -260,20 +261,30 @@ class _Resizing:
         if placement != "balanced":
             return free_points(self._owners.keys(), count, rng)
         points = self._points[node]
-        owned = {name: self._ranges_of(name) for name in self._points if name != node}
-        own = [length for _, length in self._ranges_of(node)]
+        owned = self._all_ranges()
+        own = [length for _, length in owned.of(node)]
         own += [0] * (len(points) - len(own))
+        # It takes from the others alone.
+        owned.drop(node)
+        self._stale.add(node)
         return more_cuts(owned, self._count, count, rng, own=own, taken=set(points))
 
-    def _ranges_of(self, node: str) -> list[tuple[int, int]]:
+    def _all_ranges(self) -> OwnedRanges:
+        for node in [*self._stale]:
+            self._ranges_of(node)
+        return self._owned
+
+    def _ranges_of(self, node: str) -> Sequence[tuple[int, int]]:
         """Start and length of the ranges that a node's points own."""
-        if (known := self._ranges.get(node)) is None:
-            known = self._ranges[node] = [
+        if node in self._stale:
+            self._stale.remove(node)
+            ranges = [
                 (point, self._next(point) - point)
                 for point in self._points[node]
                 if self._owners[point] == node
             ]
-        return known
+            self._owned.put(node, ranges)
+        return self._owned.of(node)
 
     def _next(self, start: int) -> int:
         """Where the range ends that begins there, beyond the top of the ring for the last one."""
@@ -305,17 +316,16 @@ class _Resizing:
             heir = max(hidden, key=str.encode)
             hidden.remove(heir)
             self._owners[point] = heir
-            self._ranges.pop(heir, None)
+            self._stale.add(heir)
         else:
             hidden.remove(node)
 
     def _changed(self, point: int, node: str) -> None:
         """Forget the ranges of all whom a change of a node at a point may concern."""
-        if not self._starts:
-            return
-        before = self._starts[bisect_left(self._starts, point) - 1]
-        for name in (node, self._owners[before], self._owners.get(point, node)):
-            self._ranges.pop(name, None)
+        self._stale.add(node)
+        if self._starts:
+            before = self._starts[bisect_left(self._starts, point) - 1]
+            self._stale.update((self._owners[before], self._owners.get(point, node)))
 
 
 @dataclass(frozen=True)

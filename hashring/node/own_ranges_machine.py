@@ -25,6 +25,7 @@ from hashring.core.placement import (
     BALANCED_STRETCH,
     BALANCED_STRETCHES,
     BALANCED_WHOLE,
+    OwnedRanges,
     Random,
     more_cuts,
     sampled_points,
@@ -140,9 +141,8 @@ class OwnRangesMachine(NodeMachine):
         if missing > 0 and self._may_resize():
             lengths = self._lengths()
             own = [lengths.get(replica.point, 0) for replica in self.replicas]
-            more = more_cuts(
-                reply.ranges, reply.points, missing, self.rng, own=own, taken=self._taken()
-            )
+            others = OwnedRanges(reply.ranges)
+            more = more_cuts(others, reply.points, missing, self.rng, own=own, taken=self._taken())
             self._have_more(more, reply.stamp.tag)
         self._at.beat = now
 

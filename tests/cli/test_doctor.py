@@ -660,6 +660,34 @@ def test_shares_of_random_points_are_no_problem(seed: int) -> None:
     assert text.endswith(" (random points: up to 1.42 on average)")
 
 
+def random_nodes(count: int, points: int, *, start: int = 0) -> list[tuple[list[Any], list[bytes]]]:
+    """Nodes whose points are random, none of them below the start."""
+    rng = random.Random(count + points)
+    return [
+        written(f"n{order}", *(rng.randrange(start, RING_SIZE) for _ in range(points)))
+        for order in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "points"), [(1000, 1), (1000, 2), pytest.param(1000, 16, marks=pytest.mark.slow)]
+)
+def test_random_points_of_many_nodes_are_no_problem(count: int, points: int) -> None:
+    # The more nodes there are, the further from its mean is the most unusual of their shares.
+    assert look(random_nodes(count, points))["shares"][0] in ("ok", "note")
+
+
+@pytest.mark.parametrize("count", [10, 200])
+def test_one_uneven_node_among_many_is_found(count: int) -> None:
+    close = written("a", *range(0, 1600, 100))
+    level, text = look([*random_nodes(count, 16, start=RING_SIZE // 4), close])["shares"]
+    assert level == "problem"
+    assert " (a) times what their points should have (random points: up to " in text
+    level, text = look([*random_nodes(count, 16), close])["shares"]
+    assert level == "problem"
+    assert re.match(r"from 0\.\d\d \(a\) to ", text)
+
+
 def test_the_text_is_the_json_for_people(client: Redis, run: Run) -> None:
     client.zadd("ring", {"abc": 1e12})
     done = run("doctor", status=1)

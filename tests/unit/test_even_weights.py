@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.even_weights import EvenTerms, Weighed, even_weights
+from hashring.core.order_checks import GREATEST_WEIGHT
 from hashring.errors import ConfigError
+from hashring.store.ring.node_orders import checked_weight
 
 FINE = 10_000
 """Points of weight 1: so many that weights are hardly rounded."""
@@ -110,6 +112,38 @@ def test_a_weight_stays_near_the_nodes_own() -> None:
     # An operator's weight beyond is not taken back.
     found["a"] = Weighed(8.0, 0.1, own_weight=1.0)
     assert "a" not in even_weights(found).weights
+
+
+@given(
+    st.lists(
+        st.builds(
+            Weighed,
+            weight=st.floats(0.01, 5000.0),
+            load=st.floats(0.0, 1000.0),
+            own_weight=st.floats(0.01, 5000.0),
+        ),
+        max_size=6,
+    )
+)
+def test_each_weight_may_be_ordered(found: list[Weighed]) -> None:
+    for weight in even_weights({f"n{i}": node for i, node in enumerate(found)}).weights.values():
+        assert checked_weight(weight) == weight
+
+
+@pytest.mark.parametrize(
+    ("weight", "load", "then"),
+    [
+        (800.0, 1.0, GREATEST_WEIGHT),
+        (1400.0, 99.0, 933.0),  # a step below the greatest
+        (1234.5, 1.0, None),
+        (2000.0, 99.0, None),  # one step down is still beyond
+    ],
+)
+def test_a_weight_beyond_the_greatest_is_not_ordered(
+    weight: float, load: float, then: float | None
+) -> None:
+    found = {"a": Weighed(weight, load, own_weight=weight), "b": Weighed(1.0, 10.0)}
+    assert even_weights(found, EvenTerms(damping=1.0)).weights.get("a") == then
 
 
 @pytest.mark.parametrize("found", [{}, fleet(0.0, 0.0)])

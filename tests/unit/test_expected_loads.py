@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import comb
 from statistics import fmean
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hashring.core.expected_loads import expected_loads, expected_peak_to_mean
+from hashring.core.expected_loads import expected_loads, expected_peak_to_mean, share_likelihood
 from hashring.errors import ConfigError
 
 
@@ -60,3 +64,21 @@ def test_the_least_of_single_points_has_one_part_in_their_number(nodes: int) -> 
 def test_a_node_without_points_is_refused() -> None:
     with pytest.raises(ConfigError, match="a node on a ring has at least one point"):
         expected_loads([16, 0])
+
+
+@given(data=st.data(), points=st.integers(1, 20), others=st.integers(1, 80))
+def test_how_likely_a_share_is(data: st.DataObject, points: int, others: int) -> None:
+    total = points + others
+    share = data.draw(st.floats(0, 1))
+    # A share of v points is above s if fewer than v of the other cuts lie within a part s.
+    part = Fraction(share)
+    cuts = total - 1
+    above = sum(
+        (comb(cuts, k) * part**k * (1 - part) ** (cuts - k) for k in range(points)), Fraction(0)
+    )
+    exact = float(above if share > points / total else 1 - above)
+    assert share_likelihood(points, total, share) == pytest.approx(exact, rel=1e-9, abs=1e-300)
+
+
+def test_the_only_node_has_the_whole_ring() -> None:
+    assert share_likelihood(16, 16, 1.0) == 1.0

@@ -147,6 +147,43 @@ def test_a_balanced_joiner_gets_no_more_than_its_share_but_for_rounding(
     assert after.shares["joiner"] <= target + count
 
 
+def cuts_by_looking_at_all(ring: Ring, count: int) -> tuple[int, ...]:
+    """Where a joiner puts its points: before each of them it compares all nodes."""
+    owned: dict[str, list[tuple[int, int]]] = {}
+    for name in ring.nodes:
+        spans = [(point, length) for point, length in replica_lengths(ring, name).items() if length]
+        if spans:
+            owned[name] = spans
+    total = len(ring) + count
+    below = {
+        name: RING_SIZE * len(spans) / total - sum(length for _, length in spans)
+        for name, spans in owned.items()
+    }
+    chosen: list[int] = []
+    missing = RING_SIZE * count / total
+    for left in range(count, 0, -1):
+        name = min(below, key=lambda name: (below[name], name))
+        start, size = max(owned[name], key=lambda span: (span[1], -span[0]))
+        cut = min(int(missing / left), size - 1)
+        owned[name].remove((start, size))
+        owned[name].append((start, size - cut))
+        below[name] += cut
+        missing -= cut
+        chosen.append((start + size - cut) % RING_SIZE)
+    return tuple(sorted(chosen))
+
+
+@given(st.lists(st.lists(point, max_size=8), min_size=1, max_size=30), st.integers(0, 40))
+def test_a_balanced_joiner_takes_each_point_from_whoever_has_most_then(
+    points: list[list[int]], count: int
+) -> None:
+    ring = Ring({f"n{number}": own for number, own in enumerate(points)})
+    if len(ring):
+        assert balanced_points(ring, "joiner", count, NoChance()) == cuts_by_looking_at_all(
+            ring, count
+        )
+
+
 @given(rings, st.integers(0, 40))
 def test_a_balanced_join_to_others_leaves_nothing_to_chance(ring: Ring, count: int) -> None:
     if len(ring):

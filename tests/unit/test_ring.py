@@ -270,6 +270,22 @@ def test_a_ring_without_nodes_is_the_ring_built_without_them(
     assert before == Ring(points)
 
 
+def test_a_ring_is_copied_once_however_many_nodes_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = Ring({f"n{number}": [number, 1000 + number] for number in range(10)})
+    made = []
+    assemble = Ring._assemble
+
+    def counted(self: Ring, *parts: Any) -> None:
+        made.append(self)
+        assemble(self, *parts)
+
+    monkeypatch.setattr(Ring, "_assemble", counted)
+    left = ring.without_nodes("n1", "n3", "no such node", "n5", "n3")
+    assert made == [left]
+    assert left.nodes == ("n0", "n2", "n4", "n6", "n7", "n8", "n9")
+    assert ring.without_nodes("no such node") is ring
+
+
 @given(st.lists(st.tuples(node, st.lists(point, max_size=4)), max_size=12))
 def test_after_any_history_only_the_present_counts(history: list[tuple[str, list[int]]]) -> None:
     ring = Ring()

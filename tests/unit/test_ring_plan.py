@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +29,7 @@ from hashring.core.ring_plan import (
     usual_replicas,
 )
 from hashring.errors import ConfigError
+from tests.conftest import calls
 
 
 @pytest.mark.parametrize("what", ["join", "leave"])
@@ -166,29 +166,33 @@ def test_a_plan_of_many_joins_does_what_one_after_the_other_does(
     assert found.fingerprint == after.fingerprint
 
 
-def calls_to_reweigh(nodes: int) -> int:
-    """How many calls of Python functions it takes to reweigh all of so many nodes."""
+def ring_of(nodes: int) -> Ring:
+    """A ring of random points."""
     draw = random.Random(nodes)
-    ring = Ring({f"n{number}": draw.sample(range(2**32), 16) for number in range(nodes)})
+    return Ring({f"n{number}": draw.sample(range(2**32), 16) for number in range(nodes)})
+
+
+def calls_to_reweigh(nodes: int, placement: str) -> int:
+    """How many calls it takes to reweigh all of so many nodes."""
+    draw, ring = random.Random(nodes), ring_of(nodes)
     weights = {node: draw.choice([0.5, 1.5]) for node in ring.nodes}
-    shapes = dict.fromkeys(ring.nodes, NodeShape(16))
-    calls = 0
-
-    def count(_frame: object, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        reweighed_ring(ring, weights, shapes, random.Random)
-    finally:
-        sys.setprofile(before)
-    return calls
+    shapes = dict.fromkeys(ring.nodes, NodeShape(16, placement=placement))
+    return calls(lambda: reweighed_ring(ring, weights, shapes, random.Random))
 
 
-def test_orders_about_twice_as_many_nodes_are_about_twice_as_much_work() -> None:
-    assert calls_to_reweigh(80) < 2.5 * calls_to_reweigh(40)
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_orders_about_twice_as_many_nodes_are_about_twice_as_much_work(placement: str) -> None:
+    assert calls_to_reweigh(200, placement) < 2.5 * calls_to_reweigh(100, placement)
+
+
+def calls_to_join(nodes: int) -> int:
+    """How many calls it takes to let as many nodes join a ring of so many."""
+    ring, join = ring_of(nodes), [f"joiner{number}" for number in range(nodes)]
+    return calls(lambda: planned_ring(ring, join=join, placement="balanced", rng_for=random.Random))
+
+
+def test_twice_as_many_joins_to_twice_as_many_nodes_are_about_twice_as_much_work() -> None:
+    assert calls_to_join(200) < 2.5 * calls_to_join(100)
 
 
 def test_a_plan_refuses_for_a_node_that_stays_a_weight_that_no_order_may_give() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from math import sqrt
 from typing import Final
 
 from hashring.cli.doctor.findings import Finding, note, ok, problem
 from hashring.cli.local_time import local_second
 from hashring.cli.output import percent, seconds
 from hashring.cli.shared_by_orders import drain_line
+from hashring.core.expected_loads import share_likelihood
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring_balance import balance
@@ -21,9 +21,7 @@ from hashring.store.ring.node_reports import NodeFacts, Sees, locking_nodes, nod
 from hashring.store.ring.ring_events import RingEvent
 from hashring.store.ring.snapshot import Snapshot
 
-# By how many standard deviations a share must differ from the expected one. At 4 one in 16,000
-# shares does so by chance, were they normal; they are skewed, so it is a little more often.
-_DEVIATIONS: Final = 4.0
+_CHANCE: Final = 1e-4  # part of the rings of random points whose shares are called a problem
 _TRAVEL: Final = 1.0  # seconds a change may take from Redis to a node
 _LATE_SWEEP: Final = 1.0  # seconds after which somebody alive should have swept what expired
 _HISTORY: Final = 600.0  # seconds of history that are looked at
@@ -361,22 +359,22 @@ def _of(some: Sequence[NodeFacts], all_: Sequence[NodeFacts]) -> str:
 
 
 def _shares(snapshot: Snapshot) -> Finding:
-    """Compare each node's share with what as many random points have on average.
+    """Compare each node's share with what as many random points have.
 
-    The share of v of V random points has the distribution Beta(v, V - v): mean v / V, variance
-    v (V - v) / (V^2 (V + 1)).
+    Of n nodes, one that is too great or too small by chance is n times as likely as of one node,
+    and there are two sides.
     """
     ring = snapshot.ring()
     total = len(ring)
+    unlikely_below = _CHANCE / (2 * ring.node_count)
     ratios: list[tuple[float, str]] = []
     unlikely: list[str] = []
     for node in ring.nodes:
         own = len(ring.points_of(node))
         expected = own / total
         share = ring.share(node)
-        deviation = sqrt(own * (total - own) / (total + 1)) / total
         ratios.append((share / expected, node))
-        if abs(share - expected) > _DEVIATIONS * deviation:
+        if share_likelihood(own, total, share) < unlikely_below:
             unlikely.append(
                 f"{printable(node)}: {percent(share)} of the ring, expected {percent(expected)}"
             )

@@ -157,7 +157,8 @@ class _Targeting:
             for name, fair in self._fair.items()
         }
         self._most = {
-            name: max(round_up(fair), round_down(fair * factor))
+            # The product may be infinite, which cannot be rounded.
+            name: max(round_up(fair), round_down(min(fair * factor, situation.partitions)))
             for name, fair in self._fair.items()
         }
         self._owners: list[str | None] = []

@@ -32,7 +32,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -184,6 +184,10 @@ class _Holder:
         self.load = self.load - load if self.loads else 0.0
 
 
+_Rank = tuple[float, int, _Holder]
+"""What members are sorted by, the place among the candidates, which is unique, and the member."""
+
+
 class _Levels:
     """Working copies of the assignment and of what follows from it."""
 
@@ -207,6 +211,11 @@ class _Levels:
         _, self._mean = _hot_and_mean(loads, members, factor)
         self._outer = factor - 1
         self._inner = self._outer / 2
+        # Members in the orders in which a move is looked for, each after what it is sorted by.
+        self._busy: list[_Rank] = []
+        self._idle: list[_Rank] = []
+        self._givers: list[_Rank] = []
+        self._alike: dict[float, list[_Rank]] = {m.weight: [] for m in members}
 
     def place(self, free: list[int]) -> None:
         """Give what nobody has to the least busy, the busiest partition first."""
@@ -227,21 +236,45 @@ class _Levels:
         """
         if not begun and not self._is_uneven():
             return
-        # Members that no single move from, or to, helps any more.
-        loaded: set[str] = set()
-        idle: set[str] = set()
+        for holder in self._holders.values():
+            self._rank(holder)
         # Each move lowers the greater of two levels, so this ends; the bound is for floats alone.
         for _ in range(4 * len(self.owners) + 4):
-            move = self._relief(loaded) or self._help(idle)
+            move = self._relief() or self._help()
             if move is None:
                 return
-            partition, giver, taker = move
-            giver.remove(partition, self._loads[partition])
-            taker.add(partition, self._loads[partition])
-            self.owners[partition] = taker.member.name
-            self.moved[partition] = None
-            loaded.clear()
-            idle.clear()
+            self._move(*move)
+
+    def _move(self, partition: int, giver: _Holder, taker: _Holder) -> None:
+        for holder in (giver, taker):
+            self._unrank(holder)
+        giver.remove(partition, self._loads[partition])
+        taker.add(partition, self._loads[partition])
+        for holder in (giver, taker):
+            self._rank(holder)
+        self.owners[partition] = taker.member.name
+        self.moved[partition] = None
+
+    def _rank(self, holder: _Holder) -> None:
+        """Put a member where it belongs in each order."""
+        for order, rank in self._ranks(holder):
+            insort(order, rank)
+
+    def _unrank(self, holder: _Holder) -> None:
+        """Take a member, as it was put there, out of each order."""
+        for order, rank in self._ranks(holder):
+            del order[bisect_left(order, rank)]
+
+    def _ranks(self, holder: _Holder) -> Iterator[tuple[list[_Rank], _Rank]]:
+        """The orders that a member is in, with what it is there."""
+        level, excess = holder.level, self._above(holder, self._inner)
+        if excess > 0:
+            yield self._busy, (-excess, holder.order, holder)
+        yield self._idle, (level, holder.order, holder)
+        yield self._alike[holder.member.weight], (level, holder.order, holder)
+        # A member with a partition that is too hot has shed what it could.
+        if not self._is_hot(holder):
+            yield self._givers, (-level, holder.order, holder)
 
     def _is_uneven(self) -> bool:
         """Whether a level is outside the outer bounds."""
@@ -251,42 +284,29 @@ class _Levels:
             self._above(holder, self._outer) > 0 for holder in everybody
         ) or lowest < self._mean * (1 - self._outer) * (1 - _EPSILON)
 
-    def _relief(self, stuck: set[str]) -> tuple[int, _Holder, _Holder] | None:
-        """The best move from the member that is furthest above the inner bound."""
-        while True:
-            above = [
-                (-excess, holder.order, name)
-                for name, holder in self._holders.items()
-                if name not in stuck and (excess := self._above(holder, self._inner)) > 0
-            ]
-            if not above:
-                return None
-            name = min(above)[2]
-            giver = self._holders[name]
+    def _relief(self) -> tuple[int, _Holder, _Holder] | None:
+        """The best move from the member that is furthest above the inner bound.
+
+        If no move from it helps, from the next one.
+        """
+        for _, _, giver in self._busy:
             if (best := self._best(giver, self._least_busy(giver))) is not None:
                 return best
-            stuck.add(name)
+        return None
 
-    def _help(self, stuck: set[str]) -> tuple[int, _Holder, _Holder] | None:
-        """The best move to the member that is furthest below the inner bound."""
+    def _help(self) -> tuple[int, _Holder, _Holder] | None:
+        """The best move to the member that is furthest below the inner bound.
+
+        If no move to it helps, to the next one.
+        """
         least = self._mean * (1 - self._inner) * (1 - _EPSILON)
-        while True:
-            below = [
-                (holder.level, holder.order, name)
-                for name, holder in self._holders.items()
-                if name not in stuck and holder.level < least
-            ]
-            if not below:
-                return None
-            name = min(below)[2]
-            # A member with a partition that is too hot has shed what it could.
-            givers = [h for h in self._holders.values() if not self._is_hot(h)]
-            giver = max(givers, key=lambda h: (h.level, -h.order), default=None)
-            if giver is not None and giver.member.name != name:
-                best = self._best(giver, [self._holders[name]])
-                if best is not None:
+        for _, _, giver in self._givers[:1]:
+            for level, _, taker in self._idle:
+                if level >= least:
+                    return None
+                if taker is not giver and (best := self._best(giver, [taker])) is not None:
                     return best
-            stuck.add(name)
+        return None
 
     def _above(self, holder: _Holder, bound: float) -> float:
         """How far a level is above this bound; a partition that is too hot is not counted in."""
@@ -301,12 +321,11 @@ class _Levels:
 
     def _least_busy(self, giver: _Holder) -> list[_Holder]:
         """Of the members of each weight the least busy one."""
-        found: dict[float, _Holder] = {}
-        for holder in self._holders.values():
-            known = found.get(holder.member.weight)
-            if holder is not giver and (known is None or holder.level < known.level):
-                found[holder.member.weight] = holder
-        return list(found.values())
+        others = (
+            (holder for _, _, holder in alike[:2] if holder is not giver)
+            for alike in self._alike.values()
+        )
+        return [holder for first in others if (holder := next(first, None)) is not None]
 
     def _best(self, giver: _Holder, takers: list[_Holder]) -> tuple[int, _Holder, _Holder] | None:
         """The move that leaves the greater of the two levels lowest, if it helps at all.

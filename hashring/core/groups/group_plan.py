@@ -17,7 +17,7 @@ from typing import Any
 from hashring.core.assignors import assignor_named
 from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.assignors.quotas import counts, fair_shares
-from hashring.core.assignors.situation import GroupMember, MemberState
+from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState
 from hashring.core.assignors.target import Assignor
 from hashring.core.groups import next_state, reported_loads
 from hashring.core.groups.next_state import FOR_LOAD, member_state, rule
@@ -207,7 +207,7 @@ def foresee(
         present=present,
         orders=state.orders_at(facts.now),
         leaving=leaving,
-        frozen={member.name for member in supposed.unreadable},
+        supposed=supposed,
     )
     moves = changes.moves(loads)
     rounds = changes.rounds(moves)
@@ -287,7 +287,7 @@ class _Changes:
         played: the rehearsal.
         present, orders: the members that are there, and the orders that stand.
         leaving: the members that leave at once.
-        frozen: those whose reports cannot be read.
+        supposed: the facts with which it was played.
     """
 
     def __init__(
@@ -299,12 +299,12 @@ class _Changes:
         present: Mapping[str, MemberFacts],
         orders: Mapping[str, MemberOrder],
         leaving: set[str],
-        frozen: set[str],
+        supposed: Facts,
     ) -> None:
         self._state = state
         self._present = present
         self._leaving = leaving
-        self._frozen = frozen
+        self._supposed = supposed
         self._begun = begun
         self._played = played
         self._orders = orders
@@ -316,6 +316,7 @@ class _Changes:
         there = {name for name in present if self._is_there(name)}
         self._held = [owner if owner in there else None for owner in self._owners]
         # A member whose report cannot be read is granted nothing, also not what is on its way.
+        frozen = {member.name for member in supposed.unreadable}
         astray = [p for p, handoff in state.handoffs.items() if handoff.to in frozen]
         for partition in (*state.free, *astray):
             self._held[partition] = None
@@ -327,13 +328,18 @@ class _Changes:
 
     @cached_property
     def _fair(self) -> dict[str, float]:
-        """The fair share of each member that may be given anything."""
-        members = [
-            GroupMember(name, seat.place, seat.weight)
+        """The fair share of each member that may be given anything at the end."""
+        supposed = {member.name: member for member in self._supposed.members}
+        orders = self._state.orders_at(self._played.ended_at)
+        members = tuple(
+            GroupMember(
+                name, seat.place, seat.weight, member_state(supposed[name], orders.get(name))
+            )
             for name, seat in self._seats.items()
-            if name not in self._frozen
-        ]
-        return fair_shares(members, len(self._before))
+            if name in supposed
+        )
+        size = len(self._before)
+        return fair_shares(GroupSituation(members, size).candidates(), size)
 
     def _is_there(self, name: str) -> bool:
         """Whether a member has what the state says, and does not leave."""
@@ -457,7 +463,8 @@ class _Changes:
             known = "nobody reports" if load is None else f"is {load:.4g}"
             return MoveReason.LOAD, f"evens out loads; its own {known}"
         has, gets = self._had.get(before, 0), self._had.get(after, 0)
-        fair_before, fair_after = self._fair[before], self._fair[after]
+        # A group that does not come to rest may leave partitions at members without a share.
+        fair_before, fair_after = self._fair.get(before, 0.0), self._fair.get(after, 0.0)
         text = (
             f"{before} has {has}, its fair share is {fair_before:.4g}; "
             f"{after} has {gets} of {fair_after:.4g}"

@@ -57,6 +57,7 @@ class Rehearsal:
         asked: what owners were asked to let go of, in order.
         asked_at: when the first of them was; ``None`` if none was.
         granted_at: when each partition was granted last.
+        ended_at: when the last step was taken.
         warmed: the partitions that had to wait for a warm-up, each with the member to warm up.
         warmups: the most warm-ups that are under way at once.
         at_rest: whether the group came to rest at all.
@@ -66,6 +67,7 @@ class Rehearsal:
     asked: list[GroupEvent] = field(default_factory=list)
     asked_at: float | None = None
     granted_at: dict[int, float] = field(default_factory=dict)
+    ended_at: float = 0.0
     warmed: set[tuple[int, str | None]] = field(default_factory=set)
     warmups: int = 0
     at_rest: bool = True
@@ -107,7 +109,8 @@ def rehearse(
     for number in range(patience + MOST_STEPS):
         answers.in_haste = number >= patience
         outcome = next_state.step(state, facts, answers, plan, at_once=answers.in_haste)
-        now, due, plan = facts.now, outcome.due, outcome.plan
+        found.ended_at = now = facts.now
+        due, plan = outcome.due, outcome.plan
         changed = outcome.state is not state
         settled = _arrived(state, outcome.state)
         if changed:

@@ -19,6 +19,7 @@ from hashring.core.placement import (
     BALANCED_STRETCH,
     BALANCED_STRETCHES,
     BALANCED_WHOLE,
+    OwnedRanges,
     balanced_cuts,
     free_points,
     sampled_points,
@@ -73,7 +74,7 @@ class PlayedRing:
             seen = self._seen()
             ranges = stretch_ranges(seen, closed=len(seen) == 1)
             if self.placement == "whole" and ranges:
-                chosen = balanced_cuts(ranges, len(self.points), POINTS)
+                chosen = balanced_cuts(OwnedRanges(ranges), len(self.points), POINTS)
             else:
                 chosen = sampled_points(ranges, len(self.points), POINTS, self.rng)
         self.nodes[name] = chosen

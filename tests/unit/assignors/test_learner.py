@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -374,6 +375,13 @@ def test_counts_stay_within_the_balancing_factor(seed: int, factor: float) -> No
     fair = situation.partitions / len(situation.members)
     for size in sizes(situation, LearnerAssignor(factor).assign(situation)):
         assert math.floor(fair / factor) <= size <= math.ceil(fair * factor)
+
+
+@pytest.mark.parametrize("seed", some(range(20)))
+def test_the_greatest_balancing_factor_bounds_nothing(seed: int) -> None:
+    situation = random_situation(random.Random(seed))
+    greatest = LearnerAssignor(sys.float_info.max)
+    assert greatest.assign(situation) == LearnerAssignor(1e6).assign(situation)
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.5, 2.0])

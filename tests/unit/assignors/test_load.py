@@ -4,6 +4,7 @@ the assignor's module names."""
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from hashring.core.assignors import GroupMember, GroupSituation, LoadAssignor, a
 from hashring.core.assignors.load import _Holder, _Levels, too_hot
 from hashring.core.assignors.situation import Owners
 from hashring.errors import ConfigError
+from tests.conftest import calls
 
 from .situations import members, moves, owners
 
@@ -249,3 +251,69 @@ def test_the_best_move_is_the_one_that_a_look_at_every_partition_finds(data: st.
     expected = min((c for c in choices if c[0] < giver.level * (1 - 1e-9)), default=None)
     found = levels._best(giver, takers)
     assert (found and (found[0], found[2].order)) == (expected and expected[1:])
+
+
+def move_by_looking_at_all(levels: _Levels, factor: float) -> tuple[int, int, int] | None:
+    """The next move that the rule makes: its partition, and the orders of giver and taker."""
+    inner, everybody = (factor - 1) / 2, list(levels._holders.values())
+
+    def best(giver: _Holder, takers: list[_Holder]) -> tuple[int, int, int] | None:
+        found = levels._best(giver, takers)
+        return found and (found[0], found[1].order, found[2].order)
+
+    above = [holder for holder in everybody if levels._above(holder, inner) > 0]
+    for giver in sorted(above, key=lambda h: (-levels._above(h, inner), h.order)):
+        takers = [
+            min(
+                (h for h in everybody if h is not giver and h.member.weight == weight),
+                key=lambda h: (h.level, h.order),
+                default=None,
+            )
+            for weight in {holder.member.weight for holder in everybody}
+        ]
+        if (found := best(giver, [taker for taker in takers if taker])) is not None:
+            return found
+    least = levels._mean * (1 - inner) * (1 - 1e-9)
+    calm = [holder for holder in everybody if not levels._is_hot(holder)]
+    below = [holder for holder in everybody if holder.level < least]
+    for taker in sorted(below, key=lambda h: (h.level, h.order)) if calm else ():
+        giver = max(calm, key=lambda h: (h.level, -h.order))
+        if giver is not taker and (found := best(giver, [taker])) is not None:
+            return found
+    return None
+
+
+@given(loaded(), st.sampled_from([1.05, 1.25, 2.0]))
+def test_each_move_is_the_one_that_a_look_at_every_member_finds(
+    situation: GroupSituation, factor: float
+) -> None:
+    loads = [situation.loads[partition] for partition in range(situation.partitions)]
+    made: list[tuple[int, int, int]] = []
+
+    class Watched(_Levels):
+        def _move(self, partition: int, giver: _Holder, taker: _Holder) -> None:
+            move = (partition, giver.order, taker.order)
+            assert move == move_by_looking_at_all(self, factor)
+            made.append(move)
+            super()._move(partition, giver, taker)
+
+    levels = Watched(situation.members, loads, list(situation.previous), factor)
+    levels.even_out(begun=True)
+    assert move_by_looking_at_all(levels, factor) is None
+    assert len({partition for partition, _, _ in made}) == len(levels.moved)
+
+
+def calls_to_even_out(members: int) -> int:
+    """How many calls it takes to place a group anew in which a quarter of the members is new."""
+    draw, partitions = random.Random(members), 10 * members
+    situation = GroupSituation(
+        tuple(GroupMember(f"m{order}", order) for order in range(members)),
+        partitions,
+        tuple(f"m{partition % (members * 3 // 4)}" for partition in range(partitions)),
+        loads={partition: draw.uniform(0.5, 2.0) for partition in range(partitions)},
+    )
+    return calls(lambda: LoadAssignor().assign(situation))
+
+
+def test_twice_as_many_members_and_partitions_are_about_twice_as_much_work() -> None:
+    assert calls_to_even_out(80) < 2.5 * calls_to_even_out(40)

@@ -59,6 +59,41 @@ def test_a_join_says_what_moves_from_whom_to_whom_and_why() -> None:
     assert "the first begins after 4.1 s, and" in replace(found, delay=4.08675).lines()[-1]
 
 
+def drain(desk: Desk, name: str, **terms: float) -> Desk:
+    """Somebody orders a member to hand over what it has."""
+    desk.state = member_orders.drain(desk.state, name, desk.now, "ops", **terms).state
+    desk.state = desk.state.stamped(desk.now)
+    return desk
+
+
+@pytest.mark.parametrize("kind", ["drained", "stalled"])
+def test_fair_shares_are_of_the_members_that_may_be_given_partitions(kind: str) -> None:
+    desk = Desk(12).join("a", "b").join("c", stalled=kind == "stalled").step().settle()
+    if kind == "drained":
+        drain(desk, "c").step().settle()
+    assert desk.sizes == {"a": 6, "b": 6}
+    found = foresee(desk.state, desk.facts, desk.assignor, join=["d"])
+    assert {move.reason for move in found.moves} == {MoveReason.BALANCE}
+    assert {move.why for move in found.moves} == {
+        "a has 6, its fair share is 4; d has 0 of 4",
+        "b has 6, its fair share is 4; d has 0 of 4",
+    }
+
+
+def test_fair_shares_count_a_member_whose_drain_ends_on_the_way() -> None:
+    desk = Desk(12, rebalance_delay=60).join("a", "b", "c").step().settle()
+    drain(desk, "c", seconds=70).step().wait(61).settle()
+    assert desk.sizes == {"a": 6, "b": 6}
+    # The drain ends while the rebalance waits.
+    found = foresee(desk.state, desk.facts, desk.assignor, join=["d"])
+    assert found.after == {"a": 3, "b": 3, "c": 3, "d": 3}
+    assert {move.why for move in found.moves} == {
+        f"{before} has 6, its fair share is 3; {after} has 0 of 3"
+        for before in "ab"
+        for after in "cd"
+    }
+
+
 def test_a_leave_says_who_takes_over() -> None:
     desk = three()
     found = foresee(desk.state, desk.facts, desk.assignor, leave=["a"])
