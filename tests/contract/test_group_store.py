@@ -62,6 +62,7 @@ from hashring.store.group.commands import (
     join,
     leave,
     read,
+    read_decision,
 )
 from hashring.store.interface import Message, Store, Subscribed, Subscription
 from hashring.store.memory_store import MemoryServer, MemoryStore
@@ -1207,6 +1208,20 @@ def test_a_history_of_another_type_stops_a_decision_before_it_changes_anything(
         own_store.run(commit(keys, reading, outcome_of(reading), "test"))
     assert own_redis.get(keys.control.decode()) == b"somebody's text"
     assert own_redis.hgetall(keys.state.decode()) == before
+
+
+def test_the_history_numbers_decisions_as_the_state_does(
+    keys: GroupKeys, own_redis: Redis, own_store: RedisStore
+) -> None:
+    generations = []
+    for name, session in (("a", A), ("b", B), ("c", "c" * 16)):
+        own_store.run(join(keys, facts(name, session), TERMS))
+        step(own_store, keys)
+        state = own_store.run(read(keys)).standing()
+        assert state is not None
+        generations.append(state.generation)
+    entries = own_redis.xrange(keys.control.decode())
+    assert [read_decision(entry).generation for entry in entries] == generations
 
 
 # --- the texts --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.ring import node_orders
 from hashring.store.ring.commands import BeatStatus, LeaveStatus, Scoring, forget, park
 from hashring.store.ring.node_orders import OrderStatus
-from tests.contract.places import AVAILABLE, Listener, Place, replicas
+from tests.contract.places import AVAILABLE, LONG_AGO, Listener, Place, replicas
 
 A, B, C, D = "a" * 16, "b" * 16, "c" * 16, "d" * 16
 NAMED: Any = {"told": {"named": True}}
@@ -284,6 +284,14 @@ def test_the_last_node_is_drained_only_by_force(place: Place, others: str) -> No
     assert place.beat("a", A, 10, **NAMED).status is BeatStatus.DRAINED
     # The time of an order that stands may be changed.
     assert drain(place, "a", seconds=60) is OrderStatus.OK
+
+
+def test_beside_a_node_that_expired_a_node_is_the_last(place: Place) -> None:
+    two(place)
+    for replica in place.look().replicas:
+        if replica.replica.node == "b":
+            place.zadd(replica.replica.member, LONG_AGO)
+    assert drain(place, "a") is OrderStatus.LAST
 
 
 def test_beside_nodes_of_redis_hashring_a_node_is_not_the_last(place: Place) -> None:

@@ -250,6 +250,13 @@ def test_what_is_on_the_index_alone_is_found_by_the_node_before_it(place: Place)
     assert ranges_of(place, "n", A, 10).reaches == (Reach(10, 20, 20),)
 
 
+def test_what_is_on_the_index_alone_is_taken_off_when_the_numbers_differ(place: Place) -> None:
+    place.join("n", A, 10, told=OWN)
+    place.index_alone(b"20:x:x", 20)
+    place.sweep()
+    assert place.index() == {b"10:n:id10": (10, False)}
+
+
 @pytest.mark.parametrize("where", [None, 25])
 def test_a_node_that_is_not_where_it_should_be_on_the_index_goes_back_there(
     place: Place, where: int | None

@@ -109,6 +109,13 @@ def test_a_node_that_is_not_on_the_ring_does_not_stay(place: Place, entry: bool)
     assert place.zset() == {}
 
 
+def test_only_replicas_that_are_on_the_ring_stay(place: Place) -> None:
+    place.join("n", A, 10, 20, **NAMED)
+    place.zrem(b"10:n:id10")
+    assert stop_to_stay(place, "n", A, 10, 20) is LeaveStatus.OK
+    assert come_back(place, "n", B).stayed == tuple(replicas("n", 20))
+
+
 def test_a_process_that_gave_up_its_start_takes_nothing_along(
     place: Place, channel: Listener
 ) -> None:

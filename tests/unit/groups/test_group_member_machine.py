@@ -654,6 +654,20 @@ def test_one_reports_the_ttl_of_before_until_nobody_can_have_such_a_lease() -> N
     assert reported == [60.0, 60.0, 6.0]
 
 
+def test_a_report_says_how_often_its_member_took_up_terms() -> None:
+    hand = Hand().inside()
+    turns = []
+    for size in (16, 32):
+        hand.now += INTERVAL
+        hand.machine.offer(replace(TERMS, partitions=size), LATER)
+        for _ in range(2):
+            hand.machine.wake()
+            hand.play(hand.machine)
+        turns.append(hand.server.run(read(KEYS)).facts.members[0].turn)
+    assert turns[0] > 0
+    assert turns[1] > turns[0]
+
+
 def test_one_whose_join_was_lost_takes_the_place_of_the_session_before_it() -> None:
     sessions = (f"{number:016x}" for number in range(1, 100))
     hand = Hand(new_session=lambda: next(sessions)).inside()

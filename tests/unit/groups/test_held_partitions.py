@@ -232,6 +232,15 @@ def test_what_was_to_be_drained_and_is_there_again_may_still_be_reported_as_drai
     assert not one.drained(0, 3.0)
 
 
+def test_what_is_removed_drained_kept_and_removed_once_more_is_to_be_drained_once_more() -> None:
+    one = member({0: 1})
+    draining = frozenset({0})
+    one.heard(view(2, held={0: 1}, draining=draining), 1.0, 5001.0, 1.0)
+    one.heard(view(3, held={0: 1}), 2.0, 5002.0, 2.0)
+    again = one.heard(view(4, held={0: 1}, draining=draining), 3.0, 5003.0, 3.0)
+    assert kinds(again) == [("drain", 0)]
+
+
 def test_what_another_member_is_to_empty_is_not_to_be_drained_here() -> None:
     one = member({0: 1})
     told = view(2, held={0: 1}, draining=frozenset({0}), revoked={0: 5005.0})

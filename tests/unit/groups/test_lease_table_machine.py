@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -109,6 +110,20 @@ def test_a_member_that_comes_back_late_does_not_stop_the_others_from_taking() ->
     assert challenge.table().members == {}
     challenge.settle(paused)
     assert len(paused.membership.held(challenge.now)) == 4
+
+
+def test_a_member_that_the_table_lacks_while_its_lease_lasts_says_what_it_holds() -> None:
+    challenge = Challenge()
+    machine = challenge.started("a")
+    challenge.pass_time(1.0, machine)
+    held = dict(machine.membership.held(challenge.now))
+    assert len(held) == 4
+    # Redis is back without the last writes.
+    reading = challenge.server.run(read_table(KEYS))
+    older = replace(reading.table, members={}, leases={})
+    assert challenge.server.run(write_table(KEYS, reading, older, ()))
+    challenge.pass_time(1.0, machine)
+    assert machine.membership.held(challenge.now) == held
 
 
 def test_a_write_from_before_a_second_loss_is_not_done_after_it() -> None:

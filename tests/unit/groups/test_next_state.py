@@ -542,6 +542,23 @@ def test_a_member_stays_warm_while_a_handoff_to_it_waits_for_another_one() -> No
     assert desk.told(EventKind.WARMUP) == []
 
 
+def test_a_member_is_to_keep_the_copies_that_the_group_has_at_it() -> None:
+    desk = Desk(4, LearnerAssignor(1.0, standbys=1), handoffs=4).join("a", "b").settle()
+    copies = {p: names for p, names in desk.state.standbys.items() if names}
+    assert len(copies) == 4
+    for partition, names in copies.items():
+        for name in names:
+            seen = desk.state.view(name, desk.members[name].session)
+            assert partition in seen.warming
+
+
+def test_a_group_that_shrinks_has_no_copy_of_what_is_removed() -> None:
+    desk = Desk(8, LearnerAssignor(1.0, standbys=1), handoffs=8).join("a", "b").settle()
+    assert sorted(desk.state.standbys) == [*range(8)]
+    desk.resize(4).step()
+    assert sorted(desk.state.standbys) == [*range(4)]
+
+
 def test_a_copy_stays_while_a_handoff_to_its_member_waits_for_another_one() -> None:
     rule = LearnerAssignor(1.0, standbys=1)
     desk = Desk(4, rule, handoffs=1).join("a", "b").settle()
@@ -782,6 +799,14 @@ def test_a_member_that_still_holds_what_it_had_proves_that_redis_lost_it() -> No
     assert desk.having == {"a": [0, 1]}
     assert desk.state.tokens == tokens
     # The other one knows nothing of that.
+    assert sorted(desk.members) == ["a"]
+
+
+def test_who_saw_what_came_after_the_first_decision_stays_when_redis_lost_it() -> None:
+    desk = Desk(2, ttl=10).join("a").step()
+    assert desk.state.generation == 1
+    desk.set("a", seen=2).step()
+    assert desk.told(EventKind.RECOVERING) == [(None, None)]
     assert sorted(desk.members) == ["a"]
 
 

@@ -19,7 +19,7 @@ from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine_steps import Run
-from hashring.store.locks.commands import LOCKS_A_CALL, RENEWED_A_CALL, acquire
+from hashring.store.locks.commands import LOCKS_A_CALL, RENEWED_A_CALL, HeldOff, acquire
 from tests.unit.node.bookworld import KEYS, NODES, RETRY, SPAN, Node, World, keys_of, point
 
 NO, YES, TAKE = Verdict.NO, Verdict.YES, Verdict.TAKE
@@ -709,6 +709,17 @@ def test_a_key_is_in_doubt_but_not_busy_while_redis_does_not_answer(world: World
     assert not a.book.busy(b"a0")
 
 
+@pytest.mark.parametrize(("seconds", "outdated"), [(None, True), (5.0, False)])
+def test_a_heartbeat_learns_for_how_long_no_lock_may_be_taken_when_the_answer_does_not_say(
+    world: World, seconds: float | None, outdated: bool
+) -> None:
+    a = world.node("a")
+    take = a.take(b"a0")
+    assert take is not None
+    a.book.acquired(take, [HeldOff(seconds)], world.now, world.now)
+    assert a.book.due_calls.outdated is outdated
+
+
 def test_a_key_that_redis_refused_is_not_in_doubt_for_who_waits(world: World) -> None:
     a = world.node("a")
     a.fail(a.take(b"a0"), reached=False, refusal=WrongKeyType("the counter is a list"))
@@ -777,6 +788,19 @@ def test_a_late_answer_that_tells_nothing_new_takes_no_place(world: World) -> No
     a.book.acquired(take, answers, world.now, world.now)
     assert a.book.count == 2
     assert a.loop() == []
+
+
+def test_of_what_two_calls_took_no_more_is_held_than_the_limit(world: World) -> None:
+    a = world.node("a", limit=1)
+    late = a.take(b"a0")
+    assert late is not None
+    a.interrupt(late, reached=False)
+    a.loop()
+    a.run(late.command)
+    a.interrupt(a.take(b"a1", b"a0"), reached=True)
+    a.loop()
+    assert a.held == {b"a1"}
+    assert not a.book.in_doubt(b"a0")
 
 
 def test_what_a_late_answer_tells_of_is_not_held_beyond_the_limit(world: World) -> None:
@@ -1072,6 +1096,15 @@ def test_a_node_that_leaves_while_redis_is_silent_leaves_all_the_same(world: Wor
     assert step is not None
     a.book.forget_releases()
     assert a.book.leave(world.now) is None
+
+
+def test_what_a_call_may_have_taken_is_not_looked_for_once_redis_is_silent(world: World) -> None:
+    a = world.node("a")
+    a.take(b"a0")
+    assert left(a) == []
+    assert a.book.session_ended(world.now)
+    a.book.forget_releases()
+    assert left(a) == []
 
 
 def test_a_node_that_has_begun_anew_forgets_no_release(world: World) -> None:

@@ -1430,6 +1430,20 @@ def test_a_fenced_node_that_was_taken_off_comes_back_too() -> None:
     assert asks(hand.run())["fetch"]
 
 
+def test_garbage_on_the_nodes_own_channel_is_counted_once_without_locks() -> None:
+    hand = Hand().live()
+    hand.machine.told(hand.number, KEYS.node_channel("me"), b"garbage", hand.now)
+    assert hand.machine.counters.bad_messages == 1
+
+
+def test_a_heartbeat_says_the_load_once_the_application_did() -> None:
+    hand = Hand().live()
+    assert "load" not in asks(hand.beat_due())["told"]
+    hand.machine.load = 3.0
+    hand.now += 1000.0
+    assert asks(hand.run())["told"]["load"] == 3.0
+
+
 GARBAGE = [b"", b"*", b"\xff\xfe", b"{}", b'{"v": 2}', b'{"v": 1}', b"[" * 5000]
 
 

@@ -20,7 +20,7 @@ from hashring.protocol.locks.key_states import HOLDING, KeyState
 from hashring.protocol.locks.lease import LeaseHolder
 from tests.conftest import LONG
 from tests.unit.node import bookworld
-from tests.unit.node.bookworld import KEYS, NODES, SPAN, Node, World, keys_of
+from tests.unit.node.bookworld import KEYS, NODES, SPAN, Node, World, keys_of, point
 from tests.unit.node.raised_into import raised_into
 
 PLACES = Path(locks.__file__).parent
@@ -260,6 +260,17 @@ def test_a_key_may_be_asked_for_and_held_before_any_line_of_another_call(
             error.add_note(f"asked before {where}") if sys.version_info >= (3, 11) else None
             raise
     assert line > 20
+
+
+def test_many_keys_asked_for_inside_of_a_call_are_those_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bookworld, "LockBook", SharedLockBook)
+    a = World("a", "b").node("a")
+    assert a.contains(MINE[0])
+    held, free = [(key, point(key), number) for number, key in enumerate(MINE[:2])]
+    with a.book._guard:  # As in a signal handler.
+        assert a.ask_many([held, free]) == ([held], [])
 
 
 # --- the end of a hold --------------------------------------------------------------------------
