@@ -67,6 +67,7 @@ def setup(checkout: Path, extras: str = "rich", install: str = "") -> str:
             "PYTHON": str(programs / "python"),
             "PATH": f"{programs}:/usr/bin:/bin",
             "INSTALL": install,
+            "PIP_NO_INDEX": "1",
         },
         stderr=subprocess.PIPE,
         text=True,
@@ -134,10 +135,13 @@ def test_an_install_that_changed_nothing_leaves_what_was_there_ready(checkout: P
     assert setup(checkout) == ""
 
 
-def test_a_virtual_environment_of_somebody_else_is_kept(checkout: Path) -> None:
+@pytest.mark.parametrize("has_pip", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_virtual_environment_of_somebody_else_is_kept(checkout: Path, has_pip: bool) -> None:
     setup(checkout)
     for mark in (checkout / ".venv").glob(".setup-*"):
         mark.unlink()
+    if not has_pip:
+        shutil.rmtree(packages(checkout) / "pip")
     (packages(checkout) / "theirs").touch()
     assert "making .venv" not in setup(checkout)
     assert (packages(checkout) / "theirs").exists()
