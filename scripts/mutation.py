@@ -88,7 +88,8 @@ _NODE: Final = [
     "tests/unit/test_silent_subscription.py",
 ]
 _MACHINES: Final = ("node_machine", "own_ranges", "weight", "drain", "states")
-_STORES: Final = "locks store own_ranges look weights node_orders stay ended_sessions".split()
+_NODE_STORES: Final = ("store", "own_ranges", "look", "weights", "node_orders", "stay")
+_STORES: Final = ("locks", "ended_sessions", *_NODE_STORES)
 _GROUP_STORES: Final = ("group_store", "challenge_store", "faithful_challenge_store")
 _GROUP_PLAY: Final = "challenge or plan or solace or conflicts or simul or histor or every_way"
 RUNS: Final = {
