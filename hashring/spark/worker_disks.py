@@ -16,12 +16,13 @@ import uuid
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.errors import OutputRefused
-from hashring.spark.append_checks import files_there
+from hashring.spark.append_checks import addresses_there
 from hashring.spark.input import FILE_FORMATS, QUOTES_DOUBLED, exactly, is_local_by_default
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def is_of_one_job(spark: SparkSession, place: str) -> bool:
 
 
 def _names_there(spark: SparkSession, place: str) -> list[str]:
-    return [PurePosixPath(file).name for file in files_there(spark, place, None)]
+    return [PurePosixPath(unquote(address)).name for address in addresses_there(spark, place)]
 
 
 def count_of_files(df: DataFrame, name: str) -> int:
