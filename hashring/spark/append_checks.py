@@ -121,9 +121,17 @@ def is_empty(spark: SparkSession, path: str) -> bool:
 
     Spark leaves such a directory of a job that failed.
     """
-    literal = exactly(path.rstrip("/"))
+    return not _seen(spark, exactly(path.rstrip("/"))) and _has_nothing(spark, path)
+
+
+def is_empty_directory(spark: SparkSession, path: str) -> bool:
+    """Whether a directory is at a path, and holds nothing, not even hidden files."""
+    return _seen(spark, exactly(path.rstrip("/"))) == [] and _has_nothing(spark, path)
+
+
+def _has_nothing(spark: SparkSession, path: str) -> bool:
     # The pattern matches hidden names, too, such as that of what is not committed.
-    return _seen(spark, f"{literal}/*") is None and not _seen(spark, literal)
+    return _seen(spark, f"{exactly(path.rstrip('/'))}/*") is None
 
 
 def _seen(spark: SparkSession, pattern: str) -> list[str] | None:

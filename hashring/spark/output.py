@@ -18,7 +18,13 @@ from pyspark.sql.types import StringType
 
 from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
-from hashring.spark.append_checks import check_form, files_there, fitted, is_empty
+from hashring.spark.append_checks import (
+    check_form,
+    files_there,
+    fitted,
+    is_empty,
+    is_empty_directory,
+)
 from hashring.spark.column_checks import check_distinct, quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_lock import alone
@@ -333,19 +339,15 @@ class Output:
         own = new_file_name(spark) if is_plain else ""
         if own:
             writer = writer.option(FILE_NAME, own)
+        # A job that failed leaves its directory. Spark refuses it in the mode "error", and the
+        # counts of a frame are those of the first try.
+        is_left = self.mode == "error" and is_plain and is_empty_directory(spark, path)
         try:
-            try:
-                with cancelled(spark):
-                    writer.mode(self.mode).save(path)
-            except SPARK_ERRORS as error:
-                if "PATH_ALREADY_EXISTS" not in str(error):
-                    raise
-                if not (is_plain and is_empty(spark, path)):
-                    raise OutputExists(path) from error
-                # Left by a job that failed: Spark removes what is in it, and not the directory.
-                with cancelled(spark):
-                    writer.mode("append").save(path)
+            with cancelled(spark):
+                writer.mode("append" if is_left else self.mode).save(path)
         except SPARK_ERRORS as error:
+            if "PATH_ALREADY_EXISTS" in str(error):
+                raise OutputExists(path) from error
             if own and was_taken_away(error):
                 why, remedy = self._beside_another(own)
                 raise OutputRefused(path, f"some rows or all are missing: {why}", remedy) from error

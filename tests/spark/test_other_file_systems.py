@@ -13,9 +13,11 @@ from pathlib import Path, PurePosixPath
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrameWriter
+from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.append_checks import files_there
+from hashring.spark.counts_while_read import Counts
 from hashring.spark.input import local_path
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS
@@ -98,6 +100,13 @@ def test_an_output_elsewhere_that_is_not_committed_is_not_taken_for_empty(
         Output(f"{elsewhere}/data/out", "parquet").write(spark.range(3))
 
 
+def test_rows_in_a_directory_that_a_failed_job_left_are_counted(spark, tmp_path, elsewhere):
+    (tmp_path / "disk" / "out").mkdir()
+    written = Counts(spark.range(40), rows=F.count(F.lit(1)))
+    Output(f"{elsewhere}/data/out", "parquet").write(written.frame)
+    assert written.get() == {"rows": 40}
+
+
 def test_jobs_that_make_one_output_elsewhere_at_once_are_refused(
     spark, tmp_path, monkeypatch, elsewhere
 ):
@@ -125,9 +134,12 @@ def test_jobs_that_make_one_output_elsewhere_at_once_are_refused(
             second.result()
 
 
+@pytest.mark.parametrize("is_left", [False, True])
 def test_an_output_elsewhere_that_another_job_took_rows_of_is_refused(
-    spark, tmp_path, monkeypatch, elsewhere
+    spark, tmp_path, monkeypatch, elsewhere, is_left
 ):
+    if is_left:  # by a job that failed
+        (tmp_path / "disk" / "out").mkdir()
     save = DataFrameWriter.save
 
     def save_and_lose(writer, place):
