@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ from hashring.spark.append_checks import (
 )
 from hashring.spark.column_checks import check_distinct, quoted
 from hashring.spark.counts_while_read import Counts
+from hashring.spark.directory_append import append_files
 from hashring.spark.directory_lock import alone
 from hashring.spark.directory_swap import put_back, swap
 from hashring.spark.input import (
@@ -326,8 +328,7 @@ class Output:
                             "another process made it meanwhile, in another order",
                             "start again: the columns are then put in that order",
                         )
-                    self._take_place(aside, local)
-                seen_anew(spark, local)
+                    self._take_place(aside, local, partial(seen_anew, spark, local))
             finally:
                 remove(aside)
 
@@ -421,27 +422,17 @@ class Output:
         with alone(local, str(self.path), doing, shared=is_append):
             yield True
 
-    def _take_place(self, aside: Path, local: Path) -> None:
+    def _take_place(self, aside: Path, local: Path, show: Callable[[], None]) -> None:
         if not local.exists():
             self._give_name(aside, local)
         elif self.mode == "append":
-            moved: list[Path] = []
-            try:
-                for part in sorted(aside.rglob("[!._]*")):
-                    if part.is_file():
-                        place = local / part.relative_to(aside)
-                        place.parent.mkdir(parents=True, exist_ok=True)
-                        moved.append(place)
-                        part.rename(place)
-            except BaseException:
-                # Half of the rows would be doubled by the next try. No other job gives these names.
-                for place in moved:
-                    place.unlink(missing_ok=True)
-                raise
+            append_files(aside, local, str(self.path), show)
+            return
         elif self.mode == "overwrite":
             swap(aside, local)
         else:
             raise OutputExists(str(self.path))
+        show()
 
     def _give_name(self, aside: Path, local: Path) -> None:
         try:

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -100,6 +101,81 @@ def test_an_append_that_is_interrupted_leaves_nothing(spark, tmp_path, monkeypat
     assert ids(spark.read.parquet(str(place))) == [0, 1, 2, 3]
     append(spark.range(100, 104, 1, 4))
     assert ids(spark.read.parquet(str(place))) == [0, 1, 2, 3, 100, 101, 102, 103]
+
+
+def in_the_directory(monkeypatch, name, place, number, then):
+    """Do something once, right before so many times a path's method is called on its files."""
+    method, calls = getattr(Path, name), []
+
+    def counted(self, *more, **options):
+        if place in (self.parent, *(Path(target).parent for target in more)):
+            calls.append(self)
+            if len(calls) == number:
+                then()
+        return method(self, *more, **options)
+
+    monkeypatch.setattr(Path, name, counted)
+
+
+def ctrl_c():
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_twice_in_an_append_leaves_nothing(spark, tmp_path, monkeypatch):
+    place = tmp_path / "out"
+    spark.range(4).write.parquet(str(place))
+    with monkeypatch.context() as patch:
+        in_the_directory(patch, "rename", place, 3, ctrl_c)
+        in_the_directory(patch, "unlink", place, 2, ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            Output(str(place), "parquet", mode="append").write(spark.range(100, 104, 1, 4))
+    assert ids_in(place) == [0, 1, 2, 3]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_ctrl_c_after_the_last_file_was_appended_takes_all_back(spark, tmp_path, monkeypatch):
+    place = tmp_path / "out"
+    spark.range(4).write.parquet(str(place))
+    with monkeypatch.context() as patch:
+        patch.setattr("hashring.spark.output.seen_anew", lambda *_: ctrl_c())
+        with pytest.raises(KeyboardInterrupt):
+            Output(str(place), "parquet", mode="append").write(spark.range(100, 104, 1, 4))
+    assert ids_in(place) == [0, 1, 2, 3]
+
+
+def test_a_signal_that_a_program_only_notes_does_not_end_an_append(spark, tmp_path, monkeypatch):
+    place, noted = tmp_path / "out", []
+    spark.range(4).write.parquet(str(place))
+    in_the_directory(monkeypatch, "rename", place, 2, lambda: signal.raise_signal(signal.SIGTERM))
+    before = signal.signal(signal.SIGTERM, lambda number, _: noted.append(number))
+    try:
+        Output(str(place), "parquet", mode="append").write(spark.range(100, 104, 1, 4))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert noted == [signal.SIGTERM]
+    assert ids_in(place) == [0, 1, 2, 3, 100, 101, 102, 103]
+
+
+def test_files_that_an_append_cannot_take_back_are_named(spark, tmp_path, monkeypatch):
+    place = tmp_path / "out"
+    spark.range(4).write.parquet(str(place))
+
+    def refused():
+        raise PermissionError
+
+    append = Output(str(place), "parquet", mode="append").write
+    with monkeypatch.context() as patch:
+        in_the_directory(patch, "rename", place, 3, ctrl_c)
+        in_the_directory(patch, "unlink", place, 1, refused)
+        with pytest.raises(
+            OutputRefused,
+            match=r"\(the append ended half way, and these files of it are still there: "
+            r"(part-[^ ,]*)\): remove these files, and start again$",
+        ) as refusal:
+            append(spark.range(100, 104, 1, 4))
+    (name,) = re.findall(r"part-[^ ,)]*", str(refusal.value))
+    (place / name).unlink()
+    assert ids_in(place) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
