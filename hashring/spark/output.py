@@ -49,6 +49,7 @@ from hashring.spark.worker_disks import (
     FILE_NAME,
     OWN_DISKS,
     PRESENT,
+    SHARED,
     WROTE_TOO,
     beside_another,
     check_count,
@@ -67,6 +68,8 @@ _REPLACED_PARTS: Final = "partitionOverwriteMode"
 """The option of a writer, and the end of a setting, that says what an overwrite replaces."""
 _ALL: Final = "static"
 """All partitions. Sessions are often set up to keep those without a new row: ``dynamic``."""
+_READ_BY_OPTIONS: Final = (*TEXTS, "text")
+"""Formats of which a reader may find fewer rows than are there, by the options."""
 MODES: Final = ("error", "append", "overwrite")
 CSV_OPTIONS: Final[dict[str, bool | str]] = {
     "ignoreLeadingWhiteSpace": False,
@@ -376,16 +379,27 @@ class Output:
         self, spark: SparkSession, place: str, written: Counts, name: str = ""
     ) -> None:
         assert self.path is not None
-        why, remedy = self._beside_another(name)
+        format = self._format()
+        if is_on_workers(spark, place):
+            why, remedy = OWN_DISKS, SHARED
+        elif format in _READ_BY_OPTIONS:
+            why = ""
+            remedy = (
+                f"see whether the files {name}* have all rows, and whether a reader finds them by "
+                f"the options, such as encoding"
+            )
+        else:
+            why, remedy = self._beside_another(name)
         check_whole(
             spark,
             place,
             written.get()["rows"],
-            format=self._format(),
+            format=format,
             path=self.path,
             options=self.options,
             name=name,
-            **({} if is_on_workers(spark, place) else {"why": why, "remedy": remedy}),
+            why=why,
+            remedy=remedy,
         )
 
     def _fitted(self, df: DataFrame, local: Path | None, partition_by: Sequence[str]) -> DataFrame:

@@ -159,6 +159,55 @@ def test_rows_of_any_format_are_counted_elsewhere(spark, tmp_path, elsewhere, ki
     assert (tmp_path / "disk" / "out" / "_SUCCESS").exists()
 
 
+OF_READERS = [
+    ("json", {"multiLine": "true"}),
+    ("json", {"multiline": "true", "encoding": "UTF-16LE"}),
+    ("csv", {"mode": "DROPMALFORMED", "comment": "#"}),
+    ("text", {"wholetext": "true"}),
+    ("parquet", {"modifiedBefore": "2020-06-01T13:00:00"}),
+    ("orc", {"pathGlobFilter": "*.none"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), OF_READERS)
+def test_options_that_writers_ignore_hide_no_row_from_the_count(spark, elsewhere, kind, options):
+    columns = ("key",) if kind == "text" else ("key", "value")
+    frame = spark.sql("SELECT * FROM VALUES ('#a', 'x'), ('b', 'y'), ('c', NULL) AS t(key, value)")
+    out = Output(f"{elsewhere}/data/out", kind, options=options)
+    out.write(frame.select(*columns).coalesce(1))
+
+
+UNREADABLE = [("xml", {"rowTag": "row", "encoding": "UTF-16"}), ("json", {"encoding": "UTF-16"})]
+
+
+@pytest.mark.parametrize("mode", ["error", "append"])
+@pytest.mark.parametrize(("kind", "options"), UNREADABLE)
+def test_rows_that_cannot_be_read_back_are_not_blamed_on_another_job(
+    spark, elsewhere, kind, options, mode
+):
+    out = Output(f"{elsewhere}/data/out", kind, options=options, mode=mode)
+    with pytest.raises(
+        OutputRefused,
+        match=r"\([01] of 4 rows could be read back\): see whether the files part-[0-9a-f]{8}\* "
+        "have all rows, and whether a reader finds them by the options, such as encoding$",
+    ):
+        out.write(spark.range(4).coalesce(1))
+
+
+def test_rows_that_are_missing_of_a_text_are_noticed(spark, tmp_path, monkeypatch, elsewhere):
+    save = DataFrameWriter.save
+
+    def save_and_lose(writer, place):
+        save(writer, place)
+        next((tmp_path / "disk").glob("out/part-*")).unlink()
+
+    monkeypatch.setattr(DataFrameWriter, "save", save_and_lose)
+    with pytest.raises(OutputRefused, match="30 of 40 rows could be read back"):
+        Output(f"{elsewhere}/data/out", "csv", options={"header": "false"}).write(
+            spark.range(0, 40, 1, 4)
+        )
+
+
 def test_rows_in_directories_of_columns_elsewhere_are_counted(spark, tmp_path, elsewhere):
     out = Output(f"{elsewhere}/data/out", "parquet")
     out.write(spark.range(4).selectExpr("id", "id % 2 AS owner"), ["owner"])
