@@ -380,7 +380,11 @@ class Output:
     ) -> None:
         assert self.path is not None
         format = self._format()
-        if is_on_workers(spark, place):
+        on_workers = is_on_workers(spark, place)
+        rows = _rows_written(written, on_workers)
+        if rows is None:
+            return
+        if on_workers:
             why, remedy = OWN_DISKS, SHARED
         elif format in _READ_BY_OPTIONS:
             why = ""
@@ -393,7 +397,7 @@ class Output:
         check_whole(
             spark,
             place,
-            written.get()["rows"],
+            rows,
             format=format,
             path=self.path,
             options=self.options,
@@ -563,9 +567,11 @@ class Output:
             OutputRefused: it has not.
         """
         on_workers = is_on_workers(spark, _detail(spark, made, "Location"))
-        if written is not None and (name or on_workers):
+        if written is None or not (name or on_workers):
+            return
+        rows = _rows_written(written, on_workers)
+        if rows is not None:
             assert self.table is not None
-            rows = written.get()["rows"]
             found = count_of_files(spark.read.options(**PRESENT).table(made), name)
             # More would be of lines that the table's own options cut, and none is lost.
             why = (OWN_DISKS, _SHARED_WAREHOUSE) if on_workers else (ANOTHER, beside_another(name))
@@ -631,6 +637,16 @@ class Output:
                 raise
         finally:
             spark.sql(f"DROP TABLE IF EXISTS {aside}")
+
+
+def _rows_written(written: Counts, on_workers: bool) -> int | None:
+    """How many rows a job wrote; ``None`` if they were not counted as they were written.
+
+    If the input has grown, a second read finds more rows, which no other job took away. For disks
+    of workers it is made: rows that stay there are lost to all readers.
+    """
+    found = written.get() if on_workers else written.observed()
+    return None if found is None else found["rows"]
 
 
 def _put_table_back(spark: SparkSession, table: str) -> None:

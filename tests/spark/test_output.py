@@ -19,6 +19,7 @@ from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.ring_files import write_ring
 from hashring.spark import directory_swap, point_histogram, with_owner
+from hashring.spark.counts_while_read import Counts
 from hashring.spark.input import Input, exactly, read_frame
 from hashring.spark.jobs import assign_job
 from hashring.spark.output import Output
@@ -176,6 +177,67 @@ def test_files_that_an_append_cannot_take_back_are_named(spark, tmp_path, monkey
     (name,) = re.findall(r"part-[^ ,)]*", str(refusal.value))
     (place / name).unlink()
     assert ids_in(place) == [0, 1, 2, 3]
+
+
+@pytest.fixture
+def growing(spark, monkeypatch):
+    """Four rows, and five after the first write; counts are not taken as they are written."""
+    monkeypatch.setattr("hashring.spark.counts_while_read.can_observe", lambda _: False)
+    system = spark.sparkContext._jvm.java.lang.System
+    system.setProperty("hashring.rows", "4")
+    for name in ("save", "insertInto"):
+        method = getattr(DataFrameWriter, name)
+
+        def then_more(writer, *given, _method=method, **options):
+            _method(writer, *given, **options)
+            system.setProperty("hashring.rows", "5")
+
+        monkeypatch.setattr(DataFrameWriter, name, then_more)
+    number = "int(java_method('java.lang.System', 'getProperty', 'hashring.rows'))"
+    return spark.range(1).selectExpr(f"explode(sequence(1L, {number})) AS id", "0L AS part")
+
+
+@pytest.mark.parametrize("mode", ["error", "append"])
+def test_an_input_that_grows_is_not_counted_again(spark, tmp_path, monkeypatch, growing, mode):
+    monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+    Output(str(tmp_path / "out"), "parquet", mode=mode).write(growing)
+    assert ids_in(tmp_path / "out") == [1, 2, 3, 4]
+
+
+def test_an_input_that_grows_is_not_counted_again_for_a_table(spark, table, growing):
+    Output(None, table=table, mode="append").write(growing)
+    assert ids(spark.table(table)) == [0, 1, 1, 2, 2, 3, 3, 4]
+
+
+def test_files_of_another_job_are_noticed_where_rows_are_not_counted(
+    spark, tmp_path, monkeypatch, growing
+):
+    place = tmp_path / "out"
+    monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+    save = DataFrameWriter.save
+
+    def save_beside_another(writer, path):
+        save(writer, path)
+        (place / "part-other.parquet").write_bytes(b"PAR1")
+
+    monkeypatch.setattr(DataFrameWriter, "save", save_beside_another)
+    with pytest.raises(OutputRefused, match="rows of both are there"):
+        Output(str(place), "parquet").write(growing)
+
+
+def test_rows_that_workers_keep_are_counted_by_a_second_read(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr("hashring.spark.counts_while_read.can_observe", lambda _: False)
+    on_workers(monkeypatch, lost=1)
+    with pytest.raises(OutputRefused, match="30 of 40 rows are there: Spark's workers"):
+        Output(str(tmp_path / "out"), "parquet").write(spark.range(0, 40, 1, 4))
+
+
+def test_counts_that_were_read_stay_as_they_are(spark, growing):
+    counts = Counts(growing, rows=F.count(F.lit(1)))
+    assert counts.get() == {"rows": 4}
+    growing.write.format("noop").mode("overwrite").save()
+    assert growing.count() == 5
+    assert counts.get() == {"rows": 4}
 
 
 @pytest.mark.parametrize(
