@@ -310,6 +310,7 @@ ABOUT = {
     "store": "Lua scripts, commands",
     "ring_files": "ring files",
     "atomic_writes": "files, whole or not at all",
+    "held_signals": "signals wait for what is under way",
     "monkey_patching": "threads and locks below gevent",
     "core": "ring, hashing, assignors",
     "errors": "one tree of errors",

@@ -23,9 +23,10 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.demo_keys import tail_numbers
 from hashring.cli.output import document, seconds
-from hashring.cli.signals import TERMINATIONS, termination_unwinds
+from hashring.cli.signals import termination_unwinds
 from hashring.core.printable import printable
 from hashring.errors import StoreError
+from hashring.held_signals import TERMINATIONS
 
 HEARTBEAT: Final = 0.5  # seconds
 TTL: Final = 2.0

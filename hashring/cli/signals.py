@@ -6,24 +6,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
-TERMINATIONS: Final = (signal.SIGTERM, signal.SIGHUP)
-"""SIGHUP says that the terminal is gone."""
-
-
-@contextmanager
-def _handled(numbers: tuple[int, ...], handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Within it, these signals call the handler, except those that are ignored, as by nohup."""
-    before = {each: signal.getsignal(each) for each in numbers}
-    mine = {each: old for each, old in before.items() if old is not signal.SIG_IGN}
-    for each in mine:
-        signal.signal(each, handler)
-    try:
-        yield
-    finally:
-        for each, old in mine.items():
-            signal.signal(each, old)
+from hashring.held_signals import TERMINATIONS, handled
 
 
 def _hear_once(number: int) -> None:
@@ -44,7 +29,7 @@ def termination_unwinds() -> Iterator[None]:
         _hear_once(number)
         sys.exit(128 + number)
 
-    with _handled(TERMINATIONS, leave):
+    with handled(TERMINATIONS, leave):
         yield
 
 
@@ -73,34 +58,18 @@ def termination_interrupts() -> Iterator[None]:
         raise Terminated(number)
 
     try:
-        with _handled(TERMINATIONS, interrupt):
+        with handled(TERMINATIONS, interrupt):
             yield
     except Terminated as ended:
         sys.exit(128 + ended.number)
 
 
 @contextmanager
-def held_back(*more: int) -> Iterator[None]:
-    """Within it, Ctrl-C, SIGTERM, SIGHUP and ``more`` wait; they take effect at its end."""
-    came: list[int] = []
-
-    def note(number: int, _: Any) -> None:
-        came.append(number)
-
-    try:
-        with _handled((signal.SIGINT, *TERMINATIONS, *more), note):
-            yield
-    finally:
-        for number in dict.fromkeys(came):
-            signal.raise_signal(number)
-
-
-@contextmanager
 def around_a_stop(leave: Callable[[], None], enter: Callable[[], None]) -> Iterator[None]:
     """Within it, Ctrl-Z calls ``leave``, stops the command, and calls ``enter`` when it goes on.
 
-    The signal may come between any two lines: :func:`held_back` keeps it from those that must not
-    be interrupted by these calls.
+    The signal may come between any two lines: :func:`hashring.held_signals.held_back` keeps it from
+    those that must not be interrupted by these calls.
     """
 
     def stop(number: int, _: Any) -> None:
@@ -111,5 +80,5 @@ def around_a_stop(leave: Callable[[], None], enter: Callable[[], None]) -> Itera
         signal.signal(number, stop)
         enter()
 
-    with _handled((signal.SIGTSTP,), stop):
+    with handled((signal.SIGTSTP,), stop):
         yield

@@ -17,11 +17,12 @@ from hashring.cli.events import event_line
 from hashring.cli.local_time import local_time
 from hashring.cli.output import can_redraw, json_line, percent
 from hashring.cli.repeated_looks import INTERVAL, looks
-from hashring.cli.signals import around_a_stop, held_back, termination_unwinds
+from hashring.cli.signals import around_a_stop, termination_unwinds
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.errors import MissingDependencyError, RetryLater
+from hashring.held_signals import held_back
 from hashring.store.ring.node_reports import NodeFacts, node_facts
 from hashring.store.ring.ring_events import RingEvent, after, event_json, iso_time, newest
 from hashring.store.ring.snapshot import Snapshot

@@ -8,6 +8,7 @@ another form hides what is there, or is never seen.
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
+from hashring.core.printable import printable
 from hashring.errors import ColumnError, OutputRefused
 from hashring.spark.column_checks import quoted
 from hashring.spark.input import NO_PATH, exactly
@@ -73,22 +75,45 @@ def _is_seen(name: str) -> bool:
 
 
 def _files_of_spark(spark: SparkSession, path: str) -> list[str]:
+    return sorted(_within(path, address) for address in addresses_there(spark, path))
+
+
+def addresses_there(spark: SparkSession, path: str) -> list[str]:
+    """The addresses of the files below a directory, in any directories, as Spark writes them."""
     # This format alone is listed without a look into the files.
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", True)
     try:
-        found = reader.load(exactly(path)).inputFiles()
+        return reader.load(exactly(path)).inputFiles()
     except SPARK_ERRORS as error:
         if NO_PATH in str(error):
             return []
         raise
-    base = _without_scheme(path).rstrip("/")
-    within = []
-    for address in found:
-        file = unquote(_without_scheme(address))
-        # Where a relative path is, Spark alone knows.
-        _, told, rest = file.partition(f"{base}/" if base.startswith("/") else f"/{base}/")
-        within += [rest] * bool(told)
-    return sorted(within)
+
+
+def _within(path: str, address: str) -> str:
+    """The path of a file in a directory.
+
+    Args:
+        path: of the directory, as it was given, such as ``a//b`` for what Spark calls ``a/b``.
+        address: of the file.
+
+    Raises:
+        OutputRefused: the file is not in that directory, as far as the names tell.
+    """
+    file, place = unquote(_without_scheme(address)), _without_scheme(path)
+    if place.startswith("/") or place != path:
+        base = posixpath.normpath(f"/{place.lstrip('/')}").rstrip("/")
+        if file.startswith(f"{base}/"):
+            return file.removeprefix(f"{base}/")
+    else:
+        # Spark alone knows from where a relative path leads.
+        base = re.sub(r"\A(\.\./)+", "", posixpath.normpath(place))
+        _, found, rest = file.rpartition(f"/{base}/")
+        if found:
+            return rest
+    raise OutputRefused(
+        path, f"Spark finds {printable(address)} there", "name a directory, by its whole address"
+    )
 
 
 def is_empty(spark: SparkSession, path: str) -> bool:
@@ -96,9 +121,17 @@ def is_empty(spark: SparkSession, path: str) -> bool:
 
     Spark leaves such a directory of a job that failed.
     """
-    literal = exactly(path.rstrip("/"))
+    return not _seen(spark, exactly(path.rstrip("/"))) and _has_nothing(spark, path)
+
+
+def is_empty_directory(spark: SparkSession, path: str) -> bool:
+    """Whether a directory is at a path, and holds nothing, not even hidden files."""
+    return _seen(spark, exactly(path.rstrip("/"))) == [] and _has_nothing(spark, path)
+
+
+def _has_nothing(spark: SparkSession, path: str) -> bool:
     # The pattern matches hidden names, too, such as that of what is not committed.
-    return _seen(spark, f"{literal}/*") is None and not _seen(spark, literal)
+    return _seen(spark, f"{exactly(path.rstrip('/'))}/*") is None
 
 
 def _seen(spark: SparkSession, pattern: str) -> list[str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,7 +46,12 @@ class Counts:
 
     def get(self) -> dict[str, int]:
         """The value of each aggregate. Ask after the first action; may read the frame again."""
-        return _whole(self._observed() or self._read())
+        return _whole(self._observed() or self._read)
+
+    def observed(self) -> dict[str, int] | None:
+        """The value of each aggregate as the first action took it, or ``None``; reads nothing."""
+        found = self._observed()
+        return _whole(found) if found else None
 
     def taken(self) -> dict[str, int] | None:
         """The value of each aggregate, or ``None`` if the first action has not read the frame.
@@ -55,7 +60,7 @@ class Counts:
         part of the query because it has no rows.
         """
         found = self._observed()
-        return None if found is None else _whole(found or self._read())
+        return None if found is None else _whole(found or self._read)
 
     def _observed(self) -> dict[str, Any] | None:
         """What the first action observed: empty if that was dropped, ``None`` if nothing read."""
@@ -71,6 +76,7 @@ class Counts:
             return self._observation.get
         return {}
 
+    @cached_property
     def _read(self) -> dict[str, Any]:
         # With all columns: a record is malformed by those that are read, and Spark reads no
         # file for its malformed records alone.

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,9 +19,16 @@ from pyspark.sql.types import StringType
 
 from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
-from hashring.spark.append_checks import check_form, files_there, fitted, is_empty
+from hashring.spark.append_checks import (
+    check_form,
+    files_there,
+    fitted,
+    is_empty,
+    is_empty_directory,
+)
 from hashring.spark.column_checks import check_distinct, quoted
 from hashring.spark.counts_while_read import Counts
+from hashring.spark.directory_append import append_files
 from hashring.spark.directory_lock import alone
 from hashring.spark.directory_swap import put_back, swap
 from hashring.spark.input import (
@@ -41,6 +49,7 @@ from hashring.spark.worker_disks import (
     FILE_NAME,
     OWN_DISKS,
     PRESENT,
+    SHARED,
     WROTE_TOO,
     beside_another,
     check_count,
@@ -59,6 +68,8 @@ _REPLACED_PARTS: Final = "partitionOverwriteMode"
 """The option of a writer, and the end of a setting, that says what an overwrite replaces."""
 _ALL: Final = "static"
 """All partitions. Sessions are often set up to keep those without a new row: ``dynamic``."""
+_READ_BY_OPTIONS: Final = (*TEXTS, "text")
+"""Formats of which a reader may find fewer rows than are there, by the options."""
 MODES: Final = ("error", "append", "overwrite")
 CSV_OPTIONS: Final[dict[str, bool | str]] = {
     "ignoreLeadingWhiteSpace": False,
@@ -320,8 +331,7 @@ class Output:
                             "another process made it meanwhile, in another order",
                             "start again: the columns are then put in that order",
                         )
-                    self._take_place(aside, local)
-                seen_anew(spark, local)
+                    self._take_place(aside, local, partial(seen_anew, spark, local))
             finally:
                 remove(aside)
 
@@ -333,19 +343,15 @@ class Output:
         own = new_file_name(spark) if is_plain else ""
         if own:
             writer = writer.option(FILE_NAME, own)
+        # A job that failed leaves its directory. Spark refuses it in the mode "error", and the
+        # counts of a frame are those of the first try.
+        is_left = self.mode == "error" and is_plain and is_empty_directory(spark, path)
         try:
-            try:
-                with cancelled(spark):
-                    writer.mode(self.mode).save(path)
-            except SPARK_ERRORS as error:
-                if "PATH_ALREADY_EXISTS" not in str(error):
-                    raise
-                if not (is_plain and is_empty(spark, path)):
-                    raise OutputExists(path) from error
-                # Left by a job that failed: Spark removes what is in it, and not the directory.
-                with cancelled(spark):
-                    writer.mode("append").save(path)
+            with cancelled(spark):
+                writer.mode("append" if is_left else self.mode).save(path)
         except SPARK_ERRORS as error:
+            if "PATH_ALREADY_EXISTS" in str(error):
+                raise OutputExists(path) from error
             if own and was_taken_away(error):
                 why, remedy = self._beside_another(own)
                 raise OutputRefused(path, f"some rows or all are missing: {why}", remedy) from error
@@ -373,16 +379,31 @@ class Output:
         self, spark: SparkSession, place: str, written: Counts, name: str = ""
     ) -> None:
         assert self.path is not None
-        why, remedy = self._beside_another(name)
+        format = self._format()
+        on_workers = is_on_workers(spark, place)
+        rows = _rows_written(written, on_workers)
+        if rows is None:
+            return
+        if on_workers:
+            why, remedy = OWN_DISKS, SHARED
+        elif format in _READ_BY_OPTIONS:
+            why = ""
+            remedy = (
+                f"see whether the files {name}* have all rows, and whether a reader finds them by "
+                f"the options, such as encoding"
+            )
+        else:
+            why, remedy = self._beside_another(name)
         check_whole(
             spark,
             place,
-            written.get()["rows"],
-            format=self._format(),
+            rows,
+            format=format,
             path=self.path,
             options=self.options,
             name=name,
-            **({} if is_on_workers(spark, place) else {"why": why, "remedy": remedy}),
+            why=why,
+            remedy=remedy,
         )
 
     def _fitted(self, df: DataFrame, local: Path | None, partition_by: Sequence[str]) -> DataFrame:
@@ -419,27 +440,17 @@ class Output:
         with alone(local, str(self.path), doing, shared=is_append):
             yield True
 
-    def _take_place(self, aside: Path, local: Path) -> None:
+    def _take_place(self, aside: Path, local: Path, show: Callable[[], None]) -> None:
         if not local.exists():
             self._give_name(aside, local)
         elif self.mode == "append":
-            moved: list[Path] = []
-            try:
-                for part in sorted(aside.rglob("[!._]*")):
-                    if part.is_file():
-                        place = local / part.relative_to(aside)
-                        place.parent.mkdir(parents=True, exist_ok=True)
-                        moved.append(place)
-                        part.rename(place)
-            except BaseException:
-                # Half of the rows would be doubled by the next try. No other job gives these names.
-                for place in moved:
-                    place.unlink(missing_ok=True)
-                raise
+            append_files(aside, local, str(self.path), show)
+            return
         elif self.mode == "overwrite":
             swap(aside, local)
         else:
             raise OutputExists(str(self.path))
+        show()
 
     def _give_name(self, aside: Path, local: Path) -> None:
         try:
@@ -556,9 +567,11 @@ class Output:
             OutputRefused: it has not.
         """
         on_workers = is_on_workers(spark, _detail(spark, made, "Location"))
-        if written is not None and (name or on_workers):
+        if written is None or not (name or on_workers):
+            return
+        rows = _rows_written(written, on_workers)
+        if rows is not None:
             assert self.table is not None
-            rows = written.get()["rows"]
             found = count_of_files(spark.read.options(**PRESENT).table(made), name)
             # More would be of lines that the table's own options cut, and none is lost.
             why = (OWN_DISKS, _SHARED_WAREHOUSE) if on_workers else (ANOTHER, beside_another(name))
@@ -624,6 +637,16 @@ class Output:
                 raise
         finally:
             spark.sql(f"DROP TABLE IF EXISTS {aside}")
+
+
+def _rows_written(written: Counts, on_workers: bool) -> int | None:
+    """How many rows a job wrote; ``None`` if they were not counted as they were written.
+
+    If the input has grown, a second read finds more rows, which no other job took away. For disks
+    of workers it is made: rows that stay there are lost to all readers.
+    """
+    found = written.get() if on_workers else written.observed()
+    return None if found is None else found["rows"]
 
 
 def _put_table_back(spark: SparkSession, table: str) -> None:

@@ -16,12 +16,13 @@ import uuid
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.errors import OutputRefused
-from hashring.spark.append_checks import files_there
+from hashring.spark.append_checks import addresses_there
 from hashring.spark.input import FILE_FORMATS, QUOTES_DOUBLED, exactly, is_local_by_default
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ FILE_NAME: Final = "mapreduce.output.basename"
 """The setting, or the option of a format of files, with which the names of files begin."""
 PRESENT: Final = {"ignoreMissingFiles": True}
 """An option for readers. The driver may list files that only some of the workers find."""
-_SHARED: Final = "name a path that all of them share, such as s3a://... or a network disk"
+SHARED: Final = "name a path that all of them share, such as s3a://... or a network disk"
 OWN_DISKS: Final = "Spark's workers write to disks of their own"
 ANOTHER: Final = "another job appended at the same time"
 WROTE_TOO: Final = "another job wrote there at the same time"
@@ -43,6 +44,19 @@ _NAMING_PROTOCOLS: Final = ("SQLHadoopMapReduceCommitProtocol", "PathOutputCommi
 """Those of Spark, which name files as they are told. A platform's own may not."""
 _JOB: Final = re.compile(r"-\d{5,}-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 """The id of the job, in the name that Spark gives to a file: the same for all files of a job."""
+
+
+_OF_READERS: Final = (
+    "comment",
+    "header",
+    "mode",
+    "modifiedafter",
+    "modifiedbefore",
+    "multiline",
+    "pathglobfilter",
+    "wholetext",
+)
+"""Options, in small letters, that change how many rows a reader finds, not how many are written."""
 
 
 def is_on_workers(spark: SparkSession, path: str | None) -> bool:
@@ -84,7 +98,7 @@ def is_of_one_job(spark: SparkSession, place: str) -> bool:
 
 
 def _names_there(spark: SparkSession, place: str) -> list[str]:
-    return [PurePosixPath(file).name for file in files_there(spark, place, None)]
+    return [PurePosixPath(unquote(address)).name for address in addresses_there(spark, place)]
 
 
 def count_of_files(df: DataFrame, name: str) -> int:
@@ -106,17 +120,23 @@ def rows_there(
 ) -> int:
     """How many rows a directory has; see :func:`check_whole`."""
     reader = spark.read.format(format).options(header=True, **PRESENT)
+    given = dict(options or {})
     if format in FILE_FORMATS:
         # Rows are counted by any schema. To find theirs, Spark would read the files another way,
         # in which brackets of a path are a pattern.
         reader = reader.schema("value string")
+        given = {name: value for name, value in given.items() if name.lower() not in _OF_READERS}
     if format == "csv":
         reader = reader.options(multiLine=True, **QUOTES_DOUBLED)
+    if format == "json":
+        reader = reader.option("lineSep", "\n")  # as the writer's, unless given
     try:
-        there = reader.options(**(options or {})).load(exactly(place))
+        there = reader.options(**given).load(exactly(place))
         return count_of_files(there, name)
     except AnalysisException:
         return 0  # not a file is there to read the columns from
+    except IllegalArgumentException:
+        return 0  # writers take encodings that readers do not
 
 
 def check_whole(
@@ -129,7 +149,7 @@ def check_whole(
     options: Mapping[str, str] | None = None,
     name: str = "",
     why: str = OWN_DISKS,
-    remedy: str = _SHARED,
+    remedy: str = SHARED,
 ) -> None:
     """Check that all rows that were written to a directory are there.
 
@@ -139,7 +159,7 @@ def check_whole(
         path: the output as the user named it.
         options: of the format, with which it was written.
         name: with which the names of the written files begin, where others are there, too.
-        why: why some may be missing.
+        why: why some may be missing; empty if it may be that the options hide them from readers.
         remedy: what to do then.
 
     Raises:
@@ -155,4 +175,5 @@ def check_count(  # noqa: PLR0917 - as the error has them
 ) -> None:
     """Raise ``OutputRefused`` unless as many rows were found as were written."""
     if found != rows:
-        raise OutputRefused(path, f"{found:,} of {rows:,} {what} are there: {why}", remedy)
+        told = f"are there: {why}" if why else "could be read back"
+        raise OutputRefused(path, f"{found:,} of {rows:,} {what} {told}", remedy)

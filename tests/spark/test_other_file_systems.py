@@ -1,25 +1,30 @@
 """Outputs on other file systems than that of this machine: Hadoop's view of another one."""
 
+import getpass
 import os
+import re
 import shutil
 import subprocess
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrameWriter
+from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.errors import ConfigError, OutputExists, OutputRefused
+from hashring.spark.append_checks import files_there
+from hashring.spark.counts_while_read import Counts
 from hashring.spark.input import local_path
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.stream import fixed_ring, tag_stream
-from hashring.spark.worker_disks import is_on_workers, was_taken_away
+from hashring.spark.worker_disks import has_others, is_on_workers, was_taken_away
 from tests.conftest import ROOT
-from tests.spark.conftest import stored
+from tests.spark.conftest import rows, stored
 from tests.spark.test_output import _until, ids, waiting
 from tests.spark.test_owner import random_ring
 from tests.spark.test_stream import batches, files, stream
@@ -95,6 +100,13 @@ def test_an_output_elsewhere_that_is_not_committed_is_not_taken_for_empty(
         Output(f"{elsewhere}/data/out", "parquet").write(spark.range(3))
 
 
+def test_rows_in_a_directory_that_a_failed_job_left_are_counted(spark, tmp_path, elsewhere):
+    (tmp_path / "disk" / "out").mkdir()
+    written = Counts(spark.range(40), rows=F.count(F.lit(1)))
+    Output(f"{elsewhere}/data/out", "parquet").write(written.frame)
+    assert written.get() == {"rows": 40}
+
+
 def test_jobs_that_make_one_output_elsewhere_at_once_are_refused(
     spark, tmp_path, monkeypatch, elsewhere
 ):
@@ -122,9 +134,12 @@ def test_jobs_that_make_one_output_elsewhere_at_once_are_refused(
             second.result()
 
 
+@pytest.mark.parametrize("is_left", [False, True])
 def test_an_output_elsewhere_that_another_job_took_rows_of_is_refused(
-    spark, tmp_path, monkeypatch, elsewhere
+    spark, tmp_path, monkeypatch, elsewhere, is_left
 ):
+    if is_left:  # by a job that failed
+        (tmp_path / "disk" / "out").mkdir()
     save = DataFrameWriter.save
 
     def save_and_lose(writer, place):
@@ -144,10 +159,114 @@ def test_rows_of_any_format_are_counted_elsewhere(spark, tmp_path, elsewhere, ki
     assert (tmp_path / "disk" / "out" / "_SUCCESS").exists()
 
 
+OF_READERS = [
+    ("json", {"multiLine": "true"}),
+    ("json", {"multiline": "true", "encoding": "UTF-16LE"}),
+    ("csv", {"mode": "DROPMALFORMED", "comment": "#"}),
+    ("text", {"wholetext": "true"}),
+    ("parquet", {"modifiedBefore": "2020-06-01T13:00:00"}),
+    ("orc", {"pathGlobFilter": "*.none"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), OF_READERS)
+def test_options_that_writers_ignore_hide_no_row_from_the_count(spark, elsewhere, kind, options):
+    columns = ("key",) if kind == "text" else ("key", "value")
+    frame = spark.sql("SELECT * FROM VALUES ('#a', 'x'), ('b', 'y'), ('c', NULL) AS t(key, value)")
+    out = Output(f"{elsewhere}/data/out", kind, options=options)
+    out.write(frame.select(*columns).coalesce(1))
+
+
+UNREADABLE = [("xml", {"rowTag": "row", "encoding": "UTF-16"}), ("json", {"encoding": "UTF-16"})]
+
+
+@pytest.mark.parametrize("mode", ["error", "append"])
+@pytest.mark.parametrize(("kind", "options"), UNREADABLE)
+def test_rows_that_cannot_be_read_back_are_not_blamed_on_another_job(
+    spark, elsewhere, kind, options, mode
+):
+    out = Output(f"{elsewhere}/data/out", kind, options=options, mode=mode)
+    with pytest.raises(
+        OutputRefused,
+        match=r"\([01] of 4 rows could be read back\): see whether the files part-[0-9a-f]{8}\* "
+        "have all rows, and whether a reader finds them by the options, such as encoding$",
+    ):
+        out.write(spark.range(4).coalesce(1))
+
+
+def test_rows_that_are_missing_of_a_text_are_noticed(spark, tmp_path, monkeypatch, elsewhere):
+    save = DataFrameWriter.save
+
+    def save_and_lose(writer, place):
+        save(writer, place)
+        next((tmp_path / "disk").glob("out/part-*")).unlink()
+
+    monkeypatch.setattr(DataFrameWriter, "save", save_and_lose)
+    with pytest.raises(OutputRefused, match="30 of 40 rows could be read back"):
+        Output(f"{elsewhere}/data/out", "csv", options={"header": "false"}).write(
+            spark.range(0, 40, 1, 4)
+        )
+
+
 def test_rows_in_directories_of_columns_elsewhere_are_counted(spark, tmp_path, elsewhere):
     out = Output(f"{elsewhere}/data/out", "parquet")
     out.write(spark.range(4).selectExpr("id", "id % 2 AS owner"), ["owner"])
     assert sorted(row["id"] for row in stored(tmp_path / "disk" / "out")) == [0, 1, 2, 3]
+
+
+SPELLINGS = ["/data/a/out", "/data/a//out/", "//data/a/out", "/data/./a/out", "/data/b/../a/out"]
+
+
+@pytest.mark.parametrize("path", SPELLINGS)
+def test_files_elsewhere_are_found_by_any_spelling_of_their_path(spark, elsewhere, path):
+    spark.range(4).selectExpr("id", "id % 2 AS owner").coalesce(1).write.partitionBy(
+        "owner"
+    ).parquet(f"{elsewhere}/data/a/out")
+    found = [PurePosixPath(file) for file in files_there(spark, elsewhere + path, None)]
+    assert [str(file.parent) for file in found] == ["owner=0", "owner=1"]
+    assert has_others(spark, elsewhere + path, "part-12345678")
+    assert not has_others(spark, elsewhere + path, "part-")
+
+
+def test_an_append_elsewhere_keeps_the_columns_by_any_spelling_of_the_path(spark, elsewhere):
+    path = f"{elsewhere}/data//out.csv"
+    Output(path).write(spark.sql("SELECT 'k1' AS key, 'v1' AS val"))
+    Output(path, mode="append").write(spark.sql("SELECT 'v2' AS val, 'k2' AS key"))
+    found = spark.read.csv(path, header=True).select("key", "val")
+    assert sorted(rows(found)) == [("k1", "v1"), ("k2", "v2")]
+
+
+@pytest.fixture
+def home(spark, tmp_path, elsewhere):
+    """The user's home on the default file system, from which relative paths lead."""
+    user = tmp_path / "users" / getpass.getuser()
+    user.mkdir(parents=True)
+    setting = f"fs.viewfs.mounttable.{elsewhere.removeprefix('viewfs://')}.link./user"
+    spark.conf.set(setting, f"file://{tmp_path}/users")
+    spark.conf.set("fs.defaultFS", elsewhere)
+    yield user
+    spark.conf.unset("fs.defaultFS")
+    spark.conf.unset(setting)
+
+
+@pytest.mark.parametrize("path", ["{user}", "./out", "a/../out", "../{user}/out", "owner=a"])
+def test_files_of_a_relative_path_elsewhere_are_found(spark, home, path):
+    path = path.format(user=home.name)
+    spark.range(2).coalesce(1).write.parquet(path)
+    (file,) = files_there(spark, path, None)
+    assert re.fullmatch(r"part-[^/]+\.parquet", file)
+
+
+@pytest.mark.parametrize("path", [".", "out/part-0"])
+def test_files_elsewhere_that_cannot_be_told_from_others_are_not_passed_over(spark, home, path):
+    (home / "out").mkdir()
+    (home / "out" / "part-0").write_text("")
+    with pytest.raises(
+        OutputRefused,
+        match=rf"output {path} cannot be written \(Spark finds viewfs://\w+/user/{home.name}/out/part-0"
+        r" there\): name a directory, by its whole address",
+    ):
+        files_there(spark, path, None)
 
 
 @pytest.mark.parametrize("beside", ["both are there", "are there", "or all are missing"])

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.ring_files import write_ring
 from hashring.spark import directory_swap, point_histogram, with_owner
+from hashring.spark.counts_while_read import Counts
 from hashring.spark.input import Input, exactly, read_frame
 from hashring.spark.jobs import assign_job
 from hashring.spark.output import Output
@@ -100,6 +102,142 @@ def test_an_append_that_is_interrupted_leaves_nothing(spark, tmp_path, monkeypat
     assert ids(spark.read.parquet(str(place))) == [0, 1, 2, 3]
     append(spark.range(100, 104, 1, 4))
     assert ids(spark.read.parquet(str(place))) == [0, 1, 2, 3, 100, 101, 102, 103]
+
+
+def in_the_directory(monkeypatch, name, place, number, then):
+    """Do something once, right before so many times a path's method is called on its files."""
+    method, calls = getattr(Path, name), []
+
+    def counted(self, *more, **options):
+        if place in (self.parent, *(Path(target).parent for target in more)):
+            calls.append(self)
+            if len(calls) == number:
+                then()
+        return method(self, *more, **options)
+
+    monkeypatch.setattr(Path, name, counted)
+
+
+def ctrl_c():
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_twice_in_an_append_leaves_nothing(spark, tmp_path, monkeypatch):
+    place = tmp_path / "out"
+    spark.range(4).write.parquet(str(place))
+    with monkeypatch.context() as patch:
+        in_the_directory(patch, "rename", place, 3, ctrl_c)
+        in_the_directory(patch, "unlink", place, 2, ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            Output(str(place), "parquet", mode="append").write(spark.range(100, 104, 1, 4))
+    assert ids_in(place) == [0, 1, 2, 3]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_ctrl_c_after_the_last_file_was_appended_takes_all_back(spark, tmp_path, monkeypatch):
+    place = tmp_path / "out"
+    spark.range(4).write.parquet(str(place))
+    with monkeypatch.context() as patch:
+        patch.setattr("hashring.spark.output.seen_anew", lambda *_: ctrl_c())
+        with pytest.raises(KeyboardInterrupt):
+            Output(str(place), "parquet", mode="append").write(spark.range(100, 104, 1, 4))
+    assert ids_in(place) == [0, 1, 2, 3]
+
+
+def test_a_signal_that_a_program_only_notes_does_not_end_an_append(spark, tmp_path, monkeypatch):
+    place, noted = tmp_path / "out", []
+    spark.range(4).write.parquet(str(place))
+    in_the_directory(monkeypatch, "rename", place, 2, lambda: signal.raise_signal(signal.SIGTERM))
+    before = signal.signal(signal.SIGTERM, lambda number, _: noted.append(number))
+    try:
+        Output(str(place), "parquet", mode="append").write(spark.range(100, 104, 1, 4))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert noted == [signal.SIGTERM]
+    assert ids_in(place) == [0, 1, 2, 3, 100, 101, 102, 103]
+
+
+def test_files_that_an_append_cannot_take_back_are_named(spark, tmp_path, monkeypatch):
+    place = tmp_path / "out"
+    spark.range(4).write.parquet(str(place))
+
+    def refused():
+        raise PermissionError
+
+    append = Output(str(place), "parquet", mode="append").write
+    with monkeypatch.context() as patch:
+        in_the_directory(patch, "rename", place, 3, ctrl_c)
+        in_the_directory(patch, "unlink", place, 1, refused)
+        with pytest.raises(
+            OutputRefused,
+            match=r"\(the append ended half way, and these files of it are still there: "
+            r"(part-[^ ,]*)\): remove these files, and start again$",
+        ) as refusal:
+            append(spark.range(100, 104, 1, 4))
+    (name,) = re.findall(r"part-[^ ,)]*", str(refusal.value))
+    (place / name).unlink()
+    assert ids_in(place) == [0, 1, 2, 3]
+
+
+@pytest.fixture
+def growing(spark, monkeypatch):
+    """Four rows, and five after the first write; counts are not taken as they are written."""
+    monkeypatch.setattr("hashring.spark.counts_while_read.can_observe", lambda _: False)
+    system = spark.sparkContext._jvm.java.lang.System
+    system.setProperty("hashring.rows", "4")
+    for name in ("save", "insertInto"):
+        method = getattr(DataFrameWriter, name)
+
+        def then_more(writer, *given, _method=method, **options):
+            _method(writer, *given, **options)
+            system.setProperty("hashring.rows", "5")
+
+        monkeypatch.setattr(DataFrameWriter, name, then_more)
+    number = "int(java_method('java.lang.System', 'getProperty', 'hashring.rows'))"
+    return spark.range(1).selectExpr(f"explode(sequence(1L, {number})) AS id", "0L AS part")
+
+
+@pytest.mark.parametrize("mode", ["error", "append"])
+def test_an_input_that_grows_is_not_counted_again(spark, tmp_path, monkeypatch, growing, mode):
+    monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+    Output(str(tmp_path / "out"), "parquet", mode=mode).write(growing)
+    assert ids_in(tmp_path / "out") == [1, 2, 3, 4]
+
+
+def test_an_input_that_grows_is_not_counted_again_for_a_table(spark, table, growing):
+    Output(None, table=table, mode="append").write(growing)
+    assert ids(spark.table(table)) == [0, 1, 1, 2, 2, 3, 3, 4]
+
+
+def test_files_of_another_job_are_noticed_where_rows_are_not_counted(
+    spark, tmp_path, monkeypatch, growing
+):
+    place = tmp_path / "out"
+    monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+    save = DataFrameWriter.save
+
+    def save_beside_another(writer, path):
+        save(writer, path)
+        (place / "part-other.parquet").write_bytes(b"PAR1")
+
+    monkeypatch.setattr(DataFrameWriter, "save", save_beside_another)
+    with pytest.raises(OutputRefused, match="rows of both are there"):
+        Output(str(place), "parquet").write(growing)
+
+
+def test_rows_that_workers_keep_are_counted_by_a_second_read(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr("hashring.spark.counts_while_read.can_observe", lambda _: False)
+    on_workers(monkeypatch, lost=1)
+    with pytest.raises(OutputRefused, match="30 of 40 rows are there: Spark's workers"):
+        Output(str(tmp_path / "out"), "parquet").write(spark.range(0, 40, 1, 4))
+
+
+def test_counts_that_were_read_stay_as_they_are(spark, growing):
+    counts = Counts(growing, rows=F.count(F.lit(1)))
+    assert counts.get() == {"rows": 4}
+    growing.write.format("noop").mode("overwrite").save()
+    assert growing.count() == 5
+    assert counts.get() == {"rows": 4}
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from hashring.atomic_writes import check_new, new_file
 from hashring.cli.common_options import Settings
 from hashring.cli.given_options import given, refuse
 from hashring.cli.output import document
-from hashring.cli.signals import held_back
 from hashring.cli.spark.inputs import check_input
 from hashring.cli.spark.options import name_and_value
 from hashring.cli.spark.terminal_answer import shown, table_lines
 from hashring.core.printable import printable
 from hashring.errors import ConfigError
+from hashring.held_signals import held_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,58 @@
+"""Files that are added to a directory: all of them, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hashring.errors import OutputRefused
+from hashring.held_signals import held_back
+
+
+def append_files(aside: Path, local: Path, path: str, show: Callable[[], None]) -> None:
+    """Move the files of one directory into another.
+
+    A signal that interrupts it, or an error, takes back those that were moved.
+
+    Args:
+        path: of the output, as the user named it.
+        show: makes readers see what changed.
+
+    Raises:
+        OutputRefused: some could not be taken back.
+    """
+    moved: list[Path] = []
+    with held_back() as let_in:
+        try:
+            for part in sorted(aside.rglob("[!._]*")):
+                if part.is_file():
+                    let_in()
+                    place = local / part.relative_to(aside)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    moved.append(place)
+                    part.rename(place)
+            show()
+            let_in()
+        except BaseException as error:
+            # Half of the rows would be doubled by the next try. No other job gives these names.
+            left = _take_back(moved)
+            show()
+            if left:
+                raise OutputRefused(
+                    path,
+                    f"the append ended half way, and these files of it are still there: "
+                    f"{', '.join(str(file.relative_to(local)) for file in left)}",
+                    "remove these files, and start again",
+                ) from error
+            raise
+
+
+def _take_back(files: Sequence[Path]) -> list[Path]:
+    """Remove files. Return those that cannot be removed."""
+    left = []
+    for file in files:
+        try:
+            file.unlink(missing_ok=True)
+        except OSError:
+            left.append(file)
+    return left
