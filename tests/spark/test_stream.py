@@ -489,6 +489,14 @@ def test_columns_of_csv_stay_in_the_order_of_the_batches_there(spark, tmp_path):
     assert sorted(int(row.key) for row in found) == list(range(80))
 
 
+def test_a_stream_of_collated_text_to_orc_is_started_again(spark, tmp_path):
+    for number in range(2):
+        files(tmp_path, number)
+        rows = stream(spark, tmp_path).selectExpr("key", "collate(key, 'UTF8_LCASE') AS text")
+        tag_all(tmp_path, rows, format="orc")
+    assert spark.read.orc(str(tmp_path / "out")).count() == 40
+
+
 def test_a_stream_that_cannot_be_written_or_timed_is_refused_before_it_starts(spark, tmp_path):
     files(tmp_path, 0)
     (tmp_path / "file").write_text("")
