@@ -86,6 +86,11 @@ _WRITES_TOO: Final = "another process writes the batch at the same time"
 _ONE_PROCESS: Final = "run one process, which writes the batch again"
 _LOCK: Final = "_stream"
 """Of its own: batches are compacted while others are written."""
+_UNFIT: Final = {
+    "text": "its files hold one column, and a stream writes more",
+    "xml": "it needs the option rowTag, which a stream does not pass",
+}
+"""Formats of files that no stream can be written in, and why."""
 
 
 def fixed_ring(ring: Ring) -> RingNow:
@@ -158,6 +163,12 @@ class StreamCounts:
         self.bad_records += bad_records
         self.ring_changes += self.ring not in (None, ring)
         self.ring = ring
+
+
+def _check_format(format: str) -> None:
+    if format in _UNFIT:
+        fit = [name for name in FILE_FORMATS if name not in _UNFIT]
+        raise ConfigError("format", format, f"{_UNFIT[format]}: choose one of {', '.join(fit)}")
 
 
 def _check_places(
@@ -400,10 +411,11 @@ def tag_stream(
         OutputRefused: the output or the checkpoint cannot be written there; the output is of
             another checkpoint; or it holds batches that an older copy of its checkpoint does not
             have. A checkpoint that is a file raises OutputExists.
-        ConfigError: ``interval`` is no length of time.
+        ConfigError: ``interval`` is no length of time, or ``format`` is text or XML.
     """
     known = counts or StreamCounts()
     format = format_name(format)
+    _check_format(format)
     key_text(rows, key)
     check_kept(rows, key, format)
     check_free(rows, "point", "owner", "ring", "batch")

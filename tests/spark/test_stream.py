@@ -512,6 +512,22 @@ def test_a_stream_that_cannot_be_written_or_timed_is_refused_before_it_starts(sp
     assert not Path(out).exists()
 
 
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("text", "format='text': its files hold one column, and a stream writes more: choose"),
+        ("XML", "format='xml': it needs the option rowTag, which a stream does not pass: choose"),
+    ],
+)
+def test_a_format_that_no_stream_can_be_written_in_is_refused_before_it_starts(
+    spark, tmp_path, kind, why
+):
+    files(tmp_path, 0)
+    with pytest.raises(ConfigError, match=f"{why} one of parquet, csv, json, orc, avro"):
+        tag_all(tmp_path, stream(spark, tmp_path), format=kind)
+    assert [place.name for place in tmp_path.iterdir()] == ["in"]
+
+
 def test_a_damaged_file_in_a_stream_is_named(spark, tmp_path):
     write_ring(RingFile(Ring({"a": [0]})), tmp_path / "ring.json")
     (tmp_path / "in").mkdir()
