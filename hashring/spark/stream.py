@@ -261,8 +261,9 @@ class _Batches:
                 why = f"some rows or all are missing: {_WRITES_TOO}"
                 raise OutputRefused(self.output, why, _ONE_PROCESS) from error
             raise
-        self._check_alone(spark, place, told, own)
-        self._check_whole(spark, place, told)
+        if own:
+            self._check_alone(spark, place, own)
+        self._check_whole(spark, place, told, own)
         self._count(told.get(), ring)
 
     def _is_whole(self, batch: DataFrame, place: str) -> bool:
@@ -277,25 +278,18 @@ class _Batches:
         told.frame.write.format("noop").mode("overwrite").save()
         return rows_there(spark, place, format=self.format) >= _good_rows(told.get())
 
-    def _check_alone(self, spark: SparkSession, place: str, told: Counts, own: str) -> None:
+    def _check_alone(self, spark: SparkSession, place: str, own: str) -> None:
         """Raise ``OutputRefused`` if another process has written to a batch's directory.
 
         Args:
-            own: with which the names of this process's files begin; empty if Spark names them.
+            own: with which the names of this process's files begin.
         """
-        if not own or is_on_workers(spark, self.output):
-            return
         if has_others(spark, place, own):
             raise OutputRefused(
                 self.output,
                 f"rows of both are there: {_WRITES_TOO}",
                 f"run one process; if it does not replace {place}, remove the files {own}* there",
             )
-        rows = _good_rows(told.get())
-        check_whole(
-            spark, place, rows, format=self.format, path=self.output, name=own,
-            why=_WRITES_TOO, remedy=_ONE_PROCESS,
-        )  # fmt: skip
 
     def _counted(self, batch: DataFrame) -> Counts:
         bad = is_bad() if self.has_bad else F.lit(False)
@@ -344,10 +338,20 @@ class _Batches:
         self.last = ring.fingerprint
         return ring
 
-    def _check_whole(self, spark: SparkSession, place: str, told: Counts) -> None:
-        if is_on_workers(spark, self.output):
-            rows = _good_rows(told.get())
-            check_whole(spark, place, rows, format=self.format, path=self.output)
+    def _check_whole(self, spark: SparkSession, place: str, told: Counts, own: str = "") -> None:
+        """Raise ``OutputRefused`` if rows are missing, where workers or others can lose them.
+
+        Args:
+            own: with which the names of this process's files begin; empty if Spark names them.
+        """
+        on_workers = is_on_workers(spark, self.output)
+        if not own and not on_workers:
+            return
+        rows = _good_rows(told.get())
+        check_whole(
+            spark, place, rows, format=self.format, path=self.output, options=None, name=own,
+            **({} if on_workers else {"why": _WRITES_TOO, "remedy": _ONE_PROCESS}),
+        )  # fmt: skip
 
     def _count(self, found: dict[str, int] | None, ring: Ring) -> None:
         if found is None:

@@ -185,6 +185,26 @@ def test_a_batch_elsewhere_that_another_process_wrote_too_is_refused_and_then_re
     assert sorted(int(row["key"]) for row in stored(disk / "out")) == list(range(20))
 
 
+def test_rows_of_another_process_are_refused_also_where_workers_may_have_disks_of_their_own(
+    spark, tmp_path, monkeypatch, elsewhere
+):
+    save = DataFrameWriter.save
+
+    def save_beside_another(writer, place=None):
+        save(writer, place)
+        if place and "batch=" in place:
+            save(writer.mode("append").option("mapreduce.output.basename", "part"), place)
+
+    # A path without a scheme over Spark Connect may be of a network disk.
+    monkeypatch.setattr("hashring.spark.stream.is_on_workers", lambda *_: True)
+    monkeypatch.setattr(DataFrameWriter, "save", save_beside_another)
+    files(tmp_path, 0)
+    places = f"{elsewhere}/data/out", f"{elsewhere}/data/cp"
+    query = tag_stream(stream(spark, tmp_path), fixed_ring(random_ring(4, 8)), *places)
+    with pytest.raises(StreamingQueryException, match="rows of both are there: another process"):
+        query.awaitTermination()
+
+
 def test_a_place_that_cannot_be_written_is_not_blamed_on_another_job():
     denied = AnalysisException("s3a://b/out/_temporary/0: AccessDeniedException")
     assert not was_taken_away(denied)
