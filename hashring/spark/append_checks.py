@@ -17,6 +17,15 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    UserDefinedType,
+)
 
 from hashring.core.printable import printable
 from hashring.errors import ColumnError, OutputRefused
@@ -29,7 +38,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.types import StructField
 
 _ENDINGS: Final = {
     "parquet": "parquet",
@@ -42,7 +50,7 @@ _ENDINGS: Final = {
 }
 """How Spark ends the names of files of each format; of some, the compression follows."""
 _TYPED: Final = ("parquet", "orc")
-"""Formats that keep the types of columns as they are."""
+"""Formats that keep the types of columns. Some types are others in ORC."""
 _NAMED: Final = (*_TYPED, "avro", "csv", "json")
 
 
@@ -228,7 +236,7 @@ def fitted(  # noqa: PLR0917 - two callers
         )
     if format in _TYPED:
         for field in there:
-            _check_alike(field, given[field.name.lower()], path)
+            _check_alike(field, given[field.name.lower()], path, format)
     in_its_order = [
         *(F.col(quoted(given[name.lower()].name)).alias(name) for name in there.names),
         *(F.col(quoted(field.name)) for name, field in given.items() if name not in names),
@@ -236,8 +244,24 @@ def fitted(  # noqa: PLR0917 - two callers
     return df.select(*in_its_order, *map(quoted, partition_by))
 
 
-def _check_alike(there: StructField, given: StructField, path: str) -> None:
-    kind, given_kind = there.dataType.simpleString(), given.dataType.simpleString()
+def _kept_in_orc(kind: DataType) -> DataType:
+    """The type as ORC keeps it: text without its collation, and a user's type as what it holds."""
+    if isinstance(kind, UserDefinedType):
+        return _kept_in_orc(kind.sqlType())
+    if isinstance(kind, StringType):
+        return StringType()
+    if isinstance(kind, ArrayType):
+        return ArrayType(_kept_in_orc(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(_kept_in_orc(kind.keyType), _kept_in_orc(kind.valueType))
+    if isinstance(kind, StructType):
+        return StructType([StructField(part.name, _kept_in_orc(part.dataType)) for part in kind])
+    return kind
+
+
+def _check_alike(there: StructField, given: StructField, path: str, format: str) -> None:
+    written = _kept_in_orc(given.dataType) if format == "orc" else given.dataType
+    kind, given_kind = there.dataType.simpleString(), written.simpleString()
     if kind != given_kind:
         raise ColumnError(there.name, f"is {kind} in {path}; the job writes {given_kind}")
     if HASHED_BY not in there.metadata or HASHED_BY not in given.metadata:

@@ -6,6 +6,9 @@ would lack the batches of the second whose numbers the first has used.
 An older copy of a checkpoint has the same id, and gives those numbers to other rows. Spark writes
 ``offsets/<number>`` to the checkpoint before it runs a batch. So the checkpoint is an older copy if
 the output holds a batch after the newest that the checkpoint has planned.
+
+Spark writes ``commits/<number>`` when a batch has ended, and never runs that batch again. So its
+rows would be lost if another process began to replace it at that moment and then failed.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from hashring.errors import OutputRefused
 from hashring.spark.compaction import BATCH, newest_batch
 from hashring.spark.input import NO_PATH, exactly
 from hashring.spark.spark_failures import SPARK_ERRORS
+from hashring.spark.worker_disks import is_of_one_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +74,36 @@ class StreamMark:
                 f"rows",
                 "restore its newest copy, or take a new output and a new checkpoint",
             )
+
+    def check_ended(self, spark: SparkSession) -> None:
+        """Raise ``OutputRefused`` if the last batch that was noted as ended is not whole.
+
+        On this machine's file system it always is. If its directory is gone, a user removed it.
+        """
+        if self._target is not None:
+            return
+        noted = _newest_commit(spark, self._checkpoint)
+        output = self._output.rstrip("/")
+        place = f"{output}/{BATCH}={noted}"
+        if noted < 0 or _files(spark, exactly(place)) is None:
+            return
+        # Spark may be set up to leave no _SUCCESS. Then nobody knows.
+        is_marked = is_finished(spark, place) or not is_finished(spark, f"{output}/{_NAME}")
+        if is_marked and is_of_one_job(spark, place):
+            return
+        checkpoint = self._checkpoint.rstrip("/")
+        lost = [f"{checkpoint}/commits/{noted}"]
+        planned = _newest_offset(spark, self._checkpoint)
+        if planned > noted:
+            # Else Spark would go on with this one.
+            lost += [f"{checkpoint}/offsets/{planned}", f"{output}/{BATCH}={planned}"]
+        raise OutputRefused(
+            self._output,
+            f"{self._checkpoint} notes batch {noted} as ended, and {place} lacks rows or has those "
+            f"of two processes",
+            f"see that no other process runs, and remove {', '.join(lost)}, with any .crc file of "
+            f"that name: the next start then writes its rows again",
+        )
 
     def _newest_batch(self, spark: SparkSession, planned: int) -> int:
         """The largest number of a batch in the output; -1 if there is none after the planned one.
@@ -128,20 +162,38 @@ def _first_line(spark: SparkSession, path: str) -> str | None:
     return row["value"] if row else None
 
 
+def is_finished(spark: SparkSession, directory: str) -> bool:
+    """Whether Spark has finished what it wrote to a directory, on any file system."""
+    return _files(spark, exactly(f"{directory}/_SUCCESS")) is not None
+
+
 def _newest_offset(spark: SparkSession, checkpoint: str) -> int:
     """The number of the last batch that the checkpoint has planned; -1 for none."""
     return _largest(spark, exactly(f"{checkpoint.rstrip('/')}/offsets"), r"/offsets/(\d+)$")
 
 
+def _newest_commit(spark: SparkSession, checkpoint: str) -> int:
+    """The number of the last batch that the checkpoint notes as ended; -1 for none."""
+    return _largest(spark, exactly(f"{checkpoint.rstrip('/')}/commits"), r"/commits/(\d+)$")
+
+
 def _largest(spark: SparkSession, pattern: str, number: str) -> int:
     """The largest number in the names of the files that a pattern matches; -1 for none."""
+    files = _files(spark, pattern) or ()
+    return max((int(found[1]) for file in files if (found := re.search(number, file))), default=-1)
+
+
+def _files(spark: SparkSession, pattern: str) -> list[str] | None:
+    """The files that a pattern matches, or that are in such directories.
+
+    ``None`` if not even a directory is there.
+    """
     try:
-        files = spark.read.format("binaryFile").load(pattern).inputFiles()
+        return spark.read.format("binaryFile").load(pattern).inputFiles()
     except SPARK_ERRORS as error:
         if NO_PATH in str(error):
-            return -1
+            return None
         raise
-    return max((int(found[1]) for file in files if (found := re.search(number, file))), default=-1)
 
 
 def numbers_after(number: int) -> str:

@@ -20,7 +20,8 @@ depends on the output:
 Two processes may have the same stream: Spark notices only when they write down different batches,
 and both may run the same one. On this machine's file system one at a time writes a batch, and the
 other fails. Elsewhere nothing keeps them apart. Each looks at its end whether all rows and no
-others are there, and fails if not.
+others are there, and fails if not. Spark does not run a batch again that it has noted as ended. So
+at its start a stream looks whether the last of these is whole.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, OutputExists, OutputRefused
-from hashring.spark.append_checks import check_form, files_there, fitted
-from hashring.spark.checkpoint_mark import StreamMark
+from hashring.spark.append_checks import check_form, files_there, fitted, is_empty
+from hashring.spark.checkpoint_mark import StreamMark, is_finished
 from hashring.spark.column_checks import check_free, quoted
 from hashring.spark.compaction import BATCH, newest_batch
 from hashring.spark.counts_while_read import Counts
@@ -86,6 +87,11 @@ _WRITES_TOO: Final = "another process writes the batch at the same time"
 _ONE_PROCESS: Final = "run one process, which writes the batch again"
 _LOCK: Final = "_stream"
 """Of its own: batches are compacted while others are written."""
+_UNFIT: Final = {
+    "text": "its files hold one column, and a stream writes more",
+    "xml": "it needs the option rowTag, which a stream does not pass",
+}
+"""Formats of files that no stream can be written in, and why."""
 
 
 def fixed_ring(ring: Ring) -> RingNow:
@@ -118,17 +124,6 @@ def followed_ring(url: str, name: str, refresh: float = 1.0, wire: str | None = 
     return now
 
 
-def _is_finished(spark: SparkSession, directory: str) -> bool:
-    """Whether Spark has finished what it wrote to a directory, on any file system."""
-    try:
-        spark.read.text(exactly(f"{directory}/_SUCCESS")).isEmpty()
-    except SPARK_ERRORS as error:
-        if "PATH_NOT_FOUND" in str(error):
-            return False
-        raise
-    return True
-
-
 @dataclass
 class StreamCounts:
     """What a stream has written since it started. Over Spark Connect it stays at 0.
@@ -158,6 +153,12 @@ class StreamCounts:
         self.bad_records += bad_records
         self.ring_changes += self.ring not in (None, ring)
         self.ring = ring
+
+
+def _check_format(format: str) -> None:
+    if format in _UNFIT:
+        fit = [name for name in FILE_FORMATS if name not in _UNFIT]
+        raise ConfigError("format", format, f"{_UNFIT[format]}: choose one of {', '.join(fit)}")
 
 
 def _check_places(
@@ -236,55 +237,53 @@ class _Batches:
         spark = batch.sparkSession
         self.mark.keep(spark)
         place = f"{self.output.rstrip('/')}/batch={number}"
-        # What is there without its mark is of a process that was killed as it wrote.
-        if _is_finished(spark, place) and self._is_whole(batch, place):
+        if self._is_there(batch, place):
             return
         tagged, told, ring = self._tagged(batch, number)
+        # Another process may have ended the batch meanwhile, or may do so from here on. An append
+        # keeps its files, and an overwrite would delete them before this process may fail.
+        mode = "append" if is_empty(spark, place) else "overwrite"
+        if mode == "overwrite" and self._is_there(batch, place):
+            return
         own = new_file_name(spark)
         if own:
             tagged = tagged.option(FILE_NAME, own)
         try:
-            tagged.mode("overwrite").save(place)
+            tagged.mode(mode).save(place)
         except SPARK_ERRORS as error:
             if was_taken_away(error):
                 why = f"some rows or all are missing: {_WRITES_TOO}"
                 raise OutputRefused(self.output, why, _ONE_PROCESS) from error
             raise
-        self._check_alone(spark, place, told, own)
-        self._check_whole(spark, place, told)
+        if own:
+            self._check_alone(spark, place, own)
+        self._check_whole(spark, place, told, own)
         self._count(told.get(), ring)
 
-    def _is_whole(self, batch: DataFrame, place: str) -> bool:
-        """Whether a directory that Spark has finished holds each row of a batch once.
+    def _is_there(self, batch: DataFrame, place: str) -> bool:
+        """Whether Spark has finished a directory, and it holds each row of a batch once.
 
         A batch that failed a check after it was written has its mark, too.
         """
         spark = batch.sparkSession
-        if not is_of_one_job(spark, place):
+        if not is_finished(spark, place) or not is_of_one_job(spark, place):
             return False
         told = self._counted(batch)
         told.frame.write.format("noop").mode("overwrite").save()
         return rows_there(spark, place, format=self.format) >= _good_rows(told.get())
 
-    def _check_alone(self, spark: SparkSession, place: str, told: Counts, own: str) -> None:
+    def _check_alone(self, spark: SparkSession, place: str, own: str) -> None:
         """Raise ``OutputRefused`` if another process has written to a batch's directory.
 
         Args:
-            own: with which the names of this process's files begin; empty if Spark names them.
+            own: with which the names of this process's files begin.
         """
-        if not own or is_on_workers(spark, self.output):
-            return
         if has_others(spark, place, own):
             raise OutputRefused(
                 self.output,
                 f"rows of both are there: {_WRITES_TOO}",
                 f"run one process; if it does not replace {place}, remove the files {own}* there",
             )
-        rows = _good_rows(told.get())
-        check_whole(
-            spark, place, rows, format=self.format, path=self.output, name=own,
-            why=_WRITES_TOO, remedy=_ONE_PROCESS,
-        )  # fmt: skip
 
     def _counted(self, batch: DataFrame) -> Counts:
         bad = is_bad() if self.has_bad else F.lit(False)
@@ -333,10 +332,20 @@ class _Batches:
         self.last = ring.fingerprint
         return ring
 
-    def _check_whole(self, spark: SparkSession, place: str, told: Counts) -> None:
-        if is_on_workers(spark, self.output):
-            rows = _good_rows(told.get())
-            check_whole(spark, place, rows, format=self.format, path=self.output)
+    def _check_whole(self, spark: SparkSession, place: str, told: Counts, own: str = "") -> None:
+        """Raise ``OutputRefused`` if rows are missing, where workers or others can lose them.
+
+        Args:
+            own: with which the names of this process's files begin; empty if Spark names them.
+        """
+        on_workers = is_on_workers(spark, self.output)
+        if not own and not on_workers:
+            return
+        rows = _good_rows(told.get())
+        check_whole(
+            spark, place, rows, format=self.format, path=self.output, options=None, name=own,
+            **({} if on_workers else {"why": _WRITES_TOO, "remedy": _ONE_PROCESS}),
+        )  # fmt: skip
 
     def _count(self, found: dict[str, int] | None, ring: Ring) -> None:
         if found is None:
@@ -398,12 +407,15 @@ def tag_stream(
         OutputExists: there is an output without its checkpoint: what is in it cannot be told
             from what is to come.
         OutputRefused: the output or the checkpoint cannot be written there; the output is of
-            another checkpoint; or it holds batches that an older copy of its checkpoint does not
-            have. A checkpoint that is a file raises OutputExists.
-        ConfigError: ``interval`` is no length of time.
+            another checkpoint; it holds batches that an older copy of its checkpoint does not
+            have; or, elsewhere than on this machine, it lacks rows of the last batch that the
+            checkpoint notes as ended, or has rows of two processes there. A checkpoint that is a
+            file raises OutputExists.
+        ConfigError: ``interval`` is no length of time, or ``format`` is text or XML.
     """
     known = counts or StreamCounts()
     format = format_name(format)
+    _check_format(format)
     key_text(rows, key)
     check_kept(rows, key, format)
     check_free(rows, "point", "owner", "ring", "batch")
@@ -415,6 +427,7 @@ def tag_stream(
     if by_batch:
         mark.check(spark)
         mark.check_planned(spark)
+        mark.check_ended(spark)
 
     has_bad = _has_bad_records(rows)
     batches = _Batches(ring, output, target, mark, key, format, known, has_bad, changed)

@@ -304,6 +304,151 @@ def test_a_batch_elsewhere_that_another_process_wrote_too_is_refused_and_then_re
     assert sorted(int(row["key"]) for row in stored(disk / "out")) == list(range(20))
 
 
+@pytest.fixture
+def of_another(spark, tmp_path, elsewhere):
+    """Where batch 0 is that another process ends meanwhile; it has yet to note that."""
+    files(tmp_path, 0)
+    tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    forget(tmp_path / "disk", "commits/0")
+    return (tmp_path / "disk" / "out" / "batch=0").rename(tmp_path / "of another")
+
+
+def tag_elsewhere(rows, elsewhere, ring=None):
+    places = f"{elsewhere}/data/out", f"{elsewhere}/data/cp"
+    tag_stream(rows, ring or fixed_ring(random_ring(4, 8)), *places).awaitTermination()
+
+
+def forget(disk, name):
+    """Remove a file from the checkpoint, such as that a batch ended."""
+    file = disk / "cp" / name
+    file.unlink()
+    file.with_name(f".{file.name}.crc").unlink()
+
+
+def test_a_batch_that_another_process_ends_while_the_ring_is_read_stays(
+    spark, tmp_path, elsewhere, of_another
+):
+    there, ring = tmp_path / "disk" / "out" / "batch=0", random_ring(4, 8)
+
+    def slow(_):
+        of_another.rename(there)
+        return random_ring(4, 8, seed=2)
+
+    tag_elsewhere(stream(spark, tmp_path), elsewhere, slow)
+    found = stored(there)
+    assert len(found) == 20
+    assert {row["ring"] for row in found} == {ring.fingerprint}
+
+
+@pytest.fixture
+def ends_late(tmp_path, monkeypatch, of_another):
+    """Another process ends batch 0 just before this one writes it. The files of the other."""
+    there, save = tmp_path / "disk" / "out" / "batch=0", DataFrameWriter.save
+
+    def save_late(writer, place=None):
+        if "batch=" in place:
+            of_another.rename(there)
+        save(writer, place)
+
+    monkeypatch.setattr(DataFrameWriter, "save", save_late)
+    return {there / part.name for part in of_another.glob("part-*")}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_batch_that_another_process_ends_before_it_is_written_is_not_deleted(
+    spark, tmp_path, elsewhere, ends_late, fails
+):
+    rows = stream(spark, tmp_path)
+    why = r"rows of both are there: another process .* remove the files part-[0-9a-f]{8}\*"
+    if fails:
+        why = "boom"
+        rows = rows.selectExpr("if(key = '19', raise_error('boom'), key) AS key")
+    with pytest.raises(StreamingQueryException, match=why):
+        tag_elsewhere(rows, elsewhere)
+    assert all(part.exists() for part in ends_late)
+
+
+def fail_late(spark, disk):
+    """As another process that deletes a batch, to replace it, and fails."""
+    for part in (disk / "out" / "batch=0").iterdir():
+        part.unlink()
+
+
+def write_late(spark, disk):
+    """As another process that is killed between its last row and its look at the rows there."""
+    spark.range(1).write.mode("append").parquet(str(disk / "out" / "batch=0"))
+
+
+@pytest.mark.parametrize("harm", [fail_late, write_late])
+@pytest.mark.parametrize("is_next_planned", [False, True])
+def test_a_batch_that_is_not_whole_although_it_was_noted_is_refused_and_then_written_again(
+    spark, tmp_path, elsewhere, harm, is_next_planned
+):
+    disk = tmp_path / "disk"
+    files(tmp_path, 0)
+    tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    left = ["cp/commits/0"]
+    if is_next_planned:
+        files(tmp_path, 1)
+        tag_elsewhere(stream(spark, tmp_path), elsewhere)
+        forget(disk, "commits/1")
+        left += ["cp/offsets/1", "out/batch=1"]
+    harm(spark, disk)
+    names = ", ".join(f"{elsewhere}/data/{name}" for name in left)
+    why = f"notes batch 0 as ended, and {elsewhere}/data/out/batch=0 lacks rows or has those of two"
+    with pytest.raises(OutputRefused, match=f"{why} .* and remove {names}, with any .crc file"):
+        tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    shutil.rmtree(disk / "out" / "batch=1", ignore_errors=True)
+    forget(disk, "commits/0")
+    if is_next_planned:
+        forget(disk, "offsets/1")
+    tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    found = [int(row["key"]) for row in stored(disk / "out")]
+    assert sorted(found) == list(range(40 if is_next_planned else 20))
+
+
+def test_a_batch_that_a_user_has_moved_away_does_not_stop_the_stream(spark, tmp_path, elsewhere):
+    files(tmp_path, 0)
+    tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    shutil.rmtree(tmp_path / "disk" / "out" / "batch=0")
+    files(tmp_path, 1)
+    tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    assert batches(tmp_path / "disk") == ["batch=1"]
+
+
+def test_a_session_that_leaves_no_marks_starts_a_stream_again(spark, tmp_path, elsewhere):
+    setting = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+    spark.conf.set(setting, "false")
+    try:
+        for number in range(2):
+            files(tmp_path, number)
+            tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    finally:
+        spark.conf.unset(setting)
+    assert not list((tmp_path / "disk").rglob("_SUCCESS"))
+    assert len(stored(tmp_path / "disk" / "out")) == 40
+
+
+def test_rows_of_another_process_are_refused_also_where_workers_may_have_disks_of_their_own(
+    spark, tmp_path, monkeypatch, elsewhere
+):
+    save = DataFrameWriter.save
+
+    def save_beside_another(writer, place=None):
+        save(writer, place)
+        if place and "batch=" in place:
+            save(writer.mode("append").option("mapreduce.output.basename", "part"), place)
+
+    # A path without a scheme over Spark Connect may be of a network disk.
+    monkeypatch.setattr("hashring.spark.stream.is_on_workers", lambda *_: True)
+    monkeypatch.setattr(DataFrameWriter, "save", save_beside_another)
+    files(tmp_path, 0)
+    places = f"{elsewhere}/data/out", f"{elsewhere}/data/cp"
+    query = tag_stream(stream(spark, tmp_path), fixed_ring(random_ring(4, 8)), *places)
+    with pytest.raises(StreamingQueryException, match="rows of both are there: another process"):
+        query.awaitTermination()
+
+
 def test_a_place_that_cannot_be_written_is_not_blamed_on_another_job():
     denied = AnalysisException("s3a://b/out/_temporary/0: AccessDeniedException")
     assert not was_taken_away(denied)

@@ -11,6 +11,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
+from pyspark.ml.linalg import Vectors
 from pyspark.sql import DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -524,6 +525,44 @@ def test_rows_of_other_types_or_points_are_not_appended(spark, tmp_path, append)
     append(tmp_path / "h", point_histogram(keys))
     with pytest.raises(ColumnError, match=r"'start' is made by weight=None in .*; the job .*=w"):
         append(tmp_path / "h", point_histogram(keys.selectExpr("*", "1.5 AS w"), weight="w"))
+
+
+COLLATED = "collate('a', 'UTF8_LCASE')"
+
+
+@pytest.mark.parametrize(
+    ("column", "other"),
+    [
+        (COLLATED, "1"),
+        (f"array({COLLATED})", "array(1)"),
+        (f"map('k', {COLLATED})", "map('k', 1)"),
+        (f"struct({COLLATED} AS ` collate x`)", "struct('a' AS ` collate`)"),
+    ],
+)
+def test_rows_whose_types_orc_does_not_keep_are_appended_to_it(spark, tmp_path, column, other):
+    out = Output(str(tmp_path / "out"), "orc", mode="append")
+    for _ in range(2):
+        out.write(spark.sql(f"SELECT {column} AS text"))
+    with pytest.raises(ColumnError, match=r"'text' is .*string.* the job writes"):
+        out.write(spark.sql(f"SELECT {other} AS text"))
+    assert spark.read.orc(str(tmp_path / "out")).count() == 2
+
+
+def test_rows_of_a_type_of_a_user_are_appended_to_orc(spark, tmp_path):
+    out = Output(str(tmp_path / "out"), "orc", mode="append")
+    vectors = spark.createDataFrame([([Vectors.dense(1.0, 2.0)],)], ["vectors"])
+    for _ in range(2):
+        out.write(vectors)
+    with pytest.raises(ColumnError, match=r"array<struct<.*; the job writes array<double>"):
+        out.write(spark.sql("SELECT array(1D) AS vectors"))
+    assert spark.read.schema(vectors.schema).orc(str(tmp_path / "out")).distinct().count() == 1
+
+
+def test_a_collation_that_parquet_keeps_is_compared(spark, tmp_path):
+    out = Output(str(tmp_path / "out"), "parquet", mode="append")
+    out.write(spark.sql("SELECT 'a' AS text"))
+    with pytest.raises(ColumnError, match=r"is string in .* job writes string collate UTF8_LCASE"):
+        out.write(spark.sql(f"SELECT {COLLATED} AS text"))
 
 
 def test_rows_that_readers_would_hide_are_refused_before_they_are_computed(spark, tmp_path):

@@ -489,6 +489,14 @@ def test_columns_of_csv_stay_in_the_order_of_the_batches_there(spark, tmp_path):
     assert sorted(int(row.key) for row in found) == list(range(80))
 
 
+def test_a_stream_of_collated_text_to_orc_is_started_again(spark, tmp_path):
+    for number in range(2):
+        files(tmp_path, number)
+        rows = stream(spark, tmp_path).selectExpr("key", "collate(key, 'UTF8_LCASE') AS text")
+        tag_all(tmp_path, rows, format="orc")
+    assert spark.read.orc(str(tmp_path / "out")).count() == 40
+
+
 def test_a_stream_that_cannot_be_written_or_timed_is_refused_before_it_starts(spark, tmp_path):
     files(tmp_path, 0)
     (tmp_path / "file").write_text("")
@@ -502,6 +510,22 @@ def test_a_stream_that_cannot_be_written_or_timed_is_refused_before_it_starts(sp
     with pytest.raises(ConfigError, match="interval='soon': is no length of time; say"):
         tag_stream(rows, ring, out, place, interval="soon")
     assert not Path(out).exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("text", "format='text': its files hold one column, and a stream writes more: choose"),
+        ("XML", "format='xml': it needs the option rowTag, which a stream does not pass: choose"),
+    ],
+)
+def test_a_format_that_no_stream_can_be_written_in_is_refused_before_it_starts(
+    spark, tmp_path, kind, why
+):
+    files(tmp_path, 0)
+    with pytest.raises(ConfigError, match=f"{why} one of parquet, csv, json, orc, avro"):
+        tag_all(tmp_path, stream(spark, tmp_path), format=kind)
+    assert [place.name for place in tmp_path.iterdir()] == ["in"]
 
 
 def test_a_damaged_file_in_a_stream_is_named(spark, tmp_path):

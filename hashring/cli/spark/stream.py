@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     "--output-format",
     default="parquet",
     show_default=True,
-    help="Any that the session can write. Files get a directory a batch; to another format, each "
-    "batch is appended. After a kill, delta is to leave out a batch that it has; others get it "
-    "again.",
+    help="Any that the session can write, except text and xml. Files get a directory a batch; to "
+    "another format, each batch is appended. After a kill, delta is to leave out a batch that it "
+    "has; others get it again.",
 )
 @click.option(
     "--interval",
