@@ -483,10 +483,10 @@ def test_who_has_one_less_does_not_ask() -> None:
 
 
 def test_after_a_loss_what_members_bring_back_stays_theirs_and_nothing_is_taken() -> None:
-    table = recover(LeaseTable(3), "a", 100.0, RULES, {0: 7})
+    table = recover(LeaseTable(3), "a", 100.0, RULES, {0: 7}, lost_by=100.0)
     table = beat(table, "a", 100.0, RULES)
     assert sorted(table.held("a", 100.0)) == [0]
-    table = beat(recover(table, "b", 101.0, RULES, {1: 8}), "b", 101.0, RULES)
+    table = beat(recover(table, "b", 101.0, RULES, {1: 8}, lost_by=100.0), "b", 101.0, RULES)
     assert sorted(table.held("b", 101.0)) == [1]
     # What nobody brought back is free once every lease of before has ended.
     assert table.holder(2, 159.0) is None
@@ -496,9 +496,9 @@ def test_after_a_loss_what_members_bring_back_stays_theirs_and_nothing_is_taken(
 
 
 def test_of_two_claims_the_one_with_the_greater_token_counts() -> None:
-    table = recover(LeaseTable(1), "a", 100.0, RULES, {0: 7})
-    assert recover(table, "b", 100.0, RULES, {0: 6}).holder(0, 100.0) == "a"
-    assert recover(table, "b", 100.0, RULES, {0: 8}).holder(0, 100.0) == "b"
+    table = recover(LeaseTable(1), "a", 100.0, RULES, {0: 7}, lost_by=100.0)
+    assert recover(table, "b", 100.0, RULES, {0: 6}, lost_by=100.0).holder(0, 100.0) == "a"
+    assert recover(table, "b", 100.0, RULES, {0: 8}, lost_by=100.0).holder(0, 100.0) == "b"
 
 
 def test_who_leaves_lets_go_of_everything() -> None:
