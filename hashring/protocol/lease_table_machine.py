@@ -112,18 +112,20 @@ class LeaseTableMachine(BaseMemberMachine):
         self._me = ""
         self.sight = TableSight.NONE
         self._begun: float | None = None
+        self._may_have_written = False
 
     def enter(self) -> Flow[None]:
         """Renew for the first time."""
         # Two processes of one name are two members: each holds its own leases.
         self._me = f"{self.member}#{self._new_suffix()}"
         self._see(TableEvent.ENTERS)
+        self._may_have_written = False
         try:
             yield from self.renew()
         except StoreError:
-            # The write may have been done, and only its answer lost.
-            with contextlib.suppress(StoreError):
-                yield from self.depart()
+            if self._may_have_written:
+                with contextlib.suppress(StoreError):
+                    yield from self.depart()
             raise
 
     def renew(self) -> Flow[float]:
@@ -170,8 +172,10 @@ class LeaseTableMachine(BaseMemberMachine):
         ]
         after = lease_table.beat(table, self._me, reading.now, self._rules, released)
         names = self._concerned(reading.table, after)
-        written = yield write_table(self._keys, reading, after, names)
-        if not written:
+        # It may be done though no answer comes, and later than that is noticed.
+        self._may_have_written = True
+        self._may_have_written = yield write_table(self._keys, reading, after, names)
+        if not self._may_have_written:
             return None
         # Not before: a loss counts until this member has written what it knows of it.
         self._begun = reading.begun
@@ -234,12 +238,15 @@ class LeaseTableMachine(BaseMemberMachine):
 
     def _departure(self) -> Flow[bool | None]:
         reading = yield read_table(self._keys)
+        if not reading.tag:
+            return True
+        # A new tag in any case: then a write still on its way comes too late.
         if reading.table is None or reading.elsewhere:
             # An older table is left for the others, who have to see that it is one.
-            return True
-        # Written without a change as well: then a write still on its way comes too late.
+            return (yield begin_table(self._keys)) or None
         after = lease_table.leave(reading.table, self._me, reading.now)
-        return (yield write_table(self._keys, reading, after, after.members)) or None
+        names = after.members if self._me in reading.table.members else ()
+        return (yield write_table(self._keys, reading, after, names)) or None
 
     def concerns(self, channel: bytes, payload: bytes) -> bool:
         """Whether a change of the table is about this member."""

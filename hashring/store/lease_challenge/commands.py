@@ -76,7 +76,10 @@ def read_table(keys: ChallengeKeys) -> Command[TableReading]:
 
 
 def begin_table(keys: ChallengeKeys) -> Command[bool]:
-    """Begin a table without members, if there is none; a write is then based on a new tag."""
+    """Begin a table, with a new tag to base a write on; false when one was written on this run.
+
+    A table of another run stays as it is, but for its tag.
+    """
     return Command(script("lease_challenge", "begin"), (keys.table,), (), bool)
 
 

@@ -13,6 +13,7 @@ from hashring.errors import RedisUnavailable
 from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.lease_table_machine import LeaseTableMachine
 from hashring.protocol.machine_steps import Run, Subscribe
+from hashring.store.command import Command
 from hashring.store.lease_challenge.commands import (
     TableReading,
     begin_table,
@@ -40,6 +41,9 @@ class Challenge:
         self.server = MemoryServer(lambda: self.now)
         self.before: Callable[[str], None] = lambda _: None
         self.lost = ""
+        self.late = ""
+        self.on_its_way: list[Command[Any]] = []
+        self.ran: list[str] = []
 
     def member(self, name: str) -> LeaseTableMachine:
         return LeaseTableMachine(
@@ -60,6 +64,12 @@ class Challenge:
                 continue
             name = step.command.script.name
             self.before(name)
+            self.ran.append(name)
+            if name == self.late:
+                self.late = ""
+                self.on_its_way.append(step.command)
+                step.failed(RedisUnavailable("timed out"), self.now)
+                continue
             reply = self.server.run(step.command)
             if name == self.lost:
                 self.lost = ""
@@ -107,6 +117,62 @@ def test_a_start_that_fails_leaves_no_member_behind(name: str) -> None:
     assert isinstance(machine.failure, RedisUnavailable)
     table = challenge.table()
     assert table is None or (table.members, table.held("a#1", challenge.now)) == ({}, {})
+
+
+@pytest.mark.parametrize("found", ["nothing", "a table", "a table of another run of Redis"])
+def test_a_write_that_arrives_after_a_start_has_failed_is_not_done(found: str) -> None:
+    challenge = Challenge()
+    if found != "nothing":
+        come_and_go(challenge)
+    if found == "a table of another run of Redis":
+        challenge.server.restore(challenge.server.copy())
+    challenge.late = WRITE
+    assert challenge.started("a").stage is Stage.FAILED
+    before = challenge.server.run(read_table(KEYS))
+    assert not challenge.server.run(*challenge.on_its_way)
+    after = challenge.server.run(read_table(KEYS))
+    assert (after.table, after.elsewhere) == (before.table, before.elsewhere)
+    assert after.elsewhere == (found == "a table of another run of Redis")
+    assert len(challenge.started("b").membership.held(challenge.now)) == 4 * (not after.elsewhere)
+
+
+def test_a_write_that_arrives_just_before_a_failed_start_goes_is_taken_back() -> None:
+    challenge = Challenge()
+    challenge.late = WRITE
+
+    def arrive(name: str) -> None:
+        if name == BEGIN and challenge.on_its_way:
+            assert challenge.server.run(challenge.on_its_way.pop())
+
+    challenge.before = arrive
+    assert challenge.started("a").stage is Stage.FAILED
+    assert not challenge.on_its_way
+    assert challenge.table().members == {}
+
+
+@pytest.mark.parametrize(("name", "ran"), [(READ, [READ]), (BEGIN, [READ, BEGIN])])
+def test_a_start_that_has_written_nothing_asks_no_more_once_it_has_failed(
+    name: str, ran: list[str]
+) -> None:
+    challenge = Challenge()
+    challenge.late = name
+    assert challenge.started("a").stage is Stage.FAILED
+    assert challenge.ran == ran
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_start_that_fails_sends_a_message_only_if_it_was_in_the_table(done: bool) -> None:
+    challenge = Challenge()
+    other = challenge.started("b")
+    told: list[bytes] = []
+    challenge.server.listen(KEYS.told, told.append)
+    challenge.late, challenge.lost = ("", WRITE) if done else (WRITE, "")
+    assert challenge.started("a").stage is Stage.FAILED
+    assert challenge.ran[-4:] == [READ, WRITE, READ, WRITE]
+    assert challenge.table().members.keys() == {"b#1"}
+    # With its first write it asks for a partition of the other one.
+    assert told == [b"b#1", b"b#1"] * done
+    assert other.stage is Stage.MEMBER
 
 
 def test_a_member_that_comes_back_late_does_not_stop_the_others_from_taking() -> None:
