@@ -327,6 +327,31 @@ def test_an_entry_of_a_start_that_failed_is_found() -> None:
     assert ChallengeSimulator(table=LeavesItsEntryBehind).broken_rule(history) == "nobody"
 
 
+class LeavesAnEmptyTableAsItIs(LeaseTableMachine):
+    """A start that fails on a table without members does not keep its write from coming late."""
+
+    def _departure(self) -> Flow[bool | None]:
+        reading = yield lease_table_machine.read_table(self._keys)
+        if reading.table is None:
+            return True
+        return (yield from super()._departure())
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_an_entry_that_comes_after_its_start_has_failed_is_found(end: str) -> None:
+    events = (
+        Event(1.0, "start", "p0"),
+        Event(1.0075, "slow command", "p0", 2.04),
+        Event(3.045, end, "p0"),
+        Event(3.2, "start", "p1"),
+    )
+    history = two_members(events)
+    assert isinstance(history.terms, LeaseTableRules)
+    history = replace(history, terms=replace(history.terms, interval=0.5))
+    assert ChallengeSimulator().broken_rule(history) is None
+    assert ChallengeSimulator(table=LeavesAnEmptyTableAsItIs).broken_rule(history) == "nobody"
+
+
 class TakesItsAbsenceForALoss(LeaseTableMachine):
     """Outside the table it asks all others to wait, also if its own lease has ended."""
 
@@ -348,12 +373,18 @@ def test_a_wait_without_a_loss_is_found() -> None:
     assert ChallengeSimulator(table=TakesItsAbsenceForALoss).broken_rule(history) == "nobody"
 
 
-@pytest.mark.parametrize("plant", [takes_before_the_end, writes_blindly])
+@pytest.mark.parametrize(
+    ("plant", "rules"),
+    [
+        (takes_before_the_end, "holder|level|renewal"),
+        (writes_blindly, "holder|level|renewal|tokens"),
+    ],
+)
 def test_a_fault_in_the_table_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[pytest.MonkeyPatch], None], rules: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    planted("holder|level|renewal", ChallengeSimulator())
+    planted(rules, ChallengeSimulator())
 
 
 # --- the table ----------------------------------------------------------------------------------
