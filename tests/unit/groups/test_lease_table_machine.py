@@ -315,6 +315,19 @@ def test_members_wait_when_an_older_table_was_put_back() -> None:
     assert not both_hold(challenge, paused, holder)
 
 
+def test_a_newcomer_waits_when_redis_came_back_from_just_before_the_first_write() -> None:
+    challenge = Challenge()
+    challenge.server.run(begin_table(KEYS))
+    older = challenge.server.copy()
+    holder = challenge.started("d")
+    challenge.server.restore(older)
+    newcomer = challenge.started("n")
+    assert newcomer.stage is Stage.MEMBER
+    assert not both_hold(challenge, newcomer, holder)
+    challenge.pass_time(RULES.ttl, newcomer)
+    assert len(newcomer.membership.held(challenge.now)) == 4
+
+
 def test_nobody_waits_for_a_loss_that_is_older_than_every_lease() -> None:
     challenge = Challenge()
     back = challenge.started("a")
