@@ -5,12 +5,14 @@ What it has seen of the table, by which it knows that Redis has lost it:
 {TABLE_SIGHT}
 
 After ``start()`` that is what it was at the last stop: Redis may lose the table in between, while
-others still hold partitions.
+others still hold partitions. A member also remembers when the table was begun. So it notices a loss
+after which others have begun another one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
@@ -109,18 +111,21 @@ class LeaseTableMachine(BaseMemberMachine):
         self._what = f"lease challenge {group!r}"
         self._me = ""
         self.sight = TableSight.NONE
+        self._begun: float | None = None
+        self._may_have_written = False
 
     def enter(self) -> Flow[None]:
         """Renew for the first time."""
         # Two processes of one name are two members: each holds its own leases.
         self._me = f"{self.member}#{self._new_suffix()}"
         self._see(TableEvent.ENTERS)
+        self._may_have_written = False
         try:
             yield from self.renew()
         except StoreError:
-            # The write may have been done, and only its answer lost.
-            with contextlib.suppress(StoreError):
-                yield from self.depart()
+            if self._may_have_written:
+                with contextlib.suppress(StoreError):
+                    yield from self.depart()
             raise
 
     def renew(self) -> Flow[float]:
@@ -149,19 +154,17 @@ class LeaseTableMachine(BaseMemberMachine):
             return None
         asked_at = self.sent
         table = self._table(reading)
-        # A newcomer knows of a loss, too, if there was a table when it looked before. A restarted
-        # Redis, or another server in its place, may lack the last writes: then members say what
-        # they hold, as if the table was lost.
-        lost = reading.elsewhere or (reading.table is None and self.sight is not TableSight.NONE)
+        lost_by = self._lost_by(reading)
         if reading.elsewhere:
             table = LeaseTable(self.partitions, token=table.token, ttl=table.ttl)
+        if lost_by is not None:
+            table = lease_table.recover(
+                table, self._me, reading.now, self._rules, claims, lost_by=lost_by
+            )
         if reading.table is not None:
+            if self.sight is TableSight.NONE:
+                self._begun = reading.begun
             self._see(TableEvent.FOUND)
-        # A member whose own lease has ended was dropped without any loss.
-        dropped = self.now >= self.membership.holding.lease_until
-        gone = self.sight is TableSight.INSIDE and self._me not in table.members
-        if lost or (gone and not dropped):
-            table = lease_table.recover(table, self._me, reading.now, self._rules, claims)
         released = [
             p
             for p, token in self.membership.words().released.items()
@@ -169,8 +172,37 @@ class LeaseTableMachine(BaseMemberMachine):
         ]
         after = lease_table.beat(table, self._me, reading.now, self._rules, released)
         names = self._concerned(reading.table, after)
-        written = yield write_table(self._keys, reading, after, names)
-        return (reading.now, asked_at, after) if written else None
+        # It may be done though no answer comes, and later than that is noticed.
+        self._may_have_written = True
+        self._may_have_written = yield write_table(self._keys, reading, after, names)
+        if not self._may_have_written:
+            return None
+        # Not before: a loss counts until this member has written what it knows of it.
+        self._begun = reading.begun
+        return reading.now, asked_at, after
+
+    def _lost_by(self, reading: TableReading) -> float | None:
+        """Redis time by which data was lost, as far as this member knows; ``None`` for no loss."""
+        # A restarted Redis, or another server in its place, may lack the last writes: then members
+        # say what they hold, as if the table was lost.
+        if reading.elsewhere:
+            return reading.now
+        if self.sight is TableSight.NONE:
+            return None
+        if reading.table is None:
+            return reading.now
+        if reading.begun != self._begun:
+            begun, before = reading.begun, self._begun
+            if begun is None or (before is not None and begun < before):
+                return reading.now
+            # All leases in the lost table were granted before this one was begun.
+            return min(begun, reading.now)
+        # A member whose own lease has ended was dropped without any loss.
+        dropped = self.now >= self.membership.holding.lease_until
+        if self.sight is not TableSight.INSIDE or self._me in reading.table.members or dropped:
+            return None
+        # Members that are there have noticed the loss, and wait for its leases to end.
+        return -math.inf if reading.table.members else reading.now
 
     def again_after(self, error: Exception) -> float:
         """Seconds after which a renewal that failed is tried again."""
@@ -206,12 +238,15 @@ class LeaseTableMachine(BaseMemberMachine):
 
     def _departure(self) -> Flow[bool | None]:
         reading = yield read_table(self._keys)
+        if not reading.tag:
+            return True
+        # A new tag in any case: then a write still on its way comes too late.
         if reading.table is None or reading.elsewhere:
             # An older table is left for the others, who have to see that it is one.
-            return True
-        # Written without a change as well: then a write still on its way comes too late.
+            return (yield begin_table(self._keys)) or None
         after = lease_table.leave(reading.table, self._me, reading.now)
-        return (yield write_table(self._keys, reading, after, after.members)) or None
+        names = after.members if self._me in reading.table.members else ()
+        return (yield write_table(self._keys, reading, after, names)) or None
 
     def concerns(self, channel: bytes, payload: bytes) -> bool:
         """Whether a change of the table is about this member."""

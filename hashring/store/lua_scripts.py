@@ -44,6 +44,7 @@ _SHARED_BY_ONE: Final = {
     ("ring", "beat"): (*_SERVER, *_RING),
     # What people do to a lock is written into the ring's history.
     ("locks", "take_away"): _RING,
+    ("lease_challenge", "begin"): _SERVER,
     ("lease_challenge", "read"): _SERVER,
     ("lease_challenge", "write"): _SERVER,
 }

@@ -98,3 +98,30 @@ def test_a_table_that_was_begun_again_after_a_loss_is_no_base_for_an_older_write
     store.run(begin_table(keys))
     assert not store.run(write_table(keys, reading, HELD, ()))
     assert store.run(read_table(keys)).table is None
+
+
+def test_a_table_that_is_begun_once_more_is_no_base_for_an_older_write(
+    store: Store, keys: ChallengeKeys
+) -> None:
+    assert store.run(begin_table(keys))
+    reading = store.run(read_table(keys))
+    assert store.run(begin_table(keys))
+    assert not store.run(write_table(keys, reading, HELD, ()))
+    assert store.run(write_table(keys, store.run(read_table(keys)), HELD, ()))
+    assert not store.run(begin_table(keys))
+
+
+def test_a_table_was_begun_at_one_time_whatever_is_written(
+    store: Store, keys: ChallengeKeys
+) -> None:
+    before = store.run(read_table(keys))
+    assert before.begun is None
+    store.run(begin_table(keys))
+    begun = store.run(read_table(keys)).begun
+    assert begun is not None
+    assert before.now <= begun
+    store.run(begin_table(keys))
+    assert store.run(write_table(keys, store.run(read_table(keys)), HELD, ()))
+    written = store.run(read_table(keys))
+    assert (written.begun, written.elsewhere) == (begun, False)
+    assert begun <= written.now

@@ -187,16 +187,22 @@ def beat(
 
 
 def recover(
-    table: LeaseTable, member: str, now: float, rules: LeaseTableRules, claims: Mapping[int, int]
+    table: LeaseTable,
+    member: str,
+    now: float,
+    rules: LeaseTableRules,
+    claims: Mapping[int, int],
+    *,
+    lost_by: float,
 ) -> LeaseTable:
-    """A member that finds itself gone from the table brings back what it still holds.
+    """A member that knows of a loss of the table, or of its last writes, brings back what it holds.
 
-    A table without members means that Redis lost it, or the last writes of it: nothing is taken
-    until every lease of before has ended. All members have one ``ttl``; see
+    Nothing is taken until every lease of before has ended. All members have one ``ttl``; see
     :meth:`LeaseTable.other_ttl`. Those of before may have had a longer one.
 
     Args:
         claims: the partitions it holds by its own clock, with their tokens.
+        lost_by: Redis time after which no lease of before was granted.
     """
     leases = dict(table.leases)
     for partition, token in claims.items():
@@ -207,7 +213,7 @@ def recover(
         table,
         leases=leases,
         token=max(table.token, *claims.values(), 0),
-        quiet_until=table.quiet_until if table.members else now + max(rules.ttl, table.ttl),
+        quiet_until=max(table.quiet_until, lost_by + max(rules.ttl, table.ttl)),
     )
 
 

@@ -46,6 +46,8 @@ class TableReading:
         table: ``None`` when there is none yet.
         run: the run of the Redis server that was read.
         elsewhere: whether the table was written on another run, which may have written more since.
+        begun: Redis time at which the table was begun, which tells it from one that was lost;
+            ``None`` when versions without it began the table.
     """
 
     now: float
@@ -53,22 +55,31 @@ class TableReading:
     table: LeaseTable | None
     run: str
     elsewhere: bool
+    begun: float | None
 
 
 def read_table(keys: ChallengeKeys) -> Command[TableReading]:
     """Read the table."""
 
     def read(raw: Any) -> TableReading:
-        at, tag, text, written_on, run = raw
-        table = load_table(text) if text else None
-        elsewhere = table is not None and written_on != run
-        return TableReading(int(at) / 1e6, tag.decode(), table, run.decode(), elsewhere)
+        at, tag, text, written_on, begun, run = raw
+        return TableReading(
+            now=int(at) / 1e6,
+            tag=tag.decode(),
+            table=load_table(text) if text else None,
+            run=run.decode(),
+            elsewhere=bool(text or written_on) and written_on != run,
+            begun=float(begun) / 1e6 if begun.isdigit() else None,
+        )
 
     return Command(script("lease_challenge", "read"), (keys.table,), (), read)
 
 
 def begin_table(keys: ChallengeKeys) -> Command[bool]:
-    """Begin a table without members, if there is none; a write is then based on a new tag."""
+    """Begin a table, with a new tag to base a write on; false when one was written on this run.
+
+    A table of another run stays as it is, but for its tag.
+    """
     return Command(script("lease_challenge", "begin"), (keys.table,), (), bool)
 
 

@@ -327,6 +327,31 @@ def test_an_entry_of_a_start_that_failed_is_found() -> None:
     assert ChallengeSimulator(table=LeavesItsEntryBehind).broken_rule(history) == "nobody"
 
 
+class LeavesAnEmptyTableAsItIs(LeaseTableMachine):
+    """A start that fails on a table without members does not keep its write from coming late."""
+
+    def _departure(self) -> Flow[bool | None]:
+        reading = yield lease_table_machine.read_table(self._keys)
+        if reading.table is None:
+            return True
+        return (yield from super()._departure())
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_an_entry_that_comes_after_its_start_has_failed_is_found(end: str) -> None:
+    events = (
+        Event(1.0, "start", "p0"),
+        Event(1.0075, "slow command", "p0", 2.04),
+        Event(3.045, end, "p0"),
+        Event(3.2, "start", "p1"),
+    )
+    history = two_members(events)
+    assert isinstance(history.terms, LeaseTableRules)
+    history = replace(history, terms=replace(history.terms, interval=0.5))
+    assert ChallengeSimulator().broken_rule(history) is None
+    assert ChallengeSimulator(table=LeavesAnEmptyTableAsItIs).broken_rule(history) == "nobody"
+
+
 class TakesItsAbsenceForALoss(LeaseTableMachine):
     """Outside the table it asks all others to wait, also if its own lease has ended."""
 
@@ -348,12 +373,18 @@ def test_a_wait_without_a_loss_is_found() -> None:
     assert ChallengeSimulator(table=TakesItsAbsenceForALoss).broken_rule(history) == "nobody"
 
 
-@pytest.mark.parametrize("plant", [takes_before_the_end, writes_blindly])
+@pytest.mark.parametrize(
+    ("plant", "rules"),
+    [
+        (takes_before_the_end, "holder|level|renewal"),
+        (writes_blindly, "holder|level|renewal|tokens"),
+    ],
+)
 def test_a_fault_in_the_table_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[pytest.MonkeyPatch], None], rules: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    planted("holder|level|renewal", ChallengeSimulator())
+    planted(rules, ChallengeSimulator())
 
 
 # --- the table ----------------------------------------------------------------------------------
@@ -483,10 +514,10 @@ def test_who_has_one_less_does_not_ask() -> None:
 
 
 def test_after_a_loss_what_members_bring_back_stays_theirs_and_nothing_is_taken() -> None:
-    table = recover(LeaseTable(3), "a", 100.0, RULES, {0: 7})
+    table = recover(LeaseTable(3), "a", 100.0, RULES, {0: 7}, lost_by=100.0)
     table = beat(table, "a", 100.0, RULES)
     assert sorted(table.held("a", 100.0)) == [0]
-    table = beat(recover(table, "b", 101.0, RULES, {1: 8}), "b", 101.0, RULES)
+    table = beat(recover(table, "b", 101.0, RULES, {1: 8}, lost_by=100.0), "b", 101.0, RULES)
     assert sorted(table.held("b", 101.0)) == [1]
     # What nobody brought back is free once every lease of before has ended.
     assert table.holder(2, 159.0) is None
@@ -496,9 +527,9 @@ def test_after_a_loss_what_members_bring_back_stays_theirs_and_nothing_is_taken(
 
 
 def test_of_two_claims_the_one_with_the_greater_token_counts() -> None:
-    table = recover(LeaseTable(1), "a", 100.0, RULES, {0: 7})
-    assert recover(table, "b", 100.0, RULES, {0: 6}).holder(0, 100.0) == "a"
-    assert recover(table, "b", 100.0, RULES, {0: 8}).holder(0, 100.0) == "b"
+    table = recover(LeaseTable(1), "a", 100.0, RULES, {0: 7}, lost_by=100.0)
+    assert recover(table, "b", 100.0, RULES, {0: 6}, lost_by=100.0).holder(0, 100.0) == "a"
+    assert recover(table, "b", 100.0, RULES, {0: 8}, lost_by=100.0).holder(0, 100.0) == "b"
 
 
 def test_who_leaves_lets_go_of_everything() -> None:

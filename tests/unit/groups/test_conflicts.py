@@ -6,7 +6,7 @@ import pytest
 
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.errors import RedisUnavailable, WriteConflict
-from hashring.protocol.base_member_machine import RETRY
+from hashring.protocol.base_member_machine import RETRY, Stage
 from hashring.protocol.flow import TRIES
 from hashring.protocol.lease_table_machine import LeaseTableMachine
 from hashring.protocol.machine_steps import Run, Subscribe, Wait
@@ -71,6 +71,18 @@ def test_it_gives_up_for_a_while_that_differs_from_member_to_member(chance: floa
     server.crowded, now = False, wait.until
     settle()
     assert machine.error is None
+
+
+def test_a_start_that_always_comes_second_has_nothing_to_take_back() -> None:
+    server = Busy(lambda: 100.0)
+    for server.crowded in (False, True):
+        machine = member(0.5)
+        machine.start(100.0)
+        while isinstance(step := machine.next(100.0), Run):
+            step.done(server.run(step.command), 100.0, 100.0)
+    assert machine.stage is Stage.FAILED
+    assert isinstance(machine.failure, WriteConflict)
+    assert server.writes == TRIES
 
 
 def test_it_tries_again_as_soon_as_others_when_nobody_stood_in_its_way() -> None:

@@ -16,6 +16,7 @@ from hashring.errors import StoreError
 from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.protocol.lease_table_machine import LeaseTableMachine
+from hashring.store.command import Command
 from hashring.store.faithful_challenge.commands import faithful_keys
 from hashring.store.lease_challenge.commands import TableReading, challenge_keys
 from hashring.testing.simulator.challenge.history import ChallengerSpec
@@ -75,8 +76,8 @@ class ChallengeProcess(Process):
         """Its name in the table since its last start."""
         self.failed_calls = 0
         """How many of its calls have failed since its last start."""
-        self.has_read = False
-        """Whether it has read a table, be it before a stop."""
+        self.has_seen = False
+        """Whether it has read or written a table, be it before a stop."""
         self.read_sent = NEVER
         """True time of sending of the newest answer that its lease may be from."""
         self.told_until = NEVER
@@ -94,6 +95,8 @@ class ChallengeProcess(Process):
         """The application calls ``start()``."""
         self.world.say(self, "is started")
         self.failed_calls = 0
+        # What it sent before its last end came too late to change anything.
+        self.late_at = NEVER
         self.machine.start(self.local())
         self.loop.begin()
 
@@ -121,15 +124,20 @@ class ChallengeProcess(Process):
     def _start_again(self) -> None:
         if self.stopping:
             self.alive = False
-        elif self.world.now < self.world.open_at and not self.has_read:
+        elif self.world.now < self.world.open_at and not self.has_seen:
             self.soon(self.world.open_at - self.world.now, self._start_again)
         else:
             self.start()
 
     @property
     def unaware(self) -> bool:
-        """Whether it is entering, and has not read a table yet."""
-        return self.alive and self.machine.stage is Stage.ENTERING and not self.has_read
+        """Whether it is entering, and has not seen a table yet."""
+        return self.alive and self.machine.stage is Stage.ENTERING and not self.has_seen
+
+    def begins(self, command: Command[Any]) -> bool:
+        """Whether a command is the one by which the member enters."""
+        entering = self.machine.stage is Stage.ENTERING
+        return entering and command.script.name == "lease_challenge_write"
 
     def read(self, call: Call) -> Any:
         """The answer, or the error, of a call that has ended."""
@@ -140,7 +148,9 @@ class ChallengeProcess(Process):
     def answered(self, call: Call, outcome: Any) -> None:
         """The machine is about to be told of an answer."""
         if isinstance(outcome, TableReading):
-            self.has_read |= outcome.table is not None
+            self.has_seen |= outcome.table is not None
+        elif call.command.script.name == "lease_challenge_write":
+            self.has_seen |= outcome
         if call.command.script.name == "lease_challenge_read":
             self.read_sent = max(self.read_sent, call.sent)
 

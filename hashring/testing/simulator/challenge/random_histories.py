@@ -8,14 +8,9 @@ from typing import Final
 
 from hashring.core.groups.faithful_challenge import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
-from hashring.testing.simulator import random_events
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.history import Event
-from hashring.testing.simulator.random_events import drawn
-
-KINDS: Final[dict[str, int]] = {
-    kind: weight for kind, weight in random_events.KINDS.items() if kind != "slow join"
-}
+from hashring.testing.simulator.random_events import KINDS, drawn
 
 _ENDINGS: Final = ("kill", "pause", "cut", "hole", "stop")
 
@@ -50,6 +45,8 @@ def random_challenge_history(seed: int, *, faithful: bool | None = None) -> Chal
         event = drawn(kind, round(at, 3), spec.label, rng)
         if kind == "down":
             event = replace(event, what=rng.choice(("kept", "restarted", "empty")))
+        if kind == "slow join":
+            event = replace(event, at=next(each.at for each in events if each.who == spec.label))
         events.append(event)
         if kind in _ENDINGS and rng.random() < 0.5:
             again = replace(spec, label=f"{spec.label}.{len(specs)}")

@@ -148,8 +148,8 @@ class ChallengeNobody(ChallengeRule):
         self, world: ChallengeWorld, process: ChallengeProcess, command: Command[Any], reply: Any
     ) -> None:
         if isinstance(reply, TableReading):
-            # The quiet time after a loss counts from here.
-            if reply.table is None or reply.elsewhere:
+            # The quiet time after a loss counts from here, if the process can know of the loss.
+            if reply.elsewhere or (reply.table is None and process.has_seen):
                 self._excuse(world.now)
         elif reply:
             self._wrote[process.spec.label] = world.now
@@ -164,7 +164,9 @@ class ChallengeNobody(ChallengeRule):
         """Look at all partitions, now and in a moment."""
         world.at(world.now + _LOOK_EVERY, lambda: self._look(world))
         for process in world.processes.values():
-            self._excuse(process.late_at)
+            # Once it has left or failed, its calls that are still on their way change nothing.
+            if process.machine.stage not in (Stage.FAILED, Stage.LEFT):
+                self._excuse(process.late_at)
             if not _is_well(world, process) and _may_have_leases(process):
                 self._excuse(self._wrote.get(process.spec.label, -math.inf))
         well = [process for process in world.alive if _is_well(world, process)]
@@ -194,10 +196,12 @@ def _is_well(world: ChallengeWorld, process: ChallengeProcess) -> bool:
 
 def _may_have_leases(process: ChallengeProcess) -> bool:
     """Whether a process in trouble may be in the table by right."""
+    if process.machine.stage is Stage.FAILED:
+        # One failed call is no reason: it takes its entry back.
+        return process.failed_calls > 1
     if process.machine.stage is Stage.LEFT or (process.stopping and process.alive):
         return process.paused or process.failed_calls > 0
-    if process.alive and process.machine.stage in (Stage.ENTERING, Stage.FAILED):
-        # One failed call is no reason: it takes its entry back.
+    if process.alive and process.machine.stage is Stage.ENTERING:
         return process.paused or process.failed_calls > 1
     return True
 
