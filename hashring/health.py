@@ -415,18 +415,14 @@ def _group_reasons(
 
 
 def _no_member(expired: Sequence[str], decisions: Sequence[Decision]) -> Reason:
+    if not expired:
+        last = max(decisions, key=lambda decision: decision.generation, default=None)
+        events = () if last is None else last.events
+        expired = [event.member or "" for event in events if event.kind is EventKind.EXPIRED]
     if expired:
-        # Of the last ones, no decision tells: only a live member makes one.
-        return Reason(
-            State.DOWN,
-            f"every member expired ({_listed(expired)}): no partition has an owner",
-            "start the members",
-        )
-    last = max(decisions, key=lambda decision: decision.generation, default=None)
-    if last is not None and any(event.kind is EventKind.EXPIRED for event in last.events):
-        return Reason(
-            State.DOWN, "the last member expired: no partition has an owner", "start the members"
-        )
+        # Only a live member makes a decision, so none tells how the last ones went.
+        gone = f"no member is left; {_listed(expired)} expired without leaving"
+        return Reason(State.DOWN, f"{gone}: no partition has an owner", "start the members")
     return Reason(State.STOPPED, "it has no members")
 
 

@@ -8,6 +8,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from redis import Redis
 
 from hashring import RING_SIZE, PartitionGroup, RingNode
 from hashring.cli.doctor.findings import Level
-from hashring.cli.doctor.group_checks import member_drains
+from hashring.cli.doctor.group_checks import group_members, member_drains
 from hashring.cli.doctor.rights import LOCK_RIGHTS, RIGHTS
 from hashring.cli.doctor.ring_checks import ring_checks
+from hashring.core.groups.group_status import GroupStatus
+from hashring.core.groups.state import GroupPhase
 from hashring.core.placement import random_points
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
@@ -572,6 +575,25 @@ def test_a_drain_of_a_member_that_was_forgotten_is_a_problem_with_the_command_th
         "hashring group undrain -- 'my group' -d",
     )
     assert member_drains({"calm": []}).level is Level.OK
+
+
+def test_groups_that_no_member_is_left_in_and_where_some_expired_are_a_problem() -> None:
+    empty = GroupStatus(GroupPhase.READY, 7, 4, None, (), (), (), ())
+    found = group_members(
+        {
+            "orders": replace(empty, expired=("a", "b")),
+            "sales": replace(empty, expired=("c",)),
+            "stopped": empty,
+            # A member whose report cannot be read keeps its partitions.
+            "frozen": replace(empty, expired=("d",), unreadable=("e",)),
+        }
+    )
+    assert (found.level, found.text) == (
+        Level.PROBLEM,
+        "no member is left in 2 groups after some expired: no partition of them has an owner",
+    )
+    assert found.details == ("orders: a expired", "orders: b expired", "sales: c expired")
+    assert group_members({"stopped": empty}).level is Level.OK
 
 
 def test_it_looks_at_the_drains_of_all_groups(client: Redis, run: Run) -> None:

@@ -66,12 +66,12 @@ def test_a_group_whose_every_process_was_killed_is_down(
 ) -> None:
     killed(redis_server, ttl=1.5)
     until(lambda: "0 members" in run("group", "show", "orders").out, "its lease ends")
-    assert "every member expired (m)" in run("status", status=2).out
+    assert "no member is left; m expired without leaving" in run("status", status=2).out
     told = run("doctor", "--json", status=1).json["findings"]
     (found,) = [each for each in told if each["check"] == "group members"]
     assert (found["level"], found["text"], found["details"]) == (
         "problem",
-        "every member of 1 group expired: no partition of it has an owner",
+        "no member is left in 1 group after some expired: no partition of it has an owner",
         ["orders: m expired"],
     )
     with PartitionGroup(client, "orders", 4, member="n", ttl=1.5) as group:

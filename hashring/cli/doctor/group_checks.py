@@ -15,19 +15,23 @@ _SHOWN: Final = 8
 
 
 def group_members(statuses: Mapping[str, GroupStatus]) -> Finding:
-    """Whether every member of a group expired.
+    """Whether no member is left in a group after some expired.
 
     Args:
         statuses: where each group stands, by name.
     """
-    down = {name: found.expired for name, found in statuses.items() if not found.members}
+    down = {
+        name: found.expired
+        for name, found in statuses.items()
+        if not found.members and not found.unreadable
+    }
     details = [f"{name}: {member} expired" for name, gone in down.items() for member in gone]
     count = sum(bool(gone) for gone in down.values())
     if not count:
         return ok("group members", f"no group lost all members ({_looked(statuses)})")
     return problem(
         "group members",
-        f"every member of {counted(count, 'group')} expired: no partition of "
+        f"no member is left in {counted(count, 'group')} after some expired: no partition of "
         f"{'it' if count == 1 else 'them'} has an owner",
         "start the members",
         _shown(details),

@@ -865,30 +865,39 @@ class _Step:
         for partition, name in warmups.items():
             if self.warming.get(partition) != name:
                 self._tell(EventKind.WARMUP, name, partition)
+        self._redirect(wanted)
         self.warming = self._waiting_warm(wanted) | warmups
         # If no member may be granted anything, a copy has no use. It would only make the assignor
         # answer differently in the next step, and so on.
         self.standbys = dict(target.standbys) if self.takers else {}
+
+    def _redirect(self, wanted: Wanted) -> None:
+        """Hand over to the member with a copy that the assignor prefers meanwhile.
+
+        Were the handoff still meant for another, that member would count as the owner to be. So the
+        copy would be given up, and the next step would choose another one for the same reason.
+        """
+        for partition, handoff in self.handoffs.items():
+            to = wanted[partition]
+            if to in self.takers and to != handoff.owner and to in self._copies(partition):
+                self.handoffs[partition] = replace(handoff, to=str(to))
 
     def _waiting_warm(self, wanted: Wanted) -> dict[int, str]:
         """The members that are warm for partitions whose owners have not been asked for them yet.
 
         They stay warm while the handoff waits for others.
         """
-        kept = {}
-        for partition in {*self.warming, *self.standbys}:
-            name = wanted[partition]
-            copies = (self.warming.get(partition), *self.standbys.get(partition, ()))
-            if name is not None and name in copies and self._is_to_come(partition, wanted):
-                kept[partition] = name
-        return kept
+        return {
+            partition: str(wanted[partition])
+            for partition in {*self.warming, *self.standbys}
+            if wanted[partition] in self._copies(partition) and self._is_to_move(partition, wanted)
+        }
 
-    def _is_to_come(self, partition: int, wanted: Wanted) -> bool:
-        if partition in self.handoffs and self.owners[partition] not in self.members:
-            # Its owner is gone, and the assignor decides anew in each step (see _target). Were a
-            # copy given up while the last lease runs, the next step would choose another.
-            return wanted[partition] in self.takers
-        return self._is_to_move(partition, wanted)
+    def _copies(self, partition: int) -> tuple[str, ...]:
+        """The members that keep a copy of a partition, or warm up for it."""
+        warming = self.warming.get(partition)
+        copies = self.standbys.get(partition, ())
+        return copies if warming is None else (warming, *copies)
 
     def _grant(self, partition: int, name: str) -> None:
         if name not in self.takers:

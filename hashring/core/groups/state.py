@@ -241,7 +241,7 @@ class Handoff:
 
     Attributes:
         owner: who holds it.
-        to: whom it was meant for when the handoff began.
+        to: whom it is meant for.
         generation: the decision that began it.
         deadline: until when the owner may keep it; after that it fences itself. Infinite until the
             decision is committed: the owner's time counts from then on, however long the assignor

@@ -45,6 +45,7 @@ from hashring.testing.simulator.groups.random_histories import (
     KINDS,
     LOAD_KIND,
     garbled_group_history,
+    joining_group_history,
 )
 from hashring.testing.simulator.groups.rest_rules import unrest
 from hashring.testing.simulator.groups.world import GroupWorld
@@ -908,6 +909,17 @@ def test_a_fault_with_what_cannot_be_read_is_found(
 ) -> None:
     plant(monkeypatch)
     find_fault(GroupSimulator(), rules, garbled_group_history, FAULT_BUDGET)
+
+
+def test_no_history_in_which_members_join_and_let_go_slowly_breaks_a_rule() -> None:
+    none_breaks_a_rule(GroupSimulator(), joining_group_history, range(8, 72))
+
+
+def test_a_handoff_that_stays_meant_for_another_than_the_owner_to_be_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(next_state._Step, "_redirect", lambda self, wanted: None)
+    find_fault(GroupSimulator(), "steady", joining_group_history, FAULT_BUDGET, late=(8,))
 
 
 def test_a_recovery_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

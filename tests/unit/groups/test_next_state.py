@@ -623,6 +623,32 @@ def test_a_handoff_whose_owner_is_gone_goes_to_a_member_that_is_warm_meanwhile()
     assert desk.state.holder(0) == "c"
 
 
+def test_a_handoff_goes_to_the_member_that_is_preferred_for_its_copy_meanwhile() -> None:
+    # Its owner takes its time. Whoever is to be warm for something is so at once.
+    rule = LearnerAssignor(1.0, warmups=1, standbys=1)
+    desk = Desk(6, rule, handoffs=2).join("a").step().join("b")
+    warm_until_at_rest(desk)
+    assert desk.asked == {0: ("a", "b"), 3: ("a", "b")}
+    began = desk.state.handoffs
+    desk.join("c")
+    warm_until_at_rest(desk)
+    assert desk.asked == {0: ("a", "c"), 3: ("a", "b")}
+    assert replace(desk.state.handoffs[0], to="b") == began[0]
+    assert 0 in desk.state.view("c", desk.members["c"].session).warming
+    assert desk.release("a", 0).step().having["c"] == [0]
+
+
+def warm_until_at_rest(desk: Desk) -> None:
+    """Members are warm for what they are asked to, until nothing is decided any more."""
+    for _ in range(12):
+        before = desk.state
+        for name, asked in before.asked().items():
+            desk.warm(name, *asked.warming)
+        if desk.step().state is before:
+            return
+    raise AssertionError("it never rests")
+
+
 # --- wrong answers and lost decisions ---------------------------------------------------------
 
 

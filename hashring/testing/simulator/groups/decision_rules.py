@@ -21,13 +21,15 @@ took.
 
 **As before.** While there are as many members as when the group was Ready, and its settings are the
 same, nothing is handed off.
+
+**Steady.** The same state is decided a few times within a ttl at most, however long handoffs take.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hashring.core.assignors import GroupMember, LearnerAssignor, LoadAssignor, RingAssignor
@@ -49,6 +51,9 @@ from hashring.store.group.commands import Beat, Committed, Reading, looked_at
 from hashring.testing.simulator.groups.process import GroupProcess
 from hashring.testing.simulator.groups.world import GroupRule, GroupWorld
 from hashring.testing.simulator.virtual_time import NEVER
+
+# While members that come and go, and what they report, change back and forth.
+_OFTEN: Final = 8
 
 # Redis time in seconds is a float.
 _ROUNDING: Final = 3e-6
@@ -343,3 +348,20 @@ class AsBefore(DecisionRule):
 
     def touched(self, world: GroupWorld, lost: bool) -> None:
         self._settled = None
+
+
+class Steady(DecisionRule):
+    name = "steady"
+
+    def __init__(self) -> None:
+        # What was decided within the last ttl, and when.
+        self._latest: deque[tuple[float, GroupState]] = deque()
+
+    def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
+        after = replace(decision.after, generation=0, committed=None)
+        self._latest.append((world.now, after))
+        while self._latest[0][0] < world.now - after.terms.ttl:
+            self._latest.popleft()
+        times = sum(state == after for _, state in self._latest)
+        if times > _OFTEN:
+            raise self.broken(world, f"the same was decided {times} times within a ttl")

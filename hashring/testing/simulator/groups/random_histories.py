@@ -244,6 +244,30 @@ def undecided_group_history(seed: int) -> GroupHistory:
     )
 
 
+def joining_group_history(seed: int) -> GroupHistory:
+    """A history at random of a learner with copies: members join, and let go slowly."""
+    rng = Random(f"{seed} joining")
+    specs = tuple(MemberSpec(f"p{n}", f"m{n}") for n in range(rng.choice((3, 3, 4))))
+    at, events = 0.0, []
+    for spec in specs:
+        events.append(Event(round(at, 3), "start", spec.label))
+        at += rng.uniform(0.5, 5.0)
+    if rng.random() < 0.3:
+        kind = rng.choice(("kill", "stop", "hand over"))
+        events.append(Event(round(at, 3), kind, rng.choice(specs).label))
+    assignor = LearnerAssignor(1.0, warmups=rng.choice((1, 2)), standbys=rng.choice((1, 2)))
+    terms = Terms(
+        rng.randint(6, 12),
+        assignor.name,
+        ttl=12.0,
+        rebalance_delay=rng.choice((0.0, 2.0)),
+        max_handoff_time=10.0,
+        handoffs=3,
+    )
+    warm_up = rng.choice((0.0, 1.0))
+    return GroupHistory(seed, specs, tuple(events), terms, handoff=10.0, warm_up=warm_up)
+
+
 def _member(label: str, rng: Random) -> MemberSpec:
     return MemberSpec(
         label=f"p{label}",

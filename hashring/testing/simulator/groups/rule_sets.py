@@ -10,6 +10,7 @@ from hashring.testing.simulator.groups.decision_rules import (
     Needed,
     PartitionTokens,
     StandbysFirst,
+    Steady,
     TimeToLetGo,
 )
 from hashring.testing.simulator.groups.member_rules import (
@@ -41,6 +42,7 @@ def group_rules() -> list[GroupRule]:
             AsBefore(),
             Drained(),
             TimeToLetGo(),
+            Steady(),
         ),
         MemberReports(),
         GroupRest(),
