@@ -56,9 +56,12 @@ limits: ContextVar[list[Exception]] = ContextVar("limits")
 broken = threading.Event()
 """Whether every call of every client fails."""
 
+connecting: ContextVar[bool] = ContextVar("connecting", default=False)
+"""Whether this task makes a connection of asyncio's, whose errors are the client's own."""
+
 
 def _read() -> None:
-    if broken.is_set():
+    if broken.is_set() and not connecting.get():
         raise NoCredentials
     if coming := limits.get([]):
         raise coming.pop()
@@ -92,8 +95,12 @@ class AsyncConnection(redis.asyncio.UnixDomainSocketConnection):
     """The same for asyncio, whose client makes another error of what is raised in a connect."""
 
     async def connect(self) -> None:
-        with _no_limit():
-            await super().connect()
+        token = connecting.set(True)
+        try:
+            with _no_limit():
+                await super().connect()
+        finally:
+            connecting.reset(token)
 
     async def read_response(self, *args: Any, **options: Any) -> Any:
         _read()
