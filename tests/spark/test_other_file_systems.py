@@ -134,12 +134,9 @@ def test_jobs_that_make_one_output_elsewhere_at_once_are_refused(
             second.result()
 
 
-@pytest.mark.parametrize("is_left", [False, True])
-def test_an_output_elsewhere_that_another_job_took_rows_of_is_refused(
-    spark, tmp_path, monkeypatch, elsewhere, is_left
-):
-    if is_left:  # by a job that failed
-        (tmp_path / "disk" / "out").mkdir()
+@pytest.fixture
+def loses_a_file(tmp_path, monkeypatch):
+    """A file of the output is gone once it was saved."""
     save = DataFrameWriter.save
 
     def save_and_lose(writer, place):
@@ -147,6 +144,15 @@ def test_an_output_elsewhere_that_another_job_took_rows_of_is_refused(
         next((tmp_path / "disk").glob("out/part-*")).unlink()
 
     monkeypatch.setattr(DataFrameWriter, "save", save_and_lose)
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+@pytest.mark.usefixtures("loses_a_file")
+def test_an_output_elsewhere_that_another_job_took_rows_of_is_refused(
+    spark, tmp_path, elsewhere, is_left
+):
+    if is_left:  # by a job that failed
+        (tmp_path / "disk" / "out").mkdir()
     with pytest.raises(OutputRefused, match="30 of 40 rows are there: another job wrote there"):
         Output(f"{elsewhere}/data/out", "parquet").write(spark.range(0, 40, 1, 4))
 
@@ -194,14 +200,8 @@ def test_rows_that_cannot_be_read_back_are_not_blamed_on_another_job(
         out.write(spark.range(4).coalesce(1))
 
 
-def test_rows_that_are_missing_of_a_text_are_noticed(spark, tmp_path, monkeypatch, elsewhere):
-    save = DataFrameWriter.save
-
-    def save_and_lose(writer, place):
-        save(writer, place)
-        next((tmp_path / "disk").glob("out/part-*")).unlink()
-
-    monkeypatch.setattr(DataFrameWriter, "save", save_and_lose)
+@pytest.mark.usefixtures("loses_a_file")
+def test_rows_that_are_missing_of_a_text_are_noticed(spark, elsewhere):
     with pytest.raises(OutputRefused, match="30 of 40 rows could be read back"):
         Output(f"{elsewhere}/data/out", "csv", options={"header": "false"}).write(
             spark.range(0, 40, 1, 4)

@@ -25,7 +25,7 @@ from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watcher_threads import Failure, RingWatcher, until_turn
 from tests.conftest import PATIENCE, eventually
-from tests.web.conftest import TOKEN, Visit, put
+from tests.web.conftest import TOKEN, Visit, Visitor, put
 
 pytestmark = pytest.mark.one_server
 
@@ -88,34 +88,44 @@ def test_while_redis_is_away_no_ring_of_the_list_is_healthy_even_if_nobody_looke
     assert "badge s-healthy" not in visitor.page("/")
 
 
-@pytest.mark.parametrize("step", ["snapshot", "after"])
-def test_requests_that_act_while_a_ring_is_read_take_no_event_and_add_none(
-    redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def of_four_nodes(redis: Redis, visit: Visit) -> tuple[Visitor, RingWatcher]:
+    """A visitor of a service that watches a ring of a, b, c and d."""
     for point, name in enumerate("abcd"):
         put(redis, name, point)
     visitor = visit(rings=["ring"], token=TOKEN)
     watcher = visitor.service.ring("ring")
     assert watcher is not None
+    return visitor, watcher
+
+
+def status_of_removal(visitor: Visitor, node: str) -> int:
+    asked = {"ring": "ring", "node": node, "by": "ada"}
     headers = {"Authorization": f"Bearer {TOKEN}"}
+    return visitor.client.post("/api/act/remove", json=asked, headers=headers).status_code
+
+
+def counted(visitor: Visitor) -> int:
+    """How many changes of the ring the metrics tell."""
+    found = re.findall(r"^hashring_ring_changes_total\{.* (\d+)", visitor.page("/metrics"), re.M)
+    return sum(map(int, found))
+
+
+@pytest.mark.parametrize("step", ["snapshot", "after"])
+def test_requests_that_act_while_a_ring_is_read_take_no_event_and_add_none(
+    redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    visitor, watcher = of_four_nodes(redis, visit)
 
     def remove(node: str) -> int:
-        asked = {"ring": "ring", "node": node, "by": "ada"}
-        return visitor.client.post("/api/act/remove", json=asked, headers=headers).status_code
+        return status_of_removal(visitor, node)
 
     def removed() -> list[str]:
         told = visitor.json("/api/changes", ring="ring")["changes"]
         return [node for change in told for node in change["nodes"]]
 
-    def counted() -> int:
-        found = re.findall(
-            r"^hashring_ring_changes_total\{.* (\d+)", visitor.page("/metrics"), re.M
-        )
-        return sum(map(int, found))
-
     assert remove("a") == 200
     eventually(lambda: removed() == ["a"], "the watcher has read the first removal")
-    eventually(lambda: counted() == 1, "and counted it")
+    eventually(lambda: counted(visitor) == 1, "and counted it")
     answers, read = list[int](), getattr(watcher_threads, step)
 
     def acting(*arguments: Any, **named: Any) -> Any:
@@ -131,34 +141,21 @@ def test_requests_that_act_while_a_ring_is_read_take_no_event_and_add_none(
     eventually(lambda: watcher.looks > looks + 1, "it has looked again")
     assert answers == [200, 200]
     assert removed() == ["a", "b", "c"]
-    assert counted() == 3
+    assert counted(visitor) == 3
 
 
 def test_what_was_counted_is_not_counted_again_when_redis_returns_with_older_data(
     redis: Redis, visit: Visit
 ) -> None:
-    for point, name in enumerate("abcd"):
-        put(redis, name, point)
-    visitor = visit(rings=["ring"], token=TOKEN)
-    watcher = visitor.service.ring("ring")
-    assert watcher is not None
-    headers = {"Authorization": f"Bearer {TOKEN}"}
+    visitor, watcher = of_four_nodes(redis, visit)
 
     def remove(node: str) -> None:
-        asked = {"ring": "ring", "node": node, "by": "ada"}
-        answer = visitor.client.post("/api/act/remove", json=asked, headers=headers)
-        assert answer.status_code == 200
-
-    def counted() -> int:
-        found = re.findall(
-            r"^hashring_ring_changes_total\{.* (\d+)", visitor.page("/metrics"), re.M
-        )
-        return sum(map(int, found))
+        assert status_of_removal(visitor, node) == 200
 
     remove("a")
     copy = {key: redis.dump(key) for key in redis.scan_iter()}
     remove("b")
-    eventually(lambda: counted() == 2, "both removals are counted")
+    eventually(lambda: counted(visitor) == 2, "both removals are counted")
     with redis.pipeline() as together:
         together.delete(*redis.keys())
         for key, value in copy.items():
@@ -170,9 +167,9 @@ def test_what_was_counted_is_not_counted_again_when_redis_returns_with_older_dat
     )
     looks = watcher.looks
     eventually(lambda: watcher.looks > looks, "and reported to the metrics")
-    assert counted() == 2
+    assert counted(visitor) == 2
     remove("c")
-    eventually(lambda: counted() == 3, "what comes after is counted")
+    eventually(lambda: counted(visitor) == 3, "what comes after is counted")
 
 
 def test_a_service_that_cannot_show_what_it_reads_is_not_ready(visit: Visit) -> None:

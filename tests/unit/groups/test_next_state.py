@@ -624,7 +624,7 @@ def test_a_handoff_whose_owner_is_gone_goes_to_a_member_that_is_warm_meanwhile()
 
 
 def test_a_handoff_goes_to_the_member_that_is_preferred_for_its_copy_meanwhile() -> None:
-    # Its owner takes its time. Whoever is to be warm for something is so at once.
+    # Its owner takes its time. Members that are to be warm for something are so at once.
     rule = LearnerAssignor(1.0, warmups=1, standbys=1)
     desk = Desk(6, rule, handoffs=2).join("a").step().join("b")
     warm_until_at_rest(desk)
