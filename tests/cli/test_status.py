@@ -61,15 +61,20 @@ def killed(server: RedisServer, *, ttl: float) -> None:
     assert subprocess.run(command, check=False, timeout=PATIENCE).returncode == 9
 
 
+def finding(run: Run, check: str) -> tuple[str, str, list[str]]:
+    """Level, text and details of what the doctor, which sees a problem, says of one check."""
+    told = run("doctor", "--json", status=1).json["findings"]
+    (found,) = [each for each in told if each["check"] == check]
+    return found["level"], found["text"], found["details"]
+
+
 def test_a_group_whose_every_process_was_killed_is_down(
     redis_server: RedisServer, client: Redis, run: Run
 ) -> None:
     killed(redis_server, ttl=1.5)
     until(lambda: "0 members" in run("group", "show", "orders").out, "its lease ends")
     assert "no member is left; m expired without leaving" in run("status", status=2).out
-    told = run("doctor", "--json", status=1).json["findings"]
-    (found,) = [each for each in told if each["check"] == "group members"]
-    assert (found["level"], found["text"], found["details"]) == (
+    assert finding(run, "group members") == (
         "problem",
         "no member is left in 1 group after some expired: no partition of it has an owner",
         ["orders: m expired"],
@@ -89,9 +94,7 @@ def test_a_member_whose_report_cannot_be_read_is_named_everywhere(
     assert "1 member with a report that cannot be read: m" in run("status", status=1).out
     assert "reports that cannot be read: m" in run("group", "show", "orders").lines
     assert run("group", "show", "orders", "--json").json["unreadable"] == ["m"]
-    told = run("doctor", "--json", status=1).json["findings"]
-    (found,) = [each for each in told if each["check"] == "member reports"]
-    assert (found["level"], found["text"], found["details"]) == (
+    assert finding(run, "member reports") == (
         "problem",
         "1 member with a report that cannot be read",
         ["orders: m"],
