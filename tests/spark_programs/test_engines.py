@@ -182,6 +182,19 @@ def test_a_change_of_the_ring_is_reported_over_spark_connect(
     assert "ring changes  1\n" in text
 
 
+def test_an_interrupted_call_over_spark_connect_ends_and_the_next_goes_on(connect_server):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark_programs.interrupted_calls", connect_server],
+        cwd=ROOT, capture_output=True, text=True, timeout=ENGINE_PATIENCE, check=False,
+        env={**os.environ, "JAVA_HOME": "/nowhere"},
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "the next call goes on",
+        "a long call is interrupted by SIGINT",
+        "a long call is interrupted by SIGTERM",
+    ], done.stderr
+
+
 def test_an_older_copy_of_a_checkpoint_is_refused_over_spark_connect(tmp_path, connect_server):
     write_ring(random_ring(2, 2), tmp_path / "ring.json")
     for number in range(2):

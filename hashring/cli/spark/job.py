@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from hashring.cli.given_options import given, refuse
 from hashring.cli.output import document
 from hashring.cli.spark.inputs import check_input
 from hashring.cli.spark.options import name_and_value
+from hashring.cli.spark.signals_between_calls import signals_between_calls
 from hashring.cli.spark.terminal_answer import shown, table_lines
 from hashring.core.printable import printable
 from hashring.errors import ConfigError
@@ -35,7 +37,11 @@ _OF_OUTPUT: Final = ("mode", "options_", "output_format")
 
 
 class Job:
-    """The session and the report of one command."""
+    """The session and the report of one command.
+
+    Attributes:
+        let_signals_in: lets in a signal that waits for the end of a call to a Spark Connect server.
+    """
 
     def __init__(self, ctx: click.Context, options: dict[str, Any]) -> None:
         """Check what can be checked without Spark.
@@ -45,6 +51,8 @@ class Job:
             OutputExists, OutputRefused: the report cannot be made.
         """
         _check_effective(ctx)
+        self._ctx = ctx
+        self.let_signals_in: Callable[[], None] = lambda: None
         self._settings = ctx.ensure_object(Settings)
         self._options = options
         self._report = options.get("report")  # a stream has none
@@ -54,7 +62,11 @@ class Job:
     def session(self) -> SparkSession:
         """The session to work in, with Spark's own log kept from the terminal."""
         from hashring.spark.output import check_outlives  # noqa: PLC0415 - optional, when used
-        from hashring.spark.session import running_session, spark_session  # noqa: PLC0415
+        from hashring.spark.session import (  # noqa: PLC0415
+            is_connect,
+            running_session,
+            spark_session,
+        )
 
         check_input(self._options)
         remote = self._options["remote"] or os.environ.get("SPARK_REMOTE")
@@ -76,6 +88,8 @@ class Job:
         # PySpark's own handler asks Java to cancel what runs, in the middle of another question to
         # it, and fails. What is to be cancelled is where the output is taken away.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if is_connect(found):
+            self.let_signals_in = self._ctx.with_resource(signals_between_calls(found))
         table = self._options.get("table")
         if table is not None and is_new:
             check_outlives(found, table)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
     from hashring.spark.stream import StreamCounts
     from hashring.spark.stream_rings import RingsOfBatches
+
+
+_CALL: Final = 0.5
+"""Seconds for which one call waits for the end of a stream."""
 
 
 @click.command("stream")
@@ -133,7 +139,10 @@ def command(
         changed=None if far else lambda number, ring: _tell(number, ring.fingerprint),
     )
     try:
-        _until_ended(query, rings, refresh)
+        if far:
+            _until_ended(query, rings, refresh, job.let_signals_in)
+        else:
+            query.awaitTermination()
     except Terminated:
         raise
     except KeyboardInterrupt:
@@ -156,12 +165,20 @@ def _tell(batch: int, ring: str) -> None:
     click.echo(f"the ring changed: batch {batch:,} has ring {ring}", err=True)
 
 
-def _until_ended(query: StreamingQuery, rings: RingsOfBatches | None, refresh: float) -> None:
-    if rings is None:
-        query.awaitTermination()
-        return
-    while not query.awaitTermination(max(1, round(refresh))):
-        _tell_all(rings, query)
+def _until_ended(
+    query: StreamingQuery,
+    rings: RingsOfBatches | None,
+    refresh: float,
+    let_signals_in: Callable[[], None],
+) -> None:
+    """Wait until it ends, over Spark Connect."""
+    look_at = time.monotonic() + refresh
+    while not query.awaitTermination(_CALL):  # type: ignore[arg-type] # a float will do
+        let_signals_in()
+        if rings is not None and time.monotonic() >= look_at:
+            _tell_all(rings, query)
+            let_signals_in()
+            look_at = time.monotonic() + refresh
 
 
 def _tell_all(rings: RingsOfBatches, query: StreamingQuery) -> None:
