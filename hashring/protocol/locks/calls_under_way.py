@@ -135,7 +135,7 @@ class CallsUnderWay:
                 self._keys.enter(_E.TAKEN if own else _E.TAKEN_FOR_OWNER, key)
         self._limit.took(keys)
         for key in keys if self._place.left else ():
-            self._releases.let_go(key, now)
+            self._releases.let_go(now, key)
 
     def take_anew(self, key: Key, token: int, now: float) -> None:
         """The lock is the node's, and not by the call that asked for it: let go of it first.

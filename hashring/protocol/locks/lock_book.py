@@ -378,11 +378,12 @@ class LockBook:
         Leases are lost, but their locks stay until the work is done or they expire.
         """
         self._place.left = True
-        for held in list(self.held.values()):
-            if held.lease is not None:
-                self._pins.leave(held, now)
-            else:
-                self._releases.let_go(held, now)
+        held = list(self.held.values())
+        free = [key for key in held if key.lease is None]
+        for key in held:
+            if key.lease is not None:
+                self._pins.leave(key, now)
+        self._releases.let_go(now, *free)
         self.limit.forget()
         self._renewal.forget()
         calls = self._calls

@@ -46,7 +46,7 @@ class Pins:
                 return None
             if held.state is _S.HELD and not self._place.reaches(held.point):
                 # It moved since it was asked about, and only leases that stand are revoked.
-                self._releases.let_go(held, now)
+                self._releases.let_go(now, held)
                 return None
             held.lease = KeyLease(held, clock, event(), event())
             self.keys.add(held)
@@ -91,7 +91,7 @@ class Pins:
         elif held.state in HOLDING:
             held.asked, let_go = now, lease.revoked_at is not None
             if let_go:
-                self._releases.let_go(held, now)
+                self._releases.let_go(now, held)
         if held is not None:
             self.keys.discard(held)
             lease.end()
@@ -145,7 +145,7 @@ class Pins:
                 self._all.enter(_E.LOST, held)
             else:
                 self.end(held)
-                self._releases.let_go(held, now)
+                self._releases.let_go(now, held)
 
     def leave(self, held: Key, now: float) -> None:
         """The node leaves: the lease is lost, and its lock stays until the work is done."""

@@ -48,17 +48,18 @@ class Releases:
         self._unknown.clear()
         return found
 
-    def let_go(self, held: Key, now: float) -> None:
-        """Let go of a key that is held."""
-        if held.other:
-            # Its turn; else this node's loop would be back for the key before the waiter's.
-            held.wait = self._config.ttl
-            held.until = now + held.wait
-        self._keys.enter(_E.LET_GO, held)
-        if self._config.locking:
+    def let_go(self, now: float, *keys: Key) -> None:
+        """Let go of keys that are held."""
+        for held in keys:
+            if held.other:
+                # Its turn; else this node's loop would be back for the key before the waiter's.
+                held.wait = self._config.ttl
+                held.until = now + held.wait
+        self._keys.enter(_E.LET_GO, *keys)
+        if not self._config.locking:
+            self._keys.enter(_E.RELEASED, *keys)
+        elif keys:
             self._due_calls.release_soon(now)
-        else:
-            self._keys.enter(_E.RELEASED, held)
 
     def let_go_if_idle(self, held: Key, idle: float, now: float) -> None:
         """Let go of a key that nobody has asked for since a time, if that is still so."""
@@ -73,7 +74,7 @@ class Releases:
                 if kept:
                     self._keys.enter(_E.OWNER_FULL, held)
                 return
-        self.let_go(held, now)
+        self.let_go(now, held)
 
     @property
     def due(self) -> bool:
@@ -92,10 +93,13 @@ class Releases:
             return self._step_of_unknown(then)
 
         def done(_: int, sent: float, now: float) -> None:
-            for key, token in chosen:
-                if key.state is _S.RELEASING and key.token == token:
-                    key.token = 0
-                    keys.enter(_E.PASSED_ON if key.other else _E.RELEASED, key)
+            still = [
+                key for key, token in chosen if key.state is _S.RELEASING and key.token == token
+            ]
+            for key in still:
+                key.token = 0
+            keys.enter(_E.PASSED_ON, *(key for key in still if key.other))
+            keys.enter(_E.RELEASED, *(key for key in still if not key.other))
             due_calls.release_at = now if self.due else NEVER
             then(now)
 

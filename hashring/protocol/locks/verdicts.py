@@ -82,7 +82,7 @@ class Verdicts:
             return Verdict.YES
         if held.lease is None:
             # Ours no more. The loop has just been told so, so nobody works on it.
-            self._releases.let_go(held, now)
+            self._releases.let_go(now, held)
         return Verdict.NO
 
     def holds(
