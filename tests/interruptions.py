@@ -27,6 +27,7 @@ from typing import Any  # noqa: E402
 from redis import Redis  # noqa: E402
 
 import hashring  # noqa: E402
+from tests.finalizers import in_finalizer  # noqa: E402
 
 PACKAGE = str(Path(hashring.__file__).parent)
 PATIENCE = 30
@@ -96,15 +97,6 @@ class Interrupter:
                     raise RAISED
                 self.stop()
         return self
-
-
-def in_finalizer(frame: FrameType | None) -> bool:
-    """Whether the garbage collector called it, which it does at any line of anything."""
-    while frame is not None:
-        if frame.f_code.co_name == "__del__":
-            return True
-        frame = frame.f_back
-    return False
 
 
 def running() -> list[str]:
