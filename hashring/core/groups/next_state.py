@@ -218,8 +218,8 @@ def hasten(state: GroupState, now: float, by: str) -> StepOutcome:
 def forget(state: GroupState, facts: Facts) -> StepOutcome:
     """Note that a group was stopped for good. A member that joins later starts it again.
 
-    Nobody holds anything any more, and nobody is waited for. Tokens, terms and orders stay, and so
-    does a recovery: members may be back that hold what Redis has lost.
+    Its members hold nothing any more, and the group waits for none of them. Tokens, terms and
+    orders stay, and so does a recovery: members may return that hold what Redis has lost.
 
     Args:
         facts: without a member whose lease stands.
