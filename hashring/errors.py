@@ -360,6 +360,30 @@ class MemberExists(HashringError):
         )
 
 
+class GroupNotEmpty(HashringError):
+    """A group cannot be forgotten while the lease of a member stands.
+
+    Attributes:
+        group: its name.
+        members: the members whose leases stand.
+    """
+
+    def __init__(self, group: str, members: Iterable[str]) -> None:
+        self.group = group
+        self.members = tuple(members)
+        count, more = len(self.members), len(self.members) - _NAMED
+        names = ", ".join(map(repr, self.members[:_NAMED]))
+        if more > 0:
+            names += f" and {more} more"
+        super().__init__(
+            f"group {group!r} has {count} live member{'' if count == 1 else 's'}: {names}; it can "
+            "be forgotten once every lease has ended: stop the members, or wait"
+        )
+
+
+_NAMED = 3
+
+
 class MemberForked(NodeStateError):
     """The member was inherited from a parent process; the child must join as one of its own.
 

@@ -371,7 +371,7 @@ def _group_reasons(
     group: str, status: GroupStatus, decisions: Sequence[Decision], now: float
 ) -> Iterator[Reason]:
     if not status.members and not status.unreadable:
-        yield _no_member(status.expired, decisions)
+        yield _no_member(group, status.expired, decisions, now)
         return
     if status.unreadable:
         text = f"{unread_reports(len(status.unreadable))}: {_listed(status.unreadable)}"
@@ -414,16 +414,45 @@ def _group_reasons(
         yield Reason(State.CHANGING, f"{status.phase.value.lower()}{until}")
 
 
-def _no_member(expired: Sequence[str], decisions: Sequence[Decision]) -> Reason:
-    if not expired:
-        last = max(decisions, key=lambda decision: decision.generation, default=None)
-        events = () if last is None else last.events
+def _no_member(
+    group: str, expired: Sequence[str], decisions: Sequence[Decision], now: float
+) -> Reason:
+    newest_first = sorted(decisions, key=lambda decision: -decision.generation)
+    if not expired and (last := decision_to_forget(newest_first)):
+        ago = whole_duration(max(0.0, now - last.at))
+        return Reason(State.STOPPED, f"{last.by} forgot it {ago} ago")
+    if not expired and newest_first:
+        events = newest_first[0].events
         expired = [event.member or "" for event in events if event.kind is EventKind.EXPIRED]
     if expired:
         # Only a live member makes a decision, so none tells how the last ones went.
         gone = f"no member is left; {_listed(expired)} expired without leaving"
-        return Reason(State.DOWN, f"{gone}: no partition has an owner", "start the members")
+        return Reason(
+            State.DOWN,
+            f"{gone}: no partition has an owner",
+            START_OR_FORGET,
+            command_line("group forget", group),
+        )
     return Reason(State.STOPPED, "it has no members")
+
+
+def decision_to_forget(decisions: Iterable[Decision]) -> Decision | None:
+    """The decision to forget a group without members; ``None`` if a member joined after it.
+
+    Args:
+        decisions: the group's last ones, newest first.
+    """
+    for decision in decisions:
+        kinds = {event.kind for event in decision.events}
+        if EventKind.FORGOTTEN in kinds:
+            return decision
+        if EventKind.JOINED in kinds:
+            return None
+    return None
+
+
+START_OR_FORGET: Final = "start the members, or forget the group"
+"""What to do about a group whose last members expired."""
 
 
 def unread_reports(count: int) -> str:

@@ -26,6 +26,7 @@ from hashring.cli.output import has_controls
 from hashring.cli.standard_streams import NO_ROOM, discard_output, prepare_streams
 from hashring.errors import (
     EmptyRingError,
+    GroupNotEmpty,
     HashringError,
     StoreError,
     UnknownNodeError,
@@ -128,7 +129,7 @@ class _Commands(click.Group):
 def _status_of(error: HashringError) -> int:
     if isinstance(error, StoreError):
         return REDIS
-    if isinstance(error, EmptyRingError | UnknownNodeError):
+    if isinstance(error, EmptyRingError | GroupNotEmpty | UnknownNodeError):
         return PROBLEM
     return USAGE
 

@@ -80,13 +80,14 @@ _STOPPING: Final = 1.0  # seconds that open requests have to end when it stops
     default=7.0,
     show_default=True,
     metavar="DAYS",
-    help="Days for which a ring whose nodes all left is shown; one that --ring names always is.",
+    help="Days for which a ring or group is shown that all have left; a ring that --ring names "
+    "always is.",
 )
 @click.option(
     "--allow-actions",
     is_flag=True,
     help=f"Let everybody who knows the token in {TOKEN_VARIABLE} drain and remove nodes, release "
-    "locks, and order about members of groups.",
+    "locks, forget rings and groups, and order about members of groups.",
 )
 @click.option(
     "--grafana",

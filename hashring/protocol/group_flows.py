@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hashring.core.groups import next_state
-from hashring.core.groups.state import GroupState
-from hashring.errors import ConfigError
+from hashring.core.groups.state import Facts, GroupState
+from hashring.errors import ConfigError, GroupNotEmpty
 from hashring.protocol.flow import Flow, committed
+from hashring.store.group import commands
 from hashring.store.group.commands import Conflict, GroupKeys, Reading, commit, read
 
 
@@ -51,3 +52,37 @@ def change(
         return None if isinstance(done, Conflict) else outcome.state
 
     return (yield from committed(f"group {name!r}", attempt))
+
+
+def forget(name: str, keys: GroupKeys, by: str) -> Flow[GroupState]:
+    """Note that a group was stopped for good, and take away what its members left.
+
+    The result is what stands after that.
+
+    Args:
+        by: who forgets it, for the history.
+
+    Raises:
+        ConfigError: there is no such group.
+        GroupNotEmpty: it has members whose leases stand. Nothing was changed.
+        WriteConflict: others decide all the time.
+    """
+
+    def attempt() -> Flow[GroupState | None]:
+        state, reading = yield from standing(name, keys)
+        check_empty(name, reading.facts)
+        outcome = next_state.forget(state, reading.facts)
+        done = yield commands.forget(keys, reading, outcome, by)
+        return outcome.state if done else None
+
+    return (yield from committed(f"group {name!r}", attempt))
+
+
+def check_empty(name: str, facts: Facts) -> None:
+    """Check that no lease of a group's members stands.
+
+    Raises:
+        GroupNotEmpty: one does.
+    """
+    if facts.live:
+        raise GroupNotEmpty(name, facts.live)

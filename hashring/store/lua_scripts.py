@@ -34,14 +34,17 @@ _RING: Final = (
     )
 )
 _SERVER: Final = ("_which_server.lua",)
+_GROUP: Final = (*_SERVER, *_HISTORY, "group/_head.lua")
 _SHARED: Final = {
     "ring": _RING,
-    "group": (*_SERVER, *_HISTORY, "group/_head.lua"),
+    "group": _GROUP,
     "locks": (*_SERVER, "locks/_head.lua"),
     "fencing": _BYTE_ORDER,
 }
 _SHARED_BY_ONE: Final = {
     ("ring", "beat"): (*_SERVER, *_RING),
+    ("group", "commit"): (*_GROUP, "group/_decision.lua"),
+    ("group", "forget"): (*_GROUP, "group/_decision.lua"),
     # What people do to a lock is written into the ring's history.
     ("locks", "take_away"): _RING,
     ("lease_challenge", "begin"): _SERVER,

@@ -10,6 +10,7 @@ from werkzeug.exceptions import NotFound
 from hashring.web.base_action import Action
 from hashring.web.group_actions import (
     DrainMember,
+    ForgetGroup,
     PlannedGroupAction,
     RebalanceGroup,
     UndrainMember,
@@ -38,6 +39,7 @@ ACTIONS: Final[Mapping[str, type[Action[Any]]]] = {
     "group-drain": DrainMember,
     "group-undrain": UndrainMember,
     "group-weight": WeighMember,
+    "group-forget": ForgetGroup,
 }
 """All actions, by their names in addresses."""
 

@@ -454,6 +454,12 @@ class RebalanceAsked(ActionAsked):
     group: Name
 
 
+class GroupForgetAsked(ActionAsked):
+    """A group that was stopped for good."""
+
+    group: Name
+
+
 Seconds = Annotated[float, Meta(gt=0, le=LONGEST)]
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from hashring.errors import (
     ConfigError,
     EmptyRingError,
+    GroupNotEmpty,
     HashringError,
     KeyTypeError,
     KeyValueError,
@@ -22,6 +23,7 @@ _STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
     (UnknownNodeError, 404),
     (UnknownMemberError, 404),
     (EmptyRingError, 409),
+    (GroupNotEmpty, 409),
     (ConfigError, 400),
     (KeyTypeError, 400),
     (KeyValueError, 400),

@@ -12,7 +12,7 @@ from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_flows import change
+from hashring.protocol.group_flows import change, forget
 from hashring.store.group.commands import group_keys, read
 from hashring.web import api_types as api
 from hashring.web.api_queries import MemberQuery, MemberWeightQuery
@@ -74,6 +74,34 @@ class RebalanceGroup(GroupAction[api.RebalanceAsked]):
             asked.group, by, lambda state, now: next_state.hasten(state, now, by)
         )
         return Deed(f"{shown(asked.group)} was asked to rebalance.", str(state.generation))
+
+
+class ForgetGroup(GroupAction[api.GroupForgetAsked]):
+    """Show a group without members no more."""
+
+    asked = api.GroupForgetAsked
+    about = (
+        "Note that a group without members was stopped for good: it is not shown any more, until "
+        "a member joins it."
+    )
+    words = "forget the group {group}"
+
+    def question(self, given: Given) -> Question:
+        """Ask, if there is such a group."""
+        group = text_of(given, "group")
+        group_of(self._service, group)
+        text = (
+            "Do so if it was stopped for good: no service shows it any more and no alert fires for "
+            "it, until a member joins it. Its history, settings and fencing tokens stay in Redis."
+        )
+        return replace(self._ask({"group": group}, text), back=self._link("/"))
+
+    def _do(self, asked: api.GroupForgetAsked, by: str) -> Deed:
+        group = asked.group
+        group_of(self._service, group)
+        state = run_flow(self._service.store.run, forget(group, group_keys(group), by))
+        text = f"The group {shown(group)} was forgotten. It is back once a member joins it."
+        return Deed(text, str(state.generation))
 
 
 # --- orders about members ---------------------------------------------------------------------

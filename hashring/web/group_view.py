@@ -9,7 +9,7 @@ from functools import cached_property
 from hashring.core.groups import group_status
 from hashring.core.groups.group_status import GroupStatus, Waits
 from hashring.core.groups.state import GroupState
-from hashring.health import Health, group_health
+from hashring.health import Health, decision_to_forget, group_health
 from hashring.metrics.fleet_collector import GroupReading
 from hashring.store.group.commands import Decision, Reading
 
@@ -56,6 +56,16 @@ class GroupView:
     def health(self) -> Health:
         """Whether it is well, and if not, why."""
         return group_health(self.status, self.decisions, group=self.name, now=self.now)
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether somebody forgot it, and no member has joined since."""
+        return not self.reading.facts.live and decision_to_forget(self.decisions) is not None
+
+    @property
+    def changed_at(self) -> float | None:
+        """Redis time of the last decision; ``None`` before the first."""
+        return self.decisions[0].at if self.decisions else None
 
     @cached_property
     def waits(self) -> tuple[Waits, ...]:

@@ -16,7 +16,7 @@ from hashring.core.ring_plan import NodeShape, usual_replicas
 from hashring.errors import HashringError
 from hashring.health import NOT_LIVE, Health, NodeHealth, node_health, ring_health
 from hashring.metrics.fleet_collector import RingReading
-from hashring.store.ring.commands import Scoring
+from hashring.store.ring.commands import FORGET, Scoring
 from hashring.store.ring.node_orders import DrainOrder
 from hashring.store.ring.node_reports import (
     DEFAULT_ALGORITHM,
@@ -164,6 +164,16 @@ class RingView:
             algorithms=self.algorithms,
             drains=self.snapshot.binding_drains,
         )
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether somebody forgot it, and nothing happened to it since."""
+        return bool(self.events) and self.events[-1].kind == FORGET
+
+    @property
+    def changed_at(self) -> float | None:
+        """Redis time of the last event; ``None`` without one."""
+        return self.events[-1].at if self.events else None
 
     @cached_property
     def shapes(self) -> Mapping[str, NodeShape]:

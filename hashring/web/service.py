@@ -37,8 +37,8 @@ class Service:
             once a node of this package has joined it.
         scoring: what the scores of ``rings`` mean, or without any, of all rings; by default what
             they mean to this package's nodes, as on all other rings.
-        forget_after: seconds after which a ring that was stopped is not watched any more, until a
-            node joins it again; ``inf`` for never. Those in ``rings`` always are.
+        forget_after: seconds after which a ring or group that was stopped is not watched any more,
+            until a node or member joins it again; ``inf`` for never. Those in ``rings`` always are.
 
     Attributes:
         metrics: what Prometheus reads.

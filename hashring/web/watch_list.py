@@ -15,11 +15,10 @@ from hashring.metrics import FleetCollector
 from hashring.store.discovery import Found
 from hashring.store.group.commands import group_keys, read
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import FORGET, Scoring
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.snapshot import snapshot
 from hashring.web.redis_requests import RedisRequests
-from hashring.web.ring_view import RingView
 from hashring.web.watcher_threads import INTERVAL, GroupWatcher, RingWatcher, Watcher
 
 log = logging.getLogger("hashring.web")
@@ -93,7 +92,7 @@ class WatchList:
         self.unwatched = 0
         self._lock = threading.Lock()
         self._watchers: dict[Found, RingWatcher | GroupWatcher] = {}
-        self._over: set[str] = set()
+        self._over: set[Found] = set()
         self._aside: set[Found] = set()
         self._stopped = False
 
@@ -173,7 +172,7 @@ class WatchList:
         for watcher in every:
             watcher.pace = max(INTERVAL, len(every) / LOOKS)
             if self._is_over(watcher):
-                self._over.add(watcher.name)
+                self._over.add(watcher.found)
                 self._forget(watcher)
             # One that was asked for may be newer than the search.
             elif watcher.found not in there and watcher.is_gone:
@@ -215,7 +214,7 @@ class WatchList:
         """Watch what was found as far as there is place."""
         self._aside &= found
         new = [each for each in _in_turn(found) if each not in self._watchers]
-        new = [each for each in new if each.kind != "ring" or not self._is_still_over(each.name)]
+        new = [each for each in new if not self._is_still_over(each)]
         aside = [each for each in new if each in self._aside and not self._runs_again(each)]
         first = [each for each in new if each not in aside]
         self._make_way(len(first))
@@ -254,18 +253,16 @@ class WatchList:
         return not wanted and view.health.state is State.STOPPED
 
     def _is_over(self, watcher: RingWatcher | GroupWatcher) -> bool:
-        """Whether it is a ring whose nodes left so long ago that nobody wants to see it."""
+        """Whether it was forgotten, or stopped so long ago that nobody wants to see it."""
         view = watcher.view
-        if not isinstance(view, RingView) or not self._is_stopped(watcher) or not view.events:
+        if view is None or view.changed_at is None or not self._is_stopped(watcher):
             return False
-        if view.events[-1].kind == FORGET:
-            return True
-        return view.now - view.events[-1].at > self._forget_after
+        return view.is_forgotten or view.now - view.changed_at > self._forget_after
 
-    def _is_still_over(self, name: str) -> bool:
-        if name in self._over and self._store.call("ZCARD", ring_keys(name).ring):
-            self._over.discard(name)
-        return name in self._over
+    def _is_still_over(self, found: Found) -> bool:
+        if found in self._over and self._runs_again(found):
+            self._over.discard(found)
+        return found in self._over
 
     def _forget(self, watcher: RingWatcher | GroupWatcher) -> None:
         with self._lock:

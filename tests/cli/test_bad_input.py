@@ -509,6 +509,7 @@ def test_the_documented_exit_statuses_are_those_of_the_code() -> None:
         ("group", "drain", "g", "m"),
         ("group", "undrain", "g", "m"),
         ("group", "weight", "g", "m", "2"),
+        ("group", "forget", "g"),
     ],
     ids=" ".join,
 )

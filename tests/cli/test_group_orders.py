@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from redis import Redis
 
+from hashring import PartitionGroup
 from hashring.cli.shared_by_orders import span
-from hashring.errors import ConfigError
+from hashring.errors import ConfigError, GroupNotEmpty
 from tests.cli.test_group import Ask, Pair, ask, pair
 from tests.conftest import eventually
 
@@ -122,3 +124,27 @@ def test_a_mistake_is_refused(
 )
 def test_times_have_units(text: str, seconds: float) -> None:
     assert span(text) == seconds
+
+
+def test_a_group_is_forgotten_only_if_somebody_confirms_it(ask: Ask, client: Redis) -> None:
+    with PartitionGroup(client, "bills", 2, member="m"):
+        pass
+    assert "give --yes" in ask("forget", "bills").output
+    assert "forgotten" not in ask("history", "bills").output
+    done = ask("forget", "bills", "--yes", "--json")
+    told = json.loads(done.output)
+    assert told["group"] == "bills"
+    line = f"  {told['generation']}  Ready, decided by hashring group forget on "
+    assert line in ask("history", "bills").output
+
+
+def test_a_group_that_never_was_cannot_be_forgotten(ask: Ask) -> None:
+    error = ask("forget", "bills", "--yes").exception
+    assert isinstance(error, ConfigError)
+    assert "there is no such group" in str(error)
+
+
+def test_a_group_with_members_is_not_forgotten_and_nobody_is_asked(ask: Ask, pair: Pair) -> None:
+    error = ask("forget", "orders").exception
+    assert isinstance(error, GroupNotEmpty)
+    assert error.members == ("a", "b")

@@ -61,9 +61,13 @@ def killed(server: RedisServer, *, ttl: float) -> None:
     assert subprocess.run(command, check=False, timeout=PATIENCE).returncode == 9
 
 
-def finding(run: Run, check: str) -> tuple[str, str, list[str]]:
-    """Level, text and details of what the doctor, which sees a problem, says of one check."""
-    told = run("doctor", "--json", status=1).json["findings"]
+def finding(run: Run, check: str, status: int = 1) -> tuple[str, str, list[str]]:
+    """Level, text and details of what the doctor, which sees a problem, says of one check.
+
+    Args:
+        status: its exit status; 0 if it sees none.
+    """
+    told = run("doctor", "--json", status=status).json["findings"]
     (found,) = [each for each in told if each["check"] == check]
     return found["level"], found["text"], found["details"]
 
@@ -73,7 +77,11 @@ def test_a_group_whose_every_process_was_killed_is_down(
 ) -> None:
     killed(redis_server, ttl=1.5)
     until(lambda: "0 members" in run("group", "show", "orders").out, "its lease ends")
-    assert "no member is left; m expired without leaving" in run("status", status=2).out
+    assert "expired without leaving: m" in run("group", "show", "orders").lines
+    lines = run("status", status=2).lines
+    assert "  no member is left; m expired without leaving: no partition has an owner" in lines
+    remedy = "start the members, or forget the group"
+    assert f"    to do: {remedy}: hashring group forget orders" in lines
     assert finding(run, "group members") == (
         "problem",
         "no member is left in 1 group after some expired: no partition of it has an owner",
@@ -82,6 +90,23 @@ def test_a_group_whose_every_process_was_killed_is_down(
     with PartitionGroup(client, "orders", 4, member="n", ttl=1.5) as group:
         until(lambda: len(group.held) == 4, "a member that was started has the partitions")
         assert "no problems found" in run("doctor").out
+
+
+def test_a_forgotten_group_is_stopped_until_a_member_joins(
+    redis_server: RedisServer, client: Redis, run: Run
+) -> None:
+    killed(redis_server, ttl=1.5)
+    until(lambda: "0 members" in run("group", "show", "orders").out, "its lease ends")
+    done = run("group", "forget", "orders", "--yes", "--by", "ada").out
+    assert done == "orders was forgotten; a member that joins starts it again\n"
+    lines = run("status", status=0).lines
+    assert lines[:3] == ["stopped: 1 group (1 stopped)", "", "stopped: group orders"]
+    assert lines[3].startswith("  ada forgot it ")
+    assert finding(run, "group members", status=0)[0] == "ok"
+    assert run("group", "history", "orders").lines[-2:] == ["    expired m", "    forgotten"]
+    with PartitionGroup(client, "orders", 4, member="n", ttl=1.5) as group:
+        until(lambda: len(group.held) == 4, "the group is back")
+        assert run("status", status=0).lines[0].startswith("healthy")
 
 
 def test_a_member_whose_report_cannot_be_read_is_named_everywhere(

@@ -49,6 +49,7 @@ from tests.contract.places import TTL, MemoryPlace, Place, RealPlace, replicas
 
 KEYS = ring_keys("accounts")
 GROUP = group_commands.group_keys("orders")
+LEFT_BEHIND = group_commands.group_keys("bills")
 CHALLENGE = challenge_commands.challenge_keys("orders")
 FAITHFUL = faithful_commands.faithful_keys("orders")
 SCORING = Scoring.expiry(TTL)
@@ -199,7 +200,16 @@ def _group(store: RedisStore) -> list[Command[Any]]:
         group_commands.leave(GROUP, "a"),
         group_commands.read(GROUP),
         group_commands.commit(GROUP, reading, outcome, "a"),
+        _forget(store),
     ]
+
+
+def _forget(store: RedisStore) -> Command[Any]:
+    reading = store.run(group_commands.read(LEFT_BEHIND))
+    standing = reading.standing()
+    assert standing is not None
+    outcome = next_state.forget(standing, reading.facts)
+    return group_commands.forget(LEFT_BEHIND, reading, outcome, "somebody")
 
 
 def _others() -> list[Command[Any]]:
@@ -295,6 +305,10 @@ class Scene:
         for name, session in (("a", A), ("b", B)):
             self.store.run(group_commands.join(GROUP, facts(name, session), TERMS))
         self.client.xadd(GROUP.control, {"generation": "0"})
+        self.store.run(group_commands.join(LEFT_BEHIND, facts("a", A), TERMS))
+        self.store.run(group_commands.beat(LEFT_BEHIND, facts("a", A), 1e-6))
+        self.client.hset(LEFT_BEHIND.views, "a", f"{A} -")
+        self.client.xadd(LEFT_BEHIND.control, {"generation": "0"})
         self.client.hset(CHALLENGE.table, mapping={"tag": "1:1", "table": "{}"})
         self.client.hset(FAITHFUL.allocation, "1", "n")
         self.client.hset(FAITHFUL.grab, "1", "n")

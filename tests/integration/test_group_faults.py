@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -20,6 +21,9 @@ from redis import Redis
 from hashring import PartitionGroup, lease_challenge
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.state import EventKind
+from hashring.errors import GroupNotEmpty
+from hashring.protocol.flow import run_flow
+from hashring.protocol.group_flows import forget
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import group_keys, read_decision
 from hashring.store.lease_challenge.commands import challenge_keys, read_table
@@ -128,6 +132,33 @@ def test_a_member_that_was_stopped_holds_nothing_when_it_wakes_up(
     woken = a.held()
     assert not set(before.items()) & set(woken.items())
     eventually(share(a, b), "four each again")
+
+
+def test_a_member_that_wakes_up_after_its_group_was_forgotten_starts_it_again(
+    start: Callable[..., Process], redis_server: RedisServer
+) -> None:
+    a = start("a")
+    eventually(share(a), "a has everything")
+    before = a.held()
+    a.kill(signal.SIGSTOP)
+    with (
+        Redis(unix_socket_path=str(redis_server.socket)) as client,
+        closing(RedisStore(client, PATIENCE)) as store,
+    ):
+
+        def forgotten() -> bool:
+            try:
+                run_flow(store.run, forget("orders", group_keys("orders"), "ada"))
+            except GroupNotEmpty:
+                return False
+            return True
+
+        eventually(forgotten, "its lease ends")
+    a.kill(signal.SIGCONT)
+    # Its very first answer after waking up names none of what it had.
+    assert not set(before.items()) & set(a.held().items())
+    eventually(share(a), "a has everything again")
+    assert all(token > before[partition] for partition, token in a.held().items())
 
 
 def test_after_redis_lost_everything_members_keep_what_they_hold(

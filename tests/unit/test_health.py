@@ -221,6 +221,47 @@ def test_a_group_whose_last_member_expired_is_down() -> None:
     assert group_health(group(members=()), (older,), group="orders", now=NOW).state is State.STOPPED
 
 
+def test_a_group_that_is_down_can_be_started_or_forgotten() -> None:
+    status = group(members=(), expired=("m",))
+    [reason] = group_health(status, (), group="my orders", now=NOW).reasons
+    assert reason.remedy == "start the members, or forget the group"
+    assert reason.command == "hashring group forget 'my orders'"
+
+
+def decision(generation: int, *kinds: EventKind, by: str = "m") -> Decision:
+    events = tuple(GroupEvent(kind, "m") for kind in kinds)
+    at = int((NOW - 60) * 1000)
+    return Decision(f"{at}-{generation}", generation, "Ready", by, events)
+
+
+FORGOTTEN_GROUP = decision(8, EventKind.EXPIRED, EventKind.FORGOTTEN, by="ada")
+
+
+@pytest.mark.parametrize(
+    ("later", "state", "expected"),
+    [
+        ((), State.STOPPED, "ada forgot it 60 s ago"),
+        # Somebody gave an order about it since.
+        ((EventKind.WEIGHED,), State.STOPPED, "ada forgot it 60 s ago"),
+        ((EventKind.JOINED, EventKind.LEFT), State.STOPPED, "it has no members"),
+        ((EventKind.JOINED, EventKind.EXPIRED), State.DOWN, "m expired without leaving"),
+    ],
+)
+def test_a_forgotten_group_is_stopped_until_a_member_joins(
+    later: tuple[EventKind, ...], state: State, expected: str
+) -> None:
+    after = [decision(9, *later)] if later else []
+    health = group_health(group(members=()), (*after, FORGOTTEN_GROUP), group="orders", now=NOW)
+    assert health.state is state
+    assert expected in text(health)
+
+
+def test_a_member_that_expired_after_its_group_was_forgotten_is_missed() -> None:
+    status = group(members=(), expired=("m",))
+    health = group_health(status, (FORGOTTEN_GROUP,), group="orders", now=NOW)
+    assert health.state is State.DOWN
+
+
 # --- all together -----------------------------------------------------------------------------
 
 

@@ -158,6 +158,7 @@ def test_nothing_but_its_table_moves_a_group() -> None:
         "json_codec.py:load_state",
         "next_state.py:resize",
         "next_state.py:migrate",
+        "next_state.py:forget",
         "next_state.py:_outcome",
         "view_changes.py:changed_view",
     ]

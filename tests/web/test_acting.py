@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import ConfigError
 from hashring.store.group.commands import group_keys, read, read_decision
@@ -115,8 +116,6 @@ def test_a_program_releases_a_lock_and_no_other(
 def test_a_group_is_asked_for_a_rebalance_and_its_history_says_by_whom(
     redis: Redis, store: RedisStore, visit: Visit
 ) -> None:
-    from hashring import PartitionGroup  # noqa: PLC0415
-
     group = PartitionGroup(redis, "orders", partitions=8, member="m", rebalance_delay=3600)
     with group:
         late = PartitionGroup(redis, "orders", partitions=8, member="n", rebalance_delay=3600)
@@ -173,6 +172,40 @@ def test_a_ring_whose_nodes_are_gone_is_forgotten_from_the_list_and_stays_so(
     assert watcher is not None
     eventually(lambda: watcher.stopping, "it is not watched any more")
     assert [ring.name for ring in other.service.listed()[0]] == []
+
+
+def test_a_group_whose_members_are_gone_is_forgotten_from_the_list_and_stays_so(
+    redis: Redis, store: RedisStore, visit: Visit
+) -> None:
+    visitor = visit(token=TOKEN)
+    sign_in(visitor)
+    asked = {"group": "old", "by": "ada"}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with PartitionGroup(redis, "old", 2, member="m"):
+        eventually(lambda: "/group?name=old" in visitor.page("/"), "it is found")
+        answer = visitor.client.post("/api/act/group-forget", json=asked, headers=headers)
+        assert answer.status_code == 409
+        assert "group 'old' has 1 live member: 'm'" in answer.json["error"]
+        assert "act/group-forget" not in visitor.page("/group", name="old")
+    asked_from = "/act/group-forget?group=old&amp;next=%2F"
+    eventually(lambda: asked_from in visitor.page("/"), "the list offers it")
+    assert "/act/group-forget?group=old" in visitor.page("/group", name="old")
+    page = visitor.client.get(unescape(asked_from)).text
+    done = visitor.client.post("/act/group-forget", data=form_data(page))
+    assert (done.status_code, done.location) == (303, "/")
+    assert "The group old was forgotten" in visitor.page("/")
+    [entry] = store.call("XREVRANGE", group_keys("old").control, "+", "-", "COUNT", 1)
+    decision = read_decision(entry)
+    assert ([event.kind.value for event in decision.events], decision.by.split()[0]) == (
+        ["forgotten"],
+        "ada",
+    )
+    # Another service, or this one after a restart, does not show it either.
+    other = visit()
+    watcher = other.service.group("old")
+    assert watcher is not None
+    eventually(lambda: watcher.stopping, "it is not watched any more")
+    assert [group.name for group in other.service.listed()[1]] == []
 
 
 def test_a_form_of_somebody_elses_does_nothing_but_ask_again(redis: Redis, visit: Visit) -> None:

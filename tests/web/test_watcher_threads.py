@@ -248,6 +248,32 @@ def test_a_ring_that_was_stopped_is_forgotten_after_a_time_until_a_node_joins_ag
         service.stop()
 
 
+def test_a_group_that_was_stopped_is_forgotten_after_a_time_until_a_member_joins_again(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
+    for name in ("old", "new"):
+        with PartitionGroup(redis, name, 2, member="m"):
+            pass
+    history = "{old}:group:control"
+    entries = redis.xrange(history)
+    redis.delete(history)
+    for number, (_, fields) in enumerate(entries, 1):
+        redis.xadd(history, fields, id=f"{number}-0")
+    service = Service(redis, forget_after=3600)
+    service.start()
+
+    def listed() -> set[str]:
+        return {group.name for group in service.listed()[1]}
+
+    try:
+        eventually(lambda: listed() == {"new"}, "the old one is forgotten")
+        with PartitionGroup(redis, "old", 2, member="m"):
+            eventually(lambda: "old" in listed(), "it is shown again")
+    finally:
+        service.stop()
+
+
 def test_a_ring_with_an_old_order_to_drain_is_forgotten_like_any_other(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

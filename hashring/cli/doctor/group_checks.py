@@ -9,7 +9,7 @@ from hashring.cli.doctor.findings import Finding, ok, problem
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.printable import printable
 from hashring.core.readable import counted
-from hashring.health import UNREAD_REMEDY, command_line, unread_reports
+from hashring.health import START_OR_FORGET, UNREAD_REMEDY, command_line, unread_reports
 
 _SHOWN: Final = 8
 
@@ -33,7 +33,7 @@ def group_members(statuses: Mapping[str, GroupStatus]) -> Finding:
         "group members",
         f"no member is left in {counted(count, 'group')} after some expired: no partition of "
         f"{'it' if count == 1 else 'them'} has an owner",
-        "start the members",
+        f"{START_OR_FORGET}: hashring group forget GROUP",
         _shown(details),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hashring.cli.group import history, list_groups, orders, plan, show, terms, watch
+from hashring.cli.group import forget, history, list_groups, orders, plan, show, terms, watch
 
 
 @click.group("group")
@@ -31,6 +31,7 @@ for _command in (
     orders.drain,
     orders.undrain,
     orders.weigh,
+    forget.command,
 ):
     group_group.add_command(_command)
 

@@ -71,6 +71,8 @@ def state_lines(name: str, state: GroupState, status: GroupStatus, now: float) -
         yield f"without an owner: {spans(status.unowned)}"
     if status.unreadable:
         yield f"reports that cannot be read: {', '.join(map(printable, status.unreadable))}"
+    if status.expired:
+        yield f"expired without leaving: {', '.join(map(printable, status.expired))}"
     if status.too_hot:
         shown = ", ".join(map(str, status.too_hot[:_HOT_SHOWN]))
         more = len(status.too_hot) - _HOT_SHOWN

@@ -215,6 +215,40 @@ def hasten(state: GroupState, now: float, by: str) -> StepOutcome:
     return StepOutcome(changed, (GroupEvent(EventKind.ASKED, why=f"by {by}"),), now)
 
 
+def forget(state: GroupState, facts: Facts) -> StepOutcome:
+    """Note that a group was stopped for good. A member that joins later starts it again.
+
+    Its members hold nothing any more, and the group waits for none of them. Tokens, terms and
+    orders stay, and so does a recovery: members may return that hold what Redis has lost.
+
+    Args:
+        facts: without a member whose lease stands.
+    """
+    expired = {member.name for member in (*facts.members, *facts.unreadable)}
+    events = [
+        GroupEvent(EventKind.EXPIRED if name in expired else EventKind.LEFT, name)
+        for name, seat in state.roster.items()
+        if seat.session
+    ]
+    phase = state.phase
+    if state.recovering is None and phase is not GroupPhase.READY:
+        phase = PHASES.after(phase, PhaseTurn.NOTHING_LEFT)
+    forgotten = replace(
+        state,
+        generation=state.generation + 1,
+        phase=phase,
+        holddown=None,
+        roster={},
+        settled=0,
+        free=frozenset(state.existing),
+        handoffs={},
+        warming={},
+        standbys={},
+        committed=None,
+    )
+    return StepOutcome(forgotten, (*events, GroupEvent(EventKind.FORGOTTEN)), None)
+
+
 def member_state(member: MemberFacts, order: MemberOrder | None) -> MemberState:
     """What an assignor is to think of a member with this order, if there is one."""
     if member.goes:

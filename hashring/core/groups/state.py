@@ -169,6 +169,12 @@ class Facts:
     server: str = ""
     unreadable: tuple[MemberFacts, ...] = ()
 
+    @property
+    def live(self) -> tuple[str, ...]:
+        """The names of the members whose leases stand, rising; unreadable ones included."""
+        every = (*self.members, *self.unreadable)
+        return tuple(sorted(member.name for member in every if member.expires > self.now))
+
 
 # --- decisions --------------------------------------------------------------------------------
 
@@ -569,6 +575,8 @@ class EventKind(str, Enum):
     """Somebody wanted a rebalance without waiting for the rest of its delay."""
     RECOVERING = "recovering"
     """Redis lost what was decided; members say what they hold."""
+    FORGOTTEN = "forgotten"
+    """Somebody noted that the group, which has no members, was stopped for good."""
 
 
 @dataclass(frozen=True)

@@ -604,6 +604,30 @@ def commit(
     return Command(script("group", "commit"), keys.script_keys(), arguments, read_)
 
 
+def forget(keys: GroupKeys, reading: Reading, outcome: StepOutcome, by: str) -> Command[bool]:
+    """Note that a group was stopped for good, and take away what its members left.
+
+    The answer is whether it was noted. It was not if the lease of a member stands, or if another
+    decision was written since the reading.
+
+    Args:
+        outcome: what :func:`hashring.core.groups.next_state.forget` makes of the reading.
+        by: who forgets it, for the history.
+    """
+    after = outcome.state
+    fields = dump_state(after, reading.state)
+    arguments = (
+        reading.tag,
+        after.generation,
+        after.phase.value,
+        by,
+        dump_events(outcome.events),
+        DECISIONS_KEPT,
+        *(part for field in fields.items() for part in field),
+    )
+    return Command(script("group", "forget"), keys.script_keys(), arguments, bool)
+
+
 @dataclass(frozen=True)
 class Decision:
     """An entry of a group's history.

@@ -19,8 +19,6 @@
 -- Bytes of earlier changes of a part that are kept, for a member that asks now and then. One that
 -- has missed more reads the state.
 local ROOM = 2048
--- If more parts of the state change at once, what is known of an earlier state is of little use.
-local MANY = 256
 
 -- The deadline of a handoff that begins, as texts have it: it counts from now on, and not from when
 -- the facts were read. The decision may have taken long since. No name is written so.
@@ -55,26 +53,19 @@ if tag ~= ARGV[1] or server() ~= ARGV[13] then
   return {'conflict', till > now and member ~= ARGV[8] and 1 or 0}
 end
 if ARGV[2] ~= '' then
-  local before = tag
-  tag = ARGV[2] .. ':' .. at
-  redis.call('HSET', KEYS[1], 'tag', tag, 'phase', ARGV[4], 'server', ARGV[14])
-  if ARGV[10] ~= '' then
-    redis.call('HSET', KEYS[1], 'terms', ARGV[10])
-  end
   local last_field = 18 + 2 * tonumber(ARGV[3])
   local last_view = last_field + 4 * tonumber(ARGV[15])
   local last_dismissed = last_view + 2 * tonumber(ARGV[16])
-  local names = {}
+  local fields = {}
   for i = 19, last_field, 2 do
-    names[#names + 1] = ARGV[i]
-    if ARGV[i + 1] == '' then
-      redis.call('HDEL', KEYS[1], '=' .. ARGV[i])
-    else
-      redis.call('HSET', KEYS[1], '=' .. ARGV[i], with_deadlines(ARGV[i + 1]))
-    end
+    fields[#fields + 1] = ARGV[i]
+    fields[#fields + 1] = with_deadlines(ARGV[i + 1])
   end
-  local parts = #names > MANY and '*' or table.concat(names, ' ')
-  redis.call('HSET', KEYS[1], slot(tag), tag .. ' ' .. (before == '' and '-' or before) .. ' ' .. parts)
+  tag = write_state(ARGV[2], ARGV[4], fields)
+  redis.call('HSET', KEYS[1], 'server', ARGV[14])
+  if ARGV[10] ~= '' then
+    redis.call('HSET', KEYS[1], 'terms', ARGV[10])
+  end
   for i = last_field + 1, last_view, 4 do
     write_part(ARGV[i], ARGV[i + 1], ARGV[i + 2], tag .. ' ' .. with_deadlines(ARGV[i + 3]))
   end
@@ -89,8 +80,7 @@ if ARGV[2] ~= '' then
       redis.call('HDEL', KEYS[4], ARGV[i])
     end
   end
-  log_in(KEYS[5], ARGV[9], 'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
-  redis.call('PUBLISH', KEYS[5], tag)
+  announce(tag, ARGV[2], ARGV[4], ARGV[8], ARGV[7], ARGV[9])
   -- Whom it concerns; the others learn of it with their next renewal. A member whose decider this is
   -- knows it by the answer.
   for i = last_field + 1, last_view, 4 do

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
+from hashring.errors import ConfigError, GroupNotEmpty
+from hashring.protocol.flow import run_flow
+from hashring.protocol.group_flows import forget
 from hashring.testing.simulator.fault_effects import FAULTS, of_process
-from hashring.testing.simulator.groups.process import KEYS, GroupProcess
+from hashring.testing.simulator.groups.process import KEYS, NAME, GroupProcess
 from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.world import Fault
@@ -51,6 +55,13 @@ def _delete(world: Any, event: Event) -> None:
         world.rolled_back_at = world.now
         world.server.drop(getattr(KEYS, event.what))
         world.touched(lost=True)
+
+
+def _forget(world: Any, event: Event) -> None:
+    """An operator forgets the group, if there is one and no member's lease stands."""
+    with suppress(ConfigError, GroupNotEmpty):
+        run_flow(world.server.run, forget(NAME, KEYS, "operator"))
+        world.touched(lost=False)
 
 
 def _garble(world: GroupWorld, process: GroupProcess, event: Event) -> None:
@@ -134,6 +145,7 @@ GROUP_FAULTS: Final[dict[str, Fault]] = {
     "migrate": of_process(_migrate),
     "odd answers": of_process(_answer_oddly),
     "delete": _delete,
+    "forget": _forget,
     "garble": of_process(_garble),
     "strange reports": of_process(_report_strangely),
     "drain": of_process(_drain),

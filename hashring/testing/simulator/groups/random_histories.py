@@ -226,6 +226,34 @@ def garbled_group_history(seed: int) -> GroupHistory:
     return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
 
 
+def forgotten_group_history(seed: int) -> GroupHistory:
+    """A history at random in which all members are gone for a time, and the group is forgotten.
+
+    Some of them wake up again, and one starts about then or later.
+    """
+    history = random_group_history(seed)
+    rng = Random(f"{seed} forgotten")
+    late = MemberSpec("late", "late", monotonic=rng.choice((0.0, 100.0)))
+    window = max(event.at for event in history.events)
+    gone = round(rng.uniform(0.7 * window, window + 3.0), 3)
+    away = history.terms.ttl + rng.uniform(0.0, 3.0)
+    events = [
+        Event(round(gone + rng.uniform(0.0, 0.3), 3), kind, spec.label, round(away, 3))
+        for spec in history.processes
+        for kind in rng.choices(("pause", "kill", "cut"), (6, 2, 2))
+    ]
+    # About when the last lease ends, and when the members are back.
+    for since in rng.choices((history.terms.ttl, away), k=rng.randint(2, 6)):
+        events.append(Event(round(gone + since + rng.uniform(-0.5, 1.0), 3), "forget"))
+    start = gone + history.terms.ttl + rng.uniform(-0.5, 5.0)
+    events.append(Event(round(start, 3), "start", late.label))
+    return replace(
+        history,
+        processes=(*history.processes, late),
+        events=tuple(sorted((*history.events, *events), key=lambda event: event.at)),
+    )
+
+
 def undecided_group_history(seed: int) -> GroupHistory:
     """A history at random in which the assignors of some members fail, and not of all."""
     history = random_group_history(seed)

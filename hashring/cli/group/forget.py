@@ -1,0 +1,50 @@
+"""Note that a group was stopped for good."""
+
+from __future__ import annotations
+
+import click
+
+from hashring.cli.common_options import Settings, server_options
+from hashring.cli.connection import connected
+from hashring.cli.group.flows import standing
+from hashring.cli.output import confirmed, document
+from hashring.cli.shared_by_orders import by_option, here
+from hashring.core.printable import printable
+from hashring.protocol.flow import run_flow
+from hashring.protocol.group_flows import check_empty, forget
+from hashring.store.group.commands import group_keys
+
+
+@click.command("forget")
+@click.argument("group")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@by_option
+@server_options()
+@click.pass_obj
+def command(settings: Settings, group: str, *, yes: bool, by: str | None) -> int | None:
+    """Note that a group was stopped for good.
+
+    For a group whose last members crashed, and that is not needed any more: it is stopped from
+    then on, and no alert fires for it. What the members left in Redis is removed; history, settings
+    and fencing tokens stay. A member that joins starts the group again.
+
+    Exit status 1: the group has live members; or you did not confirm.
+
+    \b
+    Examples:
+      hashring group forget orders
+      hashring group forget orders --yes --by alice
+    """
+    with connected(settings) as connection:
+        _, reading = standing(connection, group)
+        # Refuses what cannot work before anybody is asked.
+        check_empty(group, reading.facts)
+        if not yes and not confirmed("Forget", "forgetting", f"group {printable(group)!r}"):
+            return 1
+        flow = forget(group, group_keys(group), by or here("group forget"))
+        state = run_flow(connection.order, flow)
+    if settings.json:
+        document({"group": group, "generation": state.generation})
+    else:
+        click.echo(f"{printable(group)} was forgotten; a member that joins starts it again")
+    return None
