@@ -51,7 +51,9 @@ def by_default(spark, elsewhere):
 
 
 def failing(spark):
-    return spark.range(4).selectExpr("if(id = 3, raise_error('boom'), id) AS id")
+    """In one task: another one could make its directory after Spark took away those of the job."""
+    rows = spark.range(0, 4, 1, numPartitions=1)
+    return rows.selectExpr("if(id = 3, raise_error('boom'), id) AS id")
 
 
 def test_outputs_elsewhere_are_committed_by_spark(spark, tmp_path, elsewhere):

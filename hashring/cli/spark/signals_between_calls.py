@@ -11,6 +11,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
@@ -37,7 +38,7 @@ def signals_between_calls(spark: SparkSession) -> Iterator[Callable[[], None]]:
     """Within it, Ctrl-C, SIGTERM and SIGHUP do what they did before, between calls to a server.
 
     Args:
-        spark: a session of Spark Connect. All that it runs is interrupted by a signal.
+        spark: a session of Spark Connect. A signal interrupts what this thread runs in it.
 
     Yields:
         Lets in a signal that waits, for what makes one short call after the other.
@@ -51,7 +52,8 @@ class _Waiting:
     """A signal that waits for the end of a call, if any does."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._interrupt: Callable[[], object] = spark.interruptAll
+        self._spark = spark
+        self._tag = f"hashring-{uuid.uuid4().hex}"  # others may use the session, too
         self._handlers = {each: signal.getsignal(each) for each in _NUMBERS}
         self._number: int | None = None
         self._since = 0.0
@@ -63,9 +65,11 @@ class _Waiting:
     @contextmanager
     def over(self) -> Iterator[None]:
         """At its end, a signal that still waits takes effect."""
+        self._spark.addTag(self._tag)
         try:
             yield
         finally:
+            self._spark.removeTag(self._tag)
             number, self._number = self._number, None
             self._woken.put(False)
             if number is not None:
@@ -108,7 +112,7 @@ class _Waiting:
 
     def _ask(self) -> None:
         with suppress(Exception):  # whatever is wrong with the server
-            self._interrupt()
+            self._spark.interruptTag(self._tag)
 
 
 def _in_call(frame: FrameType | None) -> bool:
