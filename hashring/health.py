@@ -237,7 +237,7 @@ def _ring_reasons(
     if not live:
         if not expired and events and events[-1].kind == FORGET:
             ago = whole_duration(max(0.0, now - events[-1].at))
-            yield Reason(State.STOPPED, f"{events[-1].by} forgot it {ago} ago")
+            yield Reason(State.STOPPED, f"forgotten {ago} ago by {events[-1].by}")
         else:
             yield _nobody(expired, changes[-1] if changes else None, now)
         return
@@ -420,7 +420,7 @@ def _no_member(
     newest_first = sorted(decisions, key=lambda decision: -decision.generation)
     if not expired and (last := decision_to_forget(newest_first)):
         ago = whole_duration(max(0.0, now - last.at))
-        return Reason(State.STOPPED, f"{last.by} forgot it {ago} ago")
+        return Reason(State.STOPPED, f"forgotten {ago} ago by {last.by}")
     if not expired and newest_first:
         events = newest_first[0].events
         expired = [event.member or "" for event in events if event.kind is EventKind.EXPIRED]

@@ -59,7 +59,7 @@ def test_a_ring_whose_nodes_expired_is_down_until_somebody_forgets_it() -> None:
     assert verdict(events=gone).state is State.DOWN
     forgotten = RingEvent(f"{int((NOW - 60) * 1000)}-0", "forget", "ada", None)
     health = verdict(events=(*gone, forgotten))
-    assert (health.state, text(health)) == (State.STOPPED, "ada forgot it 60 s ago")
+    assert (health.state, text(health)) == (State.STOPPED, "forgotten 60 s ago by ada")
     assert verdict(WELL, events=(*gone, forgotten)).state is State.HEALTHY
 
 
@@ -240,9 +240,9 @@ FORGOTTEN_GROUP = decision(8, EventKind.EXPIRED, EventKind.FORGOTTEN, by="ada")
 @pytest.mark.parametrize(
     ("later", "state", "expected"),
     [
-        ((), State.STOPPED, "ada forgot it 60 s ago"),
+        ((), State.STOPPED, "forgotten 60 s ago by ada"),
         # Somebody gave an order about it since.
-        ((EventKind.WEIGHED,), State.STOPPED, "ada forgot it 60 s ago"),
+        ((EventKind.WEIGHED,), State.STOPPED, "forgotten 60 s ago by ada"),
         ((EventKind.JOINED, EventKind.LEFT), State.STOPPED, "it has no members"),
         ((EventKind.JOINED, EventKind.EXPIRED), State.DOWN, "m expired without leaving"),
     ],
@@ -288,7 +288,7 @@ def test_an_old_drain_of_a_ring_without_a_live_node_is_no_reason() -> None:
     drains = {"b": DrainOrder("alice", NOW - 90_000)}
     forgotten = RingEvent(f"{int((NOW - 60) * 1000)}-0", "forget", "ada", None)
     stopped = verdict(events=(forgotten,), drains=drains)
-    assert (stopped.state, text(stopped)) == (State.STOPPED, "ada forgot it 60 s ago")
+    assert (stopped.state, text(stopped)) == (State.STOPPED, "forgotten 60 s ago by ada")
     left = verdict(events=(event(ChangeKind.LEAVE, 60),), drains=drains)
     assert (left.state, text(left)) == (State.STOPPED, "the last node left 60 s ago")
     expired = replace(WELL, expired=True, expires_in=-5.0)
