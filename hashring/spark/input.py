@@ -477,8 +477,11 @@ def local_path(spark: SparkSession, path: str) -> Path | None:
     Over Spark Connect there is none: paths are those of the server.
 
     Raises:
-        ConfigError: the address of a file names a host. Spark could not read it.
+        ConfigError: the path is empty, or the address of a file names a host, which Spark could not
+            read.
     """
+    if not path:  # else it would be the working directory
+        raise ConfigError("path", path, "is empty: name a file or directory")
     scheme, colon, rest = path.partition(":")
     if colon and scheme != "file" and "/" not in scheme:
         return None

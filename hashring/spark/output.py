@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
@@ -178,6 +179,8 @@ class Output:
         elif self.mode == "error":
             check_new(local)
         elif is_plain:
+            if self.mode == "overwrite":
+                _check_not_of_others(self.path, local)
             put_back(local)
             if not local.is_dir():
                 check_new(local)
@@ -780,6 +783,17 @@ def _check_blanks(df: DataFrame, table: str) -> None:
             f"({wanted}) keeps them",
             "change it so, or name another table",
         )
+
+
+def _check_not_of_others(path: str, place: Path) -> None:
+    """Raise ``OutputRefused`` if a directory to replace holds what is no output."""
+    kept = {os.path.expanduser("~"): "home"}
+    with suppress(OSError):  # it may be gone
+        kept[os.getcwd()] = "working"
+    for directory, kind in kept.items():
+        if place.is_dir() and Path(os.path.realpath(directory)).is_relative_to(place):
+            why = f"overwrite would remove {directory}, the {kind} directory"
+            raise OutputRefused(path, why, "name a directory for it")
 
 
 def _provider(spark: SparkSession, table: str) -> str | None:

@@ -101,7 +101,8 @@ def test_a_forgotten_group_is_stopped_until_a_member_joins(
     assert done == "orders was forgotten; a member that joins starts it again\n"
     lines = run("status", status=0).lines
     assert lines[:3] == ["stopped: 1 group (1 stopped)", "", "stopped: group orders"]
-    assert lines[3].startswith("  forgotten ") and lines[3].endswith(" by ada")
+    assert lines[3].startswith("  forgotten ")
+    assert lines[3].endswith(" by ada")
     assert finding(run, "group members", status=0)[0] == "ok"
     assert run("group", "history", "orders").lines[-2:] == ["    expired m", "    forgotten"]
     with PartitionGroup(client, "orders", 4, member="n", ttl=1.5) as group:

@@ -61,6 +61,22 @@ def test_an_option_without_effect_is_refused_with_its_name(arguments, text):
     assert text in refused(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("assign", "--input", "x.csv", "--output", "", "--mode", "overwrite"), "--output"),
+        (("assign", "--input", "", "--output", "o.csv"), "--input"),
+        ((*FILES, "--report", ""), "--report"),
+        ((*FILES, "--remote", ""), "--remote"),
+        (("stream", "--input", "x", "--output", "o", "--checkpoint", ""), "--checkpoint"),
+        (("reassign", ""), "PATH"),
+    ],
+)
+@pytest.mark.usefixtures("no_session")
+def test_an_empty_text_is_refused(arguments, name):
+    assert f"'{name}': it is empty: is a variable of the shell not set?" in refused(*arguments)
+
+
 @pytest.fixture
 def no_session(monkeypatch):
     """No command gets as far as a session."""

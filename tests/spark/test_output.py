@@ -749,6 +749,24 @@ def test_files_that_others_made_meanwhile_are_only_appended_to_in_their_form(
     assert ids(read.select(F.col("id").cast("long"))) == ([7] if text else [4, 7])
 
 
+@pytest.mark.parametrize(
+    ("place", "kind"), [(".", "working"), ("/", "home"), ("~", "home"), ("{here}/..", "working")]
+)
+def test_directories_that_are_no_output_are_not_replaced(spark, tmp_path, monkeypatch, place, kind):
+    (tmp_path / "home" / "me").mkdir(parents=True)
+    (tmp_path / "a" / "here").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "here")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    path = place.replace("~", str(tmp_path / "home")).format(here=tmp_path / "a" / "here")
+    with pytest.raises(OutputRefused, match=f"overwrite would remove .*, the {kind} directory"):
+        Output(path, "csv", mode="overwrite").check(spark)
+
+
+def test_an_empty_path_is_no_output(spark):
+    with pytest.raises(ConfigError, match="path='': is empty: name a file or directory"):
+        Output("", "csv", mode="overwrite").check(spark)
+
+
 def test_files_elsewhere_are_not_replaced(spark):
     with pytest.raises(OutputRefused, match="Spark would delete it first"):
         Output("s3a://bucket/out.parquet", mode="overwrite").check(spark)

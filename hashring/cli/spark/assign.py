@@ -92,6 +92,7 @@ def command(
             raise click.UsageError(
                 "--keep-point writes a whole directory: give --output, and no --mode append"
             )
+    job = Job(ctx, options)
     output = output_of(options, "parquet" if by_owner or keep_point else None)
     if output is None:
         raise click.UsageError("give --output or --table: where the rows go")
@@ -100,7 +101,6 @@ def command(
             f"--keep-point writes Parquet, and the output is {found}: give another name or "
             f"--output-format parquet, or leave out --keep-point"
         )
-    job = Job(ctx, options)
     ring = ring_of(ctx.ensure_object(Settings), options)
     spark = job.session()
     source = read_input(spark, options)

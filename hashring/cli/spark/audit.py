@@ -81,8 +81,8 @@ def command(
     if events:
         refuse(ctx, *LIVE_RING, why="the history is in --events: leave out one of the two")
     check_events(settings, events)
-    output = output_of(options)
     job = Job(ctx, options)
+    output = output_of(options)
     base_ring = read_ring(base) if base else None
     if events and format_of(events, None) == "csv":
         raise ConfigError("events", list(events), "a CSV holds no lists: give Parquet or JSON")

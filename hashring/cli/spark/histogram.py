@@ -44,10 +44,10 @@ def command(
     """
     from hashring.spark.jobs import histogram_job  # noqa: PLC0415 - optional, loaded when used
 
+    job = Job(ctx, options)
     output = output_of(options)
     if output is None:
         raise click.UsageError("give --output or --table: where the histogram goes")
-    job = Job(ctx, options)
     source = read_input(job.session(), options)
     job.finish(
         histogram_job(

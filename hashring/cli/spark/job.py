@@ -50,6 +50,7 @@ class Job:
             UsageError: an option would have no effect.
             OutputExists, OutputRefused: the report cannot be made.
         """
+        _check_not_empty(ctx)
         _check_effective(ctx)
         self._ctx = ctx
         self.let_signals_in: Callable[[], None] = lambda: None
@@ -113,6 +114,18 @@ class Job:
         for table in outcome.tables:
             for line in table_lines(table, top):
                 click.echo(line)
+
+
+def _check_not_empty(ctx: click.Context) -> None:
+    """Raise ``BadParameter`` for an empty text, such as of a variable of the shell that is not set.
+
+    As a path it would be the working directory, and other options would be as if left out.
+    """
+    for param in ctx.command.params:
+        found = ctx.params.get(str(param.name))
+        if "" in (found if isinstance(found, tuple) else (found,)):
+            why = "it is empty: is a variable of the shell not set?"
+            raise click.BadParameter(why, ctx=ctx, param=param)
 
 
 def _check_effective(ctx: click.Context) -> None:

@@ -65,8 +65,8 @@ def command(
             "hottest",
             why="with --histogram the hottest keys are not counted: leave out one of the two",
         )
-    output = output_of(options)
     job = Job(ctx, options)
+    output = output_of(options)
     ring = ring_of(ctx.ensure_object(Settings), options).ring
     spark = job.session()
     source = read_input(spark, options)

@@ -98,8 +98,8 @@ def command(
         "placement": placement,
         "seed": seed,
     }
-    output = output_of(options)
     job = Job(ctx, options)
+    output = output_of(options)
     ring = ring_of(ctx.ensure_object(Settings), options).ring
     try:
         planned_ring(ring, **change)  # an unknown node is said before Spark starts
