@@ -318,7 +318,7 @@ class Output:
             self._write_in_place(writer, spark, self.path, written)
             return
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
-        with self._locked(local) as is_locked:
+        with self._locked(spark, local) as was_empty:
             try:
                 with cancelled(spark):
                     writer.save(f"file://{aside}")
@@ -326,8 +326,10 @@ class Output:
                     self._check_whole(spark, f"file://{aside}", written)
                 if beside:
                     beside(aside)
-                # Another process may have made it since.
-                with nullcontext() if is_locked else self._locked(local) as is_new:
+                # Another process may have made it since, or put files into it before it was locked.
+                is_locked = was_empty is not None
+                with nullcontext(was_empty) if is_locked else self._locked(spark, local) as found:
+                    is_new = was_empty if is_locked else found is not None
                     if is_new and self._fitted(df, local, partition_by).columns != df.columns:
                         raise OutputRefused(
                             self.path,
@@ -433,15 +435,22 @@ class Output:
         return writer.partitionBy(*partition_by) if partition_by else writer
 
     @contextmanager
-    def _locked(self, local: Path) -> Iterator[bool]:
-        """Keep others out of files that are there: jobs may append at once, and nothing else."""
+    def _locked(self, spark: SparkSession, local: Path) -> Iterator[bool | None]:
+        """Keep others out of files that are there.
+
+        Jobs may append at once where files say in which form, and nothing else.
+
+        Yields:
+            Whether it is locked as a directory without files; ``None`` if there is none to lock.
+        """
         if self.mode == "error" or not local.is_dir():
-            yield False
+            yield None
             return
-        is_append = self.mode == "append"
+        path, is_append = str(self.path), self.mode == "append"
         doing = "appends to" if is_append else "overwrites"
-        with alone(local, str(self.path), doing, shared=is_append):
-            yield True
+        is_bare = is_append and not files_there(spark, path, local)
+        with alone(local, path, doing, shared=is_append and not is_bare):
+            yield is_bare
 
     def _take_place(self, aside: Path, local: Path, show: Callable[[], None]) -> None:
         if not local.exists():

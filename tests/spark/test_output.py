@@ -726,6 +726,25 @@ def test_only_appends_go_together(spark, tmp_path, mode, other, is_refused):
     assert all(f"another process {verb} it" in text for text in refused)
 
 
+def test_one_job_at_a_time_appends_where_no_file_shows_the_form(spark, tmp_path):
+    place = tmp_path / "out"
+    place.mkdir()
+
+    def job_meanwhile(_):
+        with pytest.raises(OutputRefused, match="another process appends to it"):
+            Output(str(place), "json", mode="append").write(spark.range(1))
+
+    def file_meanwhile(_):
+        (place / "a.json").write_text('{"id": 1}')
+
+    append = Output(str(place), "parquet", mode="append")
+    with pytest.raises(OutputRefused, match="it holds json, and the job writes parquet"):
+        append.write(spark.range(4), beside=file_meanwhile)
+    (place / "a.json").unlink()
+    append.write(spark.range(4, 6), beside=job_meanwhile)
+    assert ids_in(str(place)) == [4, 5]
+
+
 @pytest.mark.parametrize(
     ("other", "kind", "text"),
     [
