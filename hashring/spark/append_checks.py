@@ -49,6 +49,8 @@ _ENDINGS: Final = {
     "xml": "xml",
 }
 """How Spark ends the names of files of each format; of some, the compression follows."""
+_LOGS: Final = {"delta": "_delta_log", "hudi": ".hoodie", "iceberg": "metadata/*.metadata.json"}
+"""Where tables of formats that are no plain files have their logs, as a pattern."""
 _TYPED: Final = ("parquet", "orc")
 """Formats that keep the types of columns. Some types are others in ORC."""
 _NAMED: Final = (*_TYPED, "avro", "csv", "json")
@@ -154,6 +156,25 @@ def _seen(spark: SparkSession, pattern: str) -> list[str] | None:
 
 def _without_scheme(address: str) -> str:
     return re.sub(r"^[A-Za-z][\w+.-]*:(//[^/]*)?", "", address)
+
+
+def check_no_log(spark: SparkSession, path: str, local: Path | None) -> None:
+    """Check that a directory is not a table's that knows its files by a log of its own.
+
+    Raises:
+        OutputRefused: it is: readers of the table would not see files beside those of the log.
+    """
+    for name, log in _LOGS.items():
+        if local is not None:
+            is_there = next(local.glob(log), None) is not None
+        else:
+            is_there = _seen(spark, f"{exactly(path.rstrip('/'))}/{log}") is not None
+        if is_there:
+            raise OutputRefused(
+                path,
+                f"it is a table of {name}, whose readers see the files of its log alone",
+                f"write to it by the format {name}, or name another place",
+            )
 
 
 def check_form(path: str, files: Iterable[str], format: str, partition_by: Sequence[str]) -> None:

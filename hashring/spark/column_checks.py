@@ -11,6 +11,7 @@ from hashring.errors import ColumnError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
 
 _SHOWN_NAMES: Final = 40
 _SHOWN_NAME: Final = 60
@@ -32,11 +33,15 @@ def column_type(df: DataFrame, name: str) -> DataType:
     return found[0]
 
 
+def char_type(field: StructField) -> str | None:
+    """The type of a column of CHAR, such as ``char(8)``; in a frame it is STRING. Else ``None``."""
+    told: str = field.metadata.get("__CHAR_VARCHAR_TYPE_STRING", "")
+    return told if told.startswith("char(") else None
+
+
 def check_unpadded(df: DataFrame, name: str) -> None:
     """Raise ``ColumnError`` for a column of CHAR, which Spark pads with blanks to its length."""
-    # In a frame it is STRING.
-    told = df.schema[name].metadata.get("__CHAR_VARCHAR_TYPE_STRING", "")
-    if told.startswith("char("):
+    if told := char_type(df.schema[name]):
         raise ColumnError(
             name,
             f"is {told}, which Spark pads with blanks, and so another text: give rtrim({name}) "

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException, ParseException
@@ -46,6 +47,8 @@ OF_READER: Final = {"hashring.bad_record": True}
 """Metadata of that column in a stream, by which it differs from a user's column of that name."""
 _FILE: Final = "__hashring_file"
 _SHOWN: Final = 60
+_COLUMN: Final = re.compile(r"/[^/=]+=[^/]*(?=/)")
+"""A directory that is named for a column."""
 _OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 QUOTES_DOUBLED: Final = {"escape": '"'}
 """A quote within a field of a CSV is two, as RFC 4180 has it and others write it. Spark would take
@@ -216,11 +219,33 @@ def read_frame(
         raise _refusal(error, name, source) from error
     if name == "csv" and any(mark in column for column in columns for mark in _NO_TEXT):
         raise InputDamaged(source, "its header line is not text in UTF-8")
+    if name in FILE_FORMATS and "recursivefilelookup" not in map(str.lower, options or ()):
+        _check_depth(frame.inputFiles(), paths)
     if columns in ([], [CORRUPT]):
         raise NoDataError(source, f"holds no {name} record; is it of another format?")
     if name not in _MALFORMED or CORRUPT not in columns:
         return Input(frame, source)
     return Input(_good(frame), source, frame)
+
+
+def _check_depth(addresses: Sequence[str], paths: Sequence[str]) -> None:
+    """Raise ``ConfigError`` if files are beside directories of columns: Spark would not read them.
+
+    It does read those that a pattern names.
+    """
+    if any(re.search(r"(?<!\\)[*?\[{]", path) for path in paths):
+        return
+    files = [unquote(address) for address in addresses]
+    places = {file[: found.start()]: found[0] for file in files for found in _COLUMN.finditer(file)}
+    for file in files:
+        place, _, own = file.rpartition("/")
+        if place in places:
+            raise ConfigError(
+                "input",
+                place,
+                f"holds the file {own} beside the directory {places[place][1:]}, and then Spark "
+                f"reads only such directories: move the file into one, or name all by a pattern",
+            )
 
 
 def is_old_parser(spark: SparkSession) -> bool:

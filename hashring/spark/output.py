@@ -22,12 +22,13 @@ from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.spark.append_checks import (
     check_form,
+    check_no_log,
     files_there,
     fitted,
     is_empty,
     is_empty_directory,
 )
-from hashring.spark.column_checks import check_distinct, quoted
+from hashring.spark.column_checks import char_type, check_distinct, quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_append import append_files
 from hashring.spark.directory_lock import alone
@@ -184,6 +185,8 @@ class Output:
             put_back(local)
             if not local.is_dir():
                 check_new(local)
+        if is_plain and self.mode != "error":
+            check_no_log(spark, self.path, local)
         self._check_form(spark, local, partition_by)
 
     def _check_form(
@@ -599,6 +602,7 @@ class Output:
         """
         spark = df.sparkSession
         _check_blanks(df, table)
+        _check_unpadded(df, table)
         columns = spark.table(table).columns
         if {name.lower() for name in columns} != {name.lower() for name in df.columns}:
             raise ColumnError(
@@ -792,6 +796,21 @@ def _check_blanks(df: DataFrame, table: str) -> None:
             f"({wanted}) keeps them",
             "change it so, or name another table",
         )
+
+
+def _check_unpadded(df: DataFrame, table: str) -> None:
+    """Raise ``OutputRefused`` if a table pads text of the rows with blanks."""
+    spark = df.sparkSession
+    there = {column.name.lower(): char_type(column) for column in spark.table(table).schema}
+    for column in df.schema:
+        kind = there.get(column.name.lower())
+        if kind and kind != char_type(column):
+            raise OutputRefused(
+                table,
+                f"its column {column.name} is {kind}, which Spark pads with blanks, and so another "
+                f"text",
+                "make the column VARCHAR or STRING, or name another table",
+            )
 
 
 def _check_not_of_others(path: str, place: Path) -> None:

@@ -616,6 +616,21 @@ def test_what_spark_reads_may_have_any_name(spark, tmp_path):
         read_frame(spark, [str(place / "_none.csv")])
 
 
+def test_files_beside_directories_of_columns_are_refused_since_spark_passes_over_them(
+    spark, tmp_path
+):
+    place = tmp_path / "env=prod" / "keys"  # above the input, such a name is no column
+    (place / "day=1").mkdir(parents=True)
+    keep(place / "b.parquet", key=["b"])
+    assert read_frame(spark, [str(place)], "parquet").frame.count() == 1
+    keep(place / "day=1" / "a.parquet", key=["a"])
+    with pytest.raises(
+        ConfigError, match=r"keys': holds the file b.parquet beside the directory d"
+    ):
+        read_frame(spark, [str(place)], "parquet")
+    assert read_frame(spark, [f"{place}/*"], "parquet").frame.count() == 2
+
+
 def test_an_input_that_is_not_there_is_named(spark, ring_file, tmp_path):
     with pytest.raises(NoDataError, match=r"nothing.parquet: nothing is there; check the path"):
         run("load", "--input", tmp_path / "nothing.parquet", "--ring-file", ring_file)

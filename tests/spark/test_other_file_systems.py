@@ -102,6 +102,13 @@ def test_an_output_elsewhere_that_is_not_committed_is_not_taken_for_empty(
         Output(f"{elsewhere}/data/out", "parquet").write(spark.range(3))
 
 
+def test_a_table_with_a_log_elsewhere_is_not_written_to_as_plain_files(spark, tmp_path, elsewhere):
+    (tmp_path / "disk" / "out" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "disk" / "out" / "_delta_log" / "0.json").write_text("{}")
+    with pytest.raises(OutputRefused, match="a table of delta"):
+        Output(f"{elsewhere}/data/out", "parquet", mode="append").check(spark)
+
+
 def test_rows_in_a_directory_that_a_failed_job_left_are_counted(spark, tmp_path, elsewhere):
     (tmp_path / "disk" / "out").mkdir()
     written = Counts(spark.range(40), rows=F.count(F.lit(1)))

@@ -786,6 +786,32 @@ def test_an_empty_path_is_no_output(spark):
         Output("", "csv", mode="overwrite").check(spark)
 
 
+@pytest.mark.parametrize(
+    ("log", "name"),
+    [
+        ("_delta_log/0.json", "delta"),
+        (".hoodie/hoodie.properties", "hudi"),
+        ("metadata/v1.metadata.json", "iceberg"),
+    ],
+)
+def test_a_table_with_a_log_is_not_written_to_as_plain_files(spark, tmp_path, log, name):
+    place = tmp_path / "out"
+    (place / log).parent.mkdir(parents=True)
+    (place / log).write_text("{}")
+    for path, mode in ((str(place), "append"), (str(place), "overwrite"), (f"{place}/", "append")):
+        with pytest.raises(OutputRefused, match=f"a table of {name}, .* by the format {name}"):
+            Output(path, "parquet", mode=mode).check(spark)
+
+
+def test_a_column_of_a_table_that_pads_the_text_of_the_rows_is_refused(spark):
+    spark.sql("DROP TABLE IF EXISTS padded")
+    spark.sql("CREATE TABLE padded (key CHAR(8), land CHAR(2)) USING parquet")
+    land = spark.table("padded").select("land")
+    with pytest.raises(OutputRefused, match=r"its column key is char\(8\), which Spark pads"):
+        Output(None, table="padded", mode="append").write(land.selectExpr("'abc' AS key", "land"))
+    spark.sql("DROP TABLE padded")
+
+
 def test_files_elsewhere_are_not_replaced(spark):
     with pytest.raises(OutputRefused, match="Spark would delete it first"):
         Output("s3a://bucket/out.parquet", mode="overwrite").check(spark)
