@@ -771,7 +771,7 @@ class _Step:
             tuple(previous),
             warming,
             standbys,
-            {name: member.lags for name, member in self.present.items() if member.lags},
+            self._lags(granted),
             self.heirs,
             reported_loads.reported(self.present.values(), self.owners.__getitem__, size),
             len(reported_loads.recent(self.load_moves, self.now)),
@@ -784,6 +784,19 @@ class _Step:
             Rebalance(self.assignor, situation, target, self.pending_moves) if lasting else None
         )
         return target
+
+    def _lags(self, granted: Collection[int]) -> dict[str, Mapping[int, float]]:
+        """How far each member is behind; not at all where it is asked to let go, or just has.
+
+        Members report no lag of what they hold. So an owner would have to warm up for its own
+        partition when the assignor prefers it to the member that the handoff is for.
+        """
+        lags = {name: member.lags for name, member in self.present.items() if member.lags}
+        for partition in granted:
+            owner = self.owners[partition]
+            if owner in self.members:
+                lags[owner] = {**lags.get(owner, {}), partition: 0.0}
+        return lags
 
     # --- 4: whether it may begin --------------------------------------------------------------
 

@@ -638,6 +638,21 @@ def test_a_handoff_goes_to_the_member_that_is_preferred_for_its_copy_meanwhile()
     assert desk.release("a", 0).step().having["c"] == [0]
 
 
+@pytest.mark.parametrize("standbys", [0, 1])
+@pytest.mark.parametrize("facts", [{"leaving": 1000.0}, {"stalled": True}])
+def test_an_owner_need_not_warm_up_for_what_it_is_asked_for(
+    facts: dict[str, Any], standbys: int
+) -> None:
+    rule = LearnerAssignor(1.0, warmups=1, standbys=standbys)
+    desk = Desk(6, rule, handoffs=2).join("a").step().join("b")
+    warm_until_at_rest(desk)
+    desk.set("b", **facts)
+    warm_until_at_rest(desk)
+    first = min(desk.asked)
+    desk.release("a", first).step()
+    assert desk.told(EventKind.GRANTED) == [("a", first)]
+
+
 def warm_until_at_rest(desk: Desk) -> None:
     """Members are warm for what they are asked to, until nothing is decided any more."""
     for _ in range(12):
