@@ -908,12 +908,18 @@ class _Step:
                 self._grant(partition, name)
         if self.phase is GroupPhase.REBALANCING:
             self._revoke(wanted)
-        warmups = {p: name for p, name in target.warmups.items() if name in self.takers}
+        self._redirect(wanted)
+        waiting = self._waiting_warm(wanted)
+        warmups = {
+            # A new copy waits until the partition has moved: the owner to be would count as cold.
+            p: name
+            for p, name in target.warmups.items()
+            if name in self.takers and p not in waiting
+        }
         for partition, name in warmups.items():
             if self.warming.get(partition) != name:
                 self._tell(EventKind.WARMUP, name, partition)
-        self._redirect(wanted)
-        self.warming = self._waiting_warm(wanted) | warmups
+        self.warming = waiting | warmups
         # If no member may be granted anything, a copy has no use. It would only make the assignor
         # answer differently in the next step, and so on.
         self.standbys = dict(target.standbys) if self.takers else {}

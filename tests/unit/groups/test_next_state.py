@@ -653,6 +653,15 @@ def test_an_owner_need_not_warm_up_for_what_it_is_asked_for(
     assert desk.told(EventKind.GRANTED) == [("a", first)]
 
 
+def test_a_member_to_hand_over_to_stays_warm_though_the_owner_is_to_have_the_copy_then() -> None:
+    desk = Desk(8, LearnerAssignor(warmups=2, standbys=1), handoffs=1).join("a").step()
+    for name in "bc":
+        desk.join(name)
+        warm_until_at_rest(desk)
+    assert desk.asked == {0: ("a", "b")}
+    assert (desk.state.warming[2], desk.state.standbys[2]) == ("c", ("a",))
+
+
 def warm_until_at_rest(desk: Desk) -> None:
     """Members are warm for what they are asked to, until nothing is decided any more."""
     for _ in range(12):
