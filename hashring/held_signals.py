@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 TERMINATIONS: Final = (signal.SIGTERM, signal.SIGHUP)
@@ -22,15 +22,24 @@ def handled(numbers: tuple[int, ...], handler: Callable[[int, Any], None]) -> It
     before = {each: signal.getsignal(each) for each in numbers if is_main}
     # None is a handler that is not Python's, and could not be set again.
     mine = {each: old for each, old in before.items() if old not in (signal.SIG_IGN, None)}
-    for each in mine:
-        signal.signal(each, handler)
-    try:
-        yield
-    finally:
-        for each, old in mine.items():
+
+    def put_back() -> None:
+        # Ctrl-C last: its handler raises, and people press it twice.
+        for each in sorted(mine, key=lambda number: number == signal.SIGINT):
             # A handler may have chosen to ignore what comes again.
             if signal.getsignal(each) is handler:
-                signal.signal(each, old)
+                signal.signal(each, mine[each])
+
+    try:
+        for each in mine:
+            signal.signal(each, handler)
+        yield
+    finally:
+        try:
+            put_back()
+        finally:
+            # A signal whose handler is back already, and raises, may have come in between.
+            put_back()
 
 
 @contextmanager
@@ -59,5 +68,7 @@ def held_back(*more: int) -> Iterator[Callable[[], None]]:
         with handled(numbers, note):
             yield let_in
     finally:
-        for number in came:
-            signal.raise_signal(number)
+        # The handler of one may raise: the others take effect as well.
+        with ExitStack() as signals:
+            for number in reversed(came):
+                signals.callback(signal.raise_signal, number)

@@ -168,6 +168,47 @@ def test_an_order_about_a_weight_lifts_such_an_old_drain_too(place: Place) -> No
     assert dict(place.look().drains) == {}
 
 
+def crashed(place: Place) -> None:
+    """Two nodes, and a process with a made-up name that crashed with orders about it."""
+    two(place)
+    place.join("h:1", C, 50)
+    drain(place, "h:1")
+    place.store.run(node_orders.weigh(place.keys, weights={"h:1": 2.0}, by="bob"))
+    place.age("h:1")
+    place.sweep()
+    assert place.look().standing_drains.keys() == {"h:1"}
+
+
+def test_a_second_drain_about_a_process_that_crashed_is_about_that_process_too(
+    place: Place,
+) -> None:
+    crashed(place)
+    assert drain(place, "h:1", seconds=60) is OrderStatus.OK
+    order = place.look().drains["h:1"]
+    assert (order.until is not None, order.session) == (True, C)
+
+
+@pytest.mark.parametrize(("weight", "left"), [(3.0, [(3.0, C)]), (None, [])])
+def test_a_second_weight_of_a_process_that_crashed_is_about_that_process_too(
+    place: Place, weight: float | None, left: list[tuple[float, str]]
+) -> None:
+    crashed(place)
+    place.store.run(node_orders.weigh(place.keys, weights={"h:1": weight}, by="bob"))
+    found = place.look().weights.values()
+    assert [(order.weight, order.session) for order in found] == left
+
+
+def test_an_order_about_a_process_that_crashed_long_ago_is_refused(place: Place) -> None:
+    two(place)
+    since = str(int((place.now() - 2 * 86400) * 1e6))
+    old = json.dumps({"drain": {"by": "alice", "since": since, "session": C}}).encode()
+    place.order("h:1", old)
+    assert drain(place, "h:1") is OrderStatus.UNKNOWN
+    place.order("h:1", old)
+    weigh = node_orders.weigh(place.keys, weights={"h:1": 2.0}, by="bob")
+    assert place.store.run(weigh).unknown == "h:1"
+
+
 def test_a_drain_about_a_made_up_name_binds_only_the_process_that_had_the_name(
     place: Place,
 ) -> None:

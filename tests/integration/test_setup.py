@@ -147,6 +147,43 @@ def test_a_virtual_environment_of_somebody_else_is_kept(checkout: Path, has_pip:
     assert (packages(checkout) / "theirs").exists()
 
 
+def test_a_virtual_environment_of_somebody_else_that_was_left_half_installed_is_kept(
+    checkout: Path,
+) -> None:
+    setup(checkout)
+    for mark in (checkout / ".venv").glob(".setup-*"):
+        mark.unlink()
+    interrupted(checkout)
+    assert "installing" in setup(checkout)
+    assert (packages(checkout) / "half").exists()
+    assert setup(checkout) == ""
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
+def test_a_virtual_environment_of_somebody_else_that_cannot_work_is_kept(
+    checkout: Path, used: bool
+) -> None:
+    setup(checkout)
+    for mark in (checkout / ".venv").glob(".setup-*"):
+        mark.unlink()
+    if used:
+        setup(checkout)
+    (packages(checkout) / "theirs").touch()
+    without_its_interpreter(checkout)
+    assert "was not made by this script" in setup(checkout)
+    assert (packages(checkout) / "theirs").exists()
+
+
+def test_a_virtual_environment_that_was_left_half_made_is_made_anew(checkout: Path) -> None:
+    python = checkout.parent / "bin" / "python"
+    executable(python, PYTHON + 'sys.exit("no ensurepip")\n')
+    assert "apt-get install python3-venv" in setup(checkout)
+    (packages(checkout) / "old").touch()
+    executable(python, PYTHON)
+    assert "making .venv" in setup(checkout)
+    assert not (packages(checkout) / "old").exists()
+
+
 @pytest.mark.parametrize(
     ("server", "installed"),
     [

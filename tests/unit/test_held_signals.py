@@ -65,6 +65,53 @@ def test_a_second_signal_waits_while_the_first_unwinds(noted):
     assert steps == ["in order"]
 
 
+def test_a_signal_takes_effect_although_the_handler_of_another_raises(noted):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def work():
+        with held_back():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.raise_signal(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert noted == [signal.SIGTERM, signal.SIGHUP]
+
+
+class Came(Exception):
+    pass
+
+
+@pytest.mark.parametrize("calls", range(1, 7))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_comes_while_handlers_change_leaves_no_other_handler(
+    noted, monkeypatch, number, calls
+):
+    def raises(number, _):
+        raise Came
+
+    signal.signal(number, raises)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(each) for each in numbers]
+    change = signal.signal
+    left = iter(range(calls))
+
+    def changed(number_changed, handler):
+        change(number_changed, handler)
+        if next(left, None) == calls - 1:
+            signal.raise_signal(number)
+
+    def work():
+        with monkeypatch.context() as patch:
+            patch.setattr(signal, "signal", changed)
+            with held_back():
+                pass
+
+    with pytest.raises(Came):
+        work()
+    assert [signal.getsignal(each) for each in numbers] == before
+
+
 def test_a_signal_without_a_handler_kills_at_the_end():
     program = """
 import signal

@@ -83,7 +83,8 @@ class GroupSituation:
         warming: for each partition that a member is warming up for, that member.
         standbys: for each partition the members that keep a warm copy of it.
         lags: for each member how far it is behind on partitions it does not own, in units of the
-            application's; absent means unknown, 0 means caught up.
+            application's; absent means unknown, 0 means caught up. An owner that hands a partition
+            over, which ``previous`` gives to the next owner, has not fallen behind.
         heirs: for members that are gone the member that has taken the place of each. It has the
             same weight and holds nothing. If it gets what its predecessor had, nothing has to be
             handed off.

@@ -771,7 +771,7 @@ class _Step:
             tuple(previous),
             warming,
             standbys,
-            {name: member.lags for name, member in self.present.items() if member.lags},
+            self._lags(granted),
             self.heirs,
             reported_loads.reported(self.present.values(), self.owners.__getitem__, size),
             len(reported_loads.recent(self.load_moves, self.now)),
@@ -784,6 +784,19 @@ class _Step:
             Rebalance(self.assignor, situation, target, self.pending_moves) if lasting else None
         )
         return target
+
+    def _lags(self, granted: Collection[int]) -> dict[str, Mapping[int, float]]:
+        """How far each member is behind; not at all where it is asked to let go, or just has.
+
+        Members report no lag of what they hold. So an owner would have to warm up for its own
+        partition when the assignor prefers it to the member that the handoff is for.
+        """
+        lags = {name: member.lags for name, member in self.present.items() if member.lags}
+        for partition in granted:
+            owner = self.owners[partition]
+            if owner in self.members:
+                lags[owner] = {**lags.get(owner, {}), partition: 0.0}
+        return lags
 
     # --- 4: whether it may begin --------------------------------------------------------------
 
@@ -895,12 +908,18 @@ class _Step:
                 self._grant(partition, name)
         if self.phase is GroupPhase.REBALANCING:
             self._revoke(wanted)
-        warmups = {p: name for p, name in target.warmups.items() if name in self.takers}
+        self._redirect(wanted)
+        waiting = self._waiting_warm(wanted)
+        warmups = {
+            # A new copy waits until the partition has moved: the owner to be would count as cold.
+            p: name
+            for p, name in target.warmups.items()
+            if name in self.takers and p not in waiting
+        }
         for partition, name in warmups.items():
             if self.warming.get(partition) != name:
                 self._tell(EventKind.WARMUP, name, partition)
-        self._redirect(wanted)
-        self.warming = self._waiting_warm(wanted) | warmups
+        self.warming = waiting | warmups
         # If no member may be granted anything, a copy has no use. It would only make the assignor
         # answer differently in the next step, and so on.
         self.standbys = dict(target.standbys) if self.takers else {}

@@ -24,11 +24,27 @@ local function drain_of(node, session)
   return drain
 end
 
+-- The session that has a node's name. Without an entry it is the one that the last order is about:
+-- its process crashed, or is paused and comes back. '' for a name that may have another session.
+local function session_of(node, entry)
+  if entry or redis.call('HGET', KEYS[5], node) then
+    return holder_of(entry)
+  end
+  local last = {}
+  local orders = orders_of(node)
+  for _, order in pairs({drain = orders.drain, weight = orders.weight}) do
+    if type(order) == 'table' and (tonumber(order.since) or 0) > (tonumber(last.since) or 0) then
+      last = order
+    end
+  end
+  return type(last.session) == 'string' and last.session or ''
+end
+
 -- The session that an order is about. A made-up name may be another process' tomorrow, so an order
 -- is about the one that has it now; nil for a node with a name of its own, and when nobody knows.
-local function made_up_for(entry)
-  local holder = holder_of(entry)
-  return holder ~= '' and told_of(entry).named ~= true and holder or nil
+local function made_up_for(node, entry)
+  local session = session_of(node, entry)
+  return session ~= '' and told_of(entry).named ~= true and session or nil
 end
 
 -- The order about the weight of a node whose name this session holds, if one stands.

@@ -7,13 +7,12 @@
 local node, by, history = ARGV[1], ARGV[2], ARGV[6]
 local lag = tonumber(ARGV[5])
 sweep(now - lag, by, history)
+lift_orders_about_crashed()
 
 local entry = redis.call('HGET', KEYS[3], node)
 if not entry and not redis.call('HGET', KEYS[5], node) and not next(orders_of(node)) then
   return 'unknown'
 end
-
-lift_orders_about_crashed()
 
 -- The nodes that beat and are not to drain, besides this one.
 local others = redis.call('HLEN', KEYS[3]) - (entry and 1 or 0)
@@ -39,7 +38,7 @@ if alone and lag > 0 then
     end
   end
 end
-if alone and ARGV[4] ~= '1' and not drain_of(node, holder_of(entry)) then
+if alone and ARGV[4] ~= '1' and not drain_of(node, session_of(node, entry)) then
   return 'last'
 end
 
@@ -47,7 +46,7 @@ local drain = {by = by, since = at}
 if ARGV[3] ~= '' then
   drain.ends = string.format('%.0f', tonumber(at) + tonumber(ARGV[3]) * 1000000)
 end
-drain.session = made_up_for(entry)
+drain.session = made_up_for(node, entry)
 write_order(node, 'drain', drain)
 log(history, 'kind', 'drain', 'by', by, 'node', node,
   'reason', ARGV[3] ~= '' and 'for ' .. ARGV[3] .. ' s' or '')

@@ -919,7 +919,15 @@ def test_a_handoff_that_stays_meant_for_another_than_the_owner_to_be_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(next_state._Step, "_redirect", lambda self, wanted: None)
-    find_fault(GroupSimulator(), "steady", joining_group_history, FAULT_BUDGET, late=(8,))
+    find_fault(GroupSimulator(), "steady", joining_group_history, FAULT_BUDGET, late=(11,))
+
+
+def test_an_owner_that_has_to_warm_up_for_what_it_is_asked_for_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lags = next_state._Step._lags
+    monkeypatch.setattr(next_state._Step, "_lags", lambda self, granted: lags(self, ()))
+    find_fault(GroupSimulator(), "steady", joining_group_history, FAULT_BUDGET, late=(41,))
 
 
 def test_a_recovery_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -638,6 +638,30 @@ def test_a_handoff_goes_to_the_member_that_is_preferred_for_its_copy_meanwhile()
     assert desk.release("a", 0).step().having["c"] == [0]
 
 
+@pytest.mark.parametrize("standbys", [0, 1])
+@pytest.mark.parametrize("facts", [{"leaving": 1000.0}, {"stalled": True}])
+def test_an_owner_need_not_warm_up_for_what_it_is_asked_for(
+    facts: dict[str, Any], standbys: int
+) -> None:
+    rule = LearnerAssignor(1.0, warmups=1, standbys=standbys)
+    desk = Desk(6, rule, handoffs=2).join("a").step().join("b")
+    warm_until_at_rest(desk)
+    desk.set("b", **facts)
+    warm_until_at_rest(desk)
+    first = min(desk.asked)
+    desk.release("a", first).step()
+    assert desk.told(EventKind.GRANTED) == [("a", first)]
+
+
+def test_a_member_to_hand_over_to_stays_warm_though_the_owner_is_to_have_the_copy_then() -> None:
+    desk = Desk(8, LearnerAssignor(warmups=2, standbys=1), handoffs=1).join("a").step()
+    for name in "bc":
+        desk.join(name)
+        warm_until_at_rest(desk)
+    assert desk.asked == {0: ("a", "b")}
+    assert (desk.state.warming[2], desk.state.standbys[2]) == ("c", ("a",))
+
+
 def warm_until_at_rest(desk: Desk) -> None:
     """Members are warm for what they are asked to, until nothing is decided any more."""
     for _ in range(12):

@@ -273,17 +273,23 @@ def undecided_group_history(seed: int) -> GroupHistory:
 
 
 def joining_group_history(seed: int) -> GroupHistory:
-    """A history at random of a learner with copies: members join, and let go slowly."""
+    """A history at random of a learner: members join, and let go slowly.
+
+    Perhaps one that is to get something goes meanwhile, stalls, or is drained or weighed by order.
+    """
     rng = Random(f"{seed} joining")
     specs = tuple(MemberSpec(f"p{n}", f"m{n}") for n in range(rng.choice((3, 3, 4))))
     at, events = 0.0, []
     for spec in specs:
         events.append(Event(round(at, 3), "start", spec.label))
         at += rng.uniform(0.5, 5.0)
-    if rng.random() < 0.3:
-        kind = rng.choice(("kill", "stop", "hand over"))
-        events.append(Event(round(at, 3), kind, rng.choice(specs).label))
-    assignor = LearnerAssignor(1.0, warmups=rng.choice((1, 2)), standbys=rng.choice((1, 2)))
+    if rng.random() < 0.5:
+        kind = rng.choice(("kill", "stop", "hand over", "stall", "drain", "weigh"))
+        label = rng.choice((*specs, specs[-1])).label
+        lasts = 8.0 if kind == "stall" else 0.0
+        what = "0.5" if kind == "weigh" else ""
+        events.append(Event(round(at, 3), kind, label, lasts, what))
+    assignor = LearnerAssignor(1.0, warmups=rng.choice((1, 2)), standbys=rng.choice((0, 1, 2)))
     terms = Terms(
         rng.randint(6, 12),
         assignor.name,
