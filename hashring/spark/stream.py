@@ -62,12 +62,12 @@ from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import (
-    FILE_NAME,
     check_whole,
     has_others,
     is_of_one_job,
     is_on_workers,
     new_file_name,
+    own_job,
     rows_there,
     was_taken_away,
 )
@@ -246,8 +246,7 @@ class _Batches:
         if mode == "overwrite" and self._is_there(batch, place):
             return
         own = new_file_name(spark)
-        if own:
-            tagged = tagged.option(FILE_NAME, own)
+        tagged = tagged.options(**own_job(own))
         try:
             tagged.mode(mode).save(place)
         except SPARK_ERRORS as error:

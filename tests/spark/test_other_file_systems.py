@@ -24,8 +24,8 @@ from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.stream import fixed_ring, tag_stream
 from hashring.spark.worker_disks import has_others, is_on_workers, was_taken_away
 from tests.conftest import ROOT
-from tests.spark.conftest import rows, stored
-from tests.spark.test_output import _until, ids, waiting
+from tests.spark.conftest import keep, rows, stored
+from tests.spark.test_output import _until, ids_in, waiting
 from tests.spark.test_owner import random_ring
 from tests.spark.test_stream import batches, files, stream
 
@@ -107,7 +107,7 @@ def test_rows_in_a_directory_that_a_failed_job_left_are_counted(spark, tmp_path,
     assert written.get() == {"rows": 40}
 
 
-def test_jobs_that_make_one_output_elsewhere_at_once_are_refused(
+def test_of_jobs_that_make_one_output_elsewhere_at_once_the_last_is_refused(
     spark, tmp_path, monkeypatch, elsewhere
 ):
     disk = tmp_path / "disk" / "out"
@@ -124,14 +124,51 @@ def test_jobs_that_make_one_output_elsewhere_at_once_are_refused(
         first = pool.submit(out.write, frame)
         _until(began.exists)
         second = pool.submit(out.write, other)
-        _until(lambda: other_began.exists() and any(disk.glob("_temporary/0/task_*")))
+        _until(lambda: other_began.exists() and any(disk.glob("_temporary/*/task_*")))
         goes_on.touch()
-        with pytest.raises(OutputRefused, match="another job wrote there at the same time"):
-            first.result()
-        assert sorted(ids(spark.read.parquet(str(disk)))) == [0, 10]
+        first.result()
+        assert ids_in(disk) == [0]
         other_goes_on.touch()
         with pytest.raises(OutputRefused, match=r"another job .* files part-[0-9a-f]{8}\*"):
             second.result()
+
+
+@pytest.fixture(params=["path", "table"])
+def append(request, spark, tmp_path, elsewhere):
+    """Appends to ``disk/out``, which holds 0 to 3: by its address elsewhere, or as a table's."""
+    place = tmp_path / "disk" / "out"
+    place.mkdir()
+    keep(place / "part-0.parquet", id=range(4))
+    if request.param == "path":
+        yield Output(f"{elsewhere}/data/out", "parquet", mode="append").write
+        return
+    spark.sql(f"CREATE TABLE appended (id BIGINT) USING parquet LOCATION 'file://{place}'")
+    yield Output(None, table="appended", mode="append").write
+    spark.sql("DROP TABLE appended")
+
+
+def test_rows_that_a_killed_job_did_not_commit_are_not_appended_with_those_of_the_next(
+    spark, tmp_path, append
+):
+    disk = tmp_path / "disk" / "out"
+    task = disk / "_temporary" / "0" / "task_202611281131371687357971496036972_0000_m_000000"
+    task.mkdir(parents=True)
+    keep(task / "part-00000.parquet", id=range(4, 8))
+    append(spark.range(4, 8))
+    assert ids_in(disk) == list(range(8))
+
+
+def test_files_that_a_failed_append_leaves_are_named(spark, tmp_path, append):
+    disk = tmp_path / "disk" / "out"
+    (disk / "_SUCCESS").mkdir()  # The committer makes that file last.
+    with pytest.raises(
+        OutputRefused, match=r"half way, and left 1 file there: .*: remove the files part-\w{8}\*,"
+    ) as refusal:
+        append(spark.range(4, 8, 1, 1))
+    (name,) = re.findall(r"part-\w{8}\*", str(refusal.value))
+    for part in disk.glob(name):
+        part.unlink()
+    assert ids_in(disk) == list(range(4))
 
 
 @pytest.fixture

@@ -325,7 +325,7 @@ def waiting(began, others, *numbers):
 def test_a_job_whose_uncommitted_rows_another_took_away_is_refused(spark, shared, tmp_path):
     began, others = tmp_path / "began", tmp_path / "others"
     append = Output(None, table=shared, mode="append").write
-    # The other three of its tasks are done by then, and the other job commits them.
+    # The other three of its tasks are done by then, and the other job takes them away.
     mine = spark.range(4, 44, 1, 4).select(waiting(began, others, 4))
     with ThreadPoolExecutor(1) as pool:
         appended = pool.submit(append, mine)
