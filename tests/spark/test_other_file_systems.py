@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.append_checks import files_there
+from hashring.spark.checkpoint_mark import StreamMark
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.input import local_path
 from hashring.spark.output import Output
@@ -339,6 +340,9 @@ def test_a_batch_elsewhere_that_another_process_wrote_too_is_refused_and_then_re
     assert (disk / "out" / "batch=0" / "_SUCCESS").exists()
     run_all()
     assert sorted(int(row["key"]) for row in stored(disk / "out")) == list(range(20))
+    # Now it is the user who takes it away.
+    shutil.rmtree(disk / "out" / "batch=0")
+    StreamMark(f"{elsewhere}/data/out", None, f"{elsewhere}/data/cp").check_ended(spark)
 
 
 @pytest.fixture
@@ -403,6 +407,55 @@ def test_a_batch_that_another_process_ends_before_it_is_written_is_not_deleted(
     with pytest.raises(StreamingQueryException, match=why):
         tag_elsewhere(rows, elsewhere)
     assert all(part.exists() for part in ends_late)
+
+
+def test_a_batch_that_a_killed_process_deleted_after_another_ended_it_is_missed(
+    spark, tmp_path, monkeypatch, elsewhere, of_another
+):
+    disk = tmp_path / "disk"
+    there = disk / "out" / "batch=0"
+    there.mkdir()
+    (there / "part-0").write_text("half")
+    save = DataFrameWriter.save
+
+    def killed(writer, place=None):
+        if "batch=" in place:
+            shutil.rmtree(there)
+            (disk / "cp" / "commits" / "0").touch()  # by the other
+            raise RuntimeError("killed")
+        save(writer, place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DataFrameWriter, "save", killed)
+        with pytest.raises(StreamingQueryException, match="killed"):
+            tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    names = f"{elsewhere}/data/cp/commits/0, {elsewhere}/data/out/_replacing"
+    why = "batch=0 is gone: a process that replaced it has not ended"
+    with pytest.raises(OutputRefused, match=f"{why}.* and remove {names}, with any"):
+        tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    shutil.rmtree(disk / "out" / "_replacing")
+    (disk / "cp" / "commits" / "0").unlink()
+    tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    assert len(stored(disk / "out")) == 20
+
+
+@pytest.mark.parametrize("written", ["here", "elsewhere", "by an earlier version"])
+def test_the_mark_of_an_output_holds_by_any_address_of_it(spark, tmp_path, elsewhere, written):
+    disk = tmp_path / "disk"
+    (disk / "out").mkdir()
+    for name in ("cp", "other"):
+        (disk / name).mkdir()
+        (disk / name / "metadata").write_text(f'{{"id":"{name}"}}')
+    here = str(disk / "out"), disk / "out"
+    there = f"{elsewhere}/data/out", None
+    if written == "by an earlier version":
+        (disk / "out" / "_checkpoint").write_text("cp\n")
+    else:
+        StreamMark(*(here if written == "here" else there), str(disk / "cp")).keep(spark)
+    for place in (here,) if written == "by an earlier version" else (here, there):
+        StreamMark(*place, str(disk / "cp")).check(spark)
+        with pytest.raises(OutputRefused, match="of another checkpoint"):
+            StreamMark(*place, str(disk / "other")).check(spark)
 
 
 def fail_late(spark, disk):
