@@ -27,7 +27,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.readable import counted
 from hashring.errors import OutputRefused
 from hashring.spark.append_checks import addresses_there
-from hashring.spark.input import FILE_FORMATS, QUOTES_DOUBLED, exactly, is_local_by_default
+from hashring.spark.input import (
+    FILE_FORMATS,
+    QUOTES_DOUBLED,
+    exactly,
+    is_local_by_default,
+    scheme_of,
+)
 from hashring.spark.spark_failures import SPARK_ERRORS, failure
 
 if TYPE_CHECKING:
@@ -68,12 +74,12 @@ _OF_READERS: Final = (
 
 def is_on_workers(spark: SparkSession, path: str | None) -> bool:
     """Whether a path is of a disk that each worker may have for itself."""
-    if path is None or (":" in path and not path.startswith("file:")):
+    if path is None or (scheme := scheme_of(path)) not in (None, "file"):
         return False
     master = spark.conf.get("spark.master", "local") or "local"
     if master.startswith("local") and not master.startswith("local-cluster"):
         return False
-    return ":" in path or is_local_by_default(spark)
+    return scheme is not None or is_local_by_default(spark)
 
 
 def new_file_name(spark: SparkSession) -> str:

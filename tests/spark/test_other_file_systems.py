@@ -172,6 +172,15 @@ def test_files_that_a_failed_append_leaves_are_named(spark, tmp_path, append):
     assert ids_in(disk) == list(range(4))
 
 
+def test_the_summaries_that_a_session_writes_of_parquet_are_not_of_another_job(spark, elsewhere):
+    spark.conf.set("parquet.summary.metadata.level", "ALL")
+    try:
+        Output(f"{elsewhere}/data/out", "parquet").write(spark.range(3))
+    finally:
+        spark.conf.unset("parquet.summary.metadata.level")
+    assert {file[:5] for file in files_there(spark, f"{elsewhere}/data/out", None)} == {"part-"}
+
+
 @pytest.fixture
 def loses_a_file(tmp_path, monkeypatch):
     """A file of the output is gone once it was saved."""
@@ -575,6 +584,7 @@ def test_an_older_copy_of_a_checkpoint_elsewhere_is_refused(spark, tmp_path, els
 @pytest.mark.usefixtures("by_default")
 def test_a_path_without_a_scheme_is_of_the_default_file_system(spark, tmp_path):
     assert local_path(spark, "/data/out") is None
+    assert local_path(spark, "/data/T11:00/out") is None
     assert local_path(spark, f"file:{tmp_path}/out") == tmp_path / "out"
     Output("/data/out.parquet").write(spark.range(3))
     assert (tmp_path / "disk" / "out.parquet" / "_SUCCESS").exists()
@@ -603,10 +613,10 @@ def test_workers_have_no_disks_of_their_own_on_a_default_file_system_that_they_s
 ):
     spark.conf.set("spark.master", "spark://host:7077")
     try:
-        assert is_on_workers(spark, "/data/out")
+        assert all(is_on_workers(spark, path) for path in ("/data/out", "/data/T11:00/out"))
         spark.conf.set("fs.defaultFS", elsewhere)
-        assert not is_on_workers(spark, "/data/out")
-        assert is_on_workers(spark, "file:/data/out")
+        assert not any(is_on_workers(spark, path) for path in ("/data/out", "/data/T11:00/out"))
+        assert is_on_workers(spark, "file:/data/T11:00/out")
     finally:
         spark.conf.unset("fs.defaultFS")
         spark.conf.unset("spark.master")
