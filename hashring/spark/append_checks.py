@@ -63,7 +63,13 @@ def files_there(spark: SparkSession, path: str, local: Path | None) -> list[str]
     if local is None:
         return list(filter(_is_in_directories_of_columns, _files_of_spark(spark, path)))
     sizes = {}
-    for place, directories, names in os.walk(local):
+    entered = set()
+    for place, directories, names in os.walk(local, followlinks=True):
+        # A link may lead back to where it is.
+        if (real := os.path.realpath(place)) in entered:
+            directories.clear()
+            continue
+        entered.add(real)
         directories[:] = filter(_is_seen, directories)
         for name in filter(_is_seen, names):
             file = os.path.join(place, name)

@@ -179,6 +179,12 @@ class Output:
         elif self.mode == "error":
             check_new(local)
         elif is_plain:
+            if local.is_mount():
+                raise OutputRefused(
+                    self.path,
+                    "it is a mount point, and no file takes its place from outside in one step",
+                    "name a directory in it",
+                )
             put_back(local)
             if not local.is_dir():
                 check_new(local)

@@ -20,6 +20,7 @@ from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.ring_files import write_ring
 from hashring.spark import directory_swap, point_histogram, with_owner
+from hashring.spark.append_checks import files_there
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.input import Input, exactly, read_frame
 from hashring.spark.jobs import assign_job
@@ -467,6 +468,22 @@ def test_rows_are_appended_in_the_directories_that_are_there(spark, tmp_path, ap
         OutputRefused, match=r"in directories batch=\.\.\., and the job's would be in no"
     ):
         append(tmp_path / "stream", df)
+
+
+def test_files_in_directories_that_are_links_are_found(spark, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "part-0.csv").write_text("1")
+    place = tmp_path / "out"
+    place.mkdir()
+    (place / "owner=a").symlink_to(tmp_path / "real")
+    (place / "owner=b").symlink_to(place)  # which never ends
+    assert files_there(spark, str(place), place) == ["owner=a/part-0.csv"]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_an_output_that_is_a_mount_point_is_refused_before_the_work(spark, mode):
+    with pytest.raises(OutputRefused, match=r"is a mount point.*: name a directory in it"):
+        Output("/dev", "parquet", mode=mode).check(spark)
 
 
 @EACH_FORMAT
