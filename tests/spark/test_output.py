@@ -124,6 +124,10 @@ def ctrl_c():
     signal.raise_signal(signal.SIGINT)
 
 
+def refused():
+    raise PermissionError
+
+
 def test_ctrl_c_twice_in_an_append_leaves_nothing(spark, tmp_path, monkeypatch):
     place = tmp_path / "out"
     spark.range(4).write.parquet(str(place))
@@ -159,17 +163,19 @@ def test_a_signal_that_a_program_only_notes_does_not_end_an_append(spark, tmp_pa
     assert ids_in(place) == [0, 1, 2, 3, 100, 101, 102, 103]
 
 
-def test_files_that_an_append_cannot_take_back_are_named(spark, tmp_path, monkeypatch):
+@pytest.mark.parametrize("also", [ctrl_c, refused], ids=["ctrl-c again", "Java has ended"])
+def test_files_that_an_append_cannot_take_back_are_named(spark, tmp_path, monkeypatch, also):
     place = tmp_path / "out"
     spark.range(4).write.parquet(str(place))
 
-    def refused():
-        raise PermissionError
+    def taken_back():
+        monkeypatch.setattr("hashring.spark.output.seen_anew", lambda *_: also())
+        refused()
 
     append = Output(str(place), "parquet", mode="append").write
     with monkeypatch.context() as patch:
         in_the_directory(patch, "rename", place, 3, ctrl_c)
-        in_the_directory(patch, "unlink", place, 1, refused)
+        in_the_directory(patch, "unlink", place, 1, taken_back)
         with pytest.raises(
             OutputRefused,
             match=r"\(the append ended half way, and these files of it are still there: "
