@@ -65,7 +65,13 @@ def files_there(spark: SparkSession, path: str, local: Path | None) -> list[str]
     if local is None:
         return list(filter(_is_in_directories_of_columns, _files_of_spark(spark, path)))
     sizes = {}
-    for place, directories, names in os.walk(local):
+    entered = set()
+    for place, directories, names in os.walk(local, followlinks=True):
+        # A link may lead back to where it is.
+        if (real := os.path.realpath(place)) in entered:
+            directories.clear()
+            continue
+        entered.add(real)
         directories[:] = filter(_is_seen, directories)
         for name in filter(_is_seen, names):
             file = os.path.join(place, name)
@@ -89,15 +95,17 @@ def _files_of_spark(spark: SparkSession, path: str) -> list[str]:
 
 
 def addresses_there(spark: SparkSession, path: str) -> list[str]:
-    """The addresses of the files below a directory, in any directories, as Spark writes them."""
+    """The addresses of the files of rows below a directory, as Spark writes them."""
     # This format alone is listed without a look into the files.
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", True)
     try:
-        return reader.load(exactly(path)).inputFiles()
+        found = reader.load(exactly(path)).inputFiles()
     except SPARK_ERRORS as error:
         if NO_PATH in str(error):
             return []
         raise
+    # Spark also lists the summaries of Parquet: _metadata and _common_metadata.
+    return [address for address in found if not posixpath.basename(address).startswith("_")]
 
 
 def _within(path: str, address: str) -> str:

@@ -8,18 +8,23 @@ An older copy of a checkpoint has the same id, and gives those numbers to other 
 the output holds a batch after the newest that the checkpoint has planned.
 
 Spark writes ``commits/<number>`` when a batch has ended, and never runs that batch again. So its
-rows would be lost if another process began to replace it at that moment and then failed.
+rows would be lost if another process began to replace it at that moment and then failed. To replace
+a batch, Spark first deletes its directory, so the output has a note of that before.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hashring.atomic_writes import replace_text
-from hashring.errors import OutputRefused
+from hashring.errors import OutputExists, OutputRefused
+from hashring.spark.append_checks import is_empty
 from hashring.spark.compaction import BATCH, newest_batch
 from hashring.spark.input import NO_PATH, exactly
 from hashring.spark.spark_failures import SPARK_ERRORS
@@ -30,13 +35,15 @@ if TYPE_CHECKING:
 
 _NAME: Final = "_checkpoint"
 """Readers of the output pass over it."""
+_REPLACING: Final = "_replacing"
+"""The note of a batch that is being replaced: its number, and a name that no other process has."""
 
 
 class StreamMark:
     """In an output, the id of the checkpoint whose batches it holds.
 
-    Spark draws the id with the checkpoint's first query. On this machine's file system the mark is
-    a file, elsewhere what Spark can write: a directory with a file.
+    Spark draws the id with the checkpoint's first query. The mark is what Spark can write, and read
+    by any address of the output: a directory with a file.
     """
 
     def __init__(self, output: str, target: Path | None, checkpoint: str) -> None:
@@ -58,6 +65,20 @@ class StreamMark:
                 f"same numbers",
             )
 
+    def check_begun(self, spark: SparkSession) -> None:
+        """Raise ``OutputExists`` if a new stream would hide what is in the output.
+
+        Readers pass over files that are beside directories of batches.
+        """
+        if self._is_there or _newest_offset(spark, self._checkpoint) >= 0:
+            return
+        if self._target is None:
+            is_bare = is_empty(spark, self._output)
+        else:
+            is_bare = next(self._target.glob("*"), None) is None
+        if not is_bare:
+            raise OutputExists(self._output)
+
     def check_planned(self, spark: SparkSession) -> None:
         """Raise ``OutputRefused`` if the output holds a batch that the checkpoint did not plan."""
         planned = _newest_offset(spark, self._checkpoint)
@@ -76,34 +97,71 @@ class StreamMark:
             )
 
     def check_ended(self, spark: SparkSession) -> None:
-        """Raise ``OutputRefused`` if the last batch that was noted as ended is not whole.
+        """Raise ``OutputRefused`` if a batch that was noted as ended is not whole.
 
-        On this machine's file system it always is. If its directory is gone, a user removed it.
+        That is the last one, or one of which a process began to replace the directory and did not
+        end. On this machine's file system both always are. If another directory is gone, a user
+        removed it.
         """
         if self._target is not None:
             return
         noted = _newest_commit(spark, self._checkpoint)
-        output = self._output.rstrip("/")
-        place = f"{output}/{BATCH}={noted}"
-        if noted < 0 or _files(spark, exactly(place)) is None:
-            return
-        # Spark may be set up to leave no _SUCCESS. Then nobody knows.
-        is_marked = is_finished(spark, place) or not is_finished(spark, f"{output}/{_NAME}")
-        if is_marked and is_of_one_job(spark, place):
-            return
-        checkpoint = self._checkpoint.rstrip("/")
-        lost = [f"{checkpoint}/commits/{noted}"]
+        replaced = self._replaced(spark)
+        for number in sorted({noted, replaced}):
+            if 0 <= number <= noted:
+                self._check_ended(spark, number, noted, is_replaced=number == replaced)
+
+    def _check_ended(
+        self, spark: SparkSession, number: int, noted: int, *, is_replaced: bool
+    ) -> None:
+        output, checkpoint = self._output.rstrip("/"), self._checkpoint.rstrip("/")
+        place = f"{output}/{BATCH}={number}"
+        if is_gone := _files(spark, exactly(place)) is None:
+            if not is_replaced:
+                return
+            why = "is gone: a process that replaced it has not ended"
+        else:
+            # Spark may be set up to leave no _SUCCESS. Then nobody knows.
+            is_marked = is_finished(spark, place) or not is_finished(spark, f"{output}/{_NAME}")
+            if is_marked and is_of_one_job(spark, place):
+                return
+            why = "lacks rows or has those of two processes"
+        lost = [f"{checkpoint}/commits/{_numbers(number, noted)}"]
         planned = _newest_offset(spark, self._checkpoint)
-        if planned > noted:
+        if planned > number:
             # Else Spark would go on with this one.
-            lost += [f"{checkpoint}/offsets/{planned}", f"{output}/{BATCH}={planned}"]
+            later = _numbers(number + 1, planned)
+            lost += [f"{checkpoint}/offsets/{later}", f"{output}/{BATCH}={later}"]
+        note = f"{output}/{_REPLACING}"
+        if is_replaced:
+            lost.append(note)
+        by_hand = f"; if you removed that directory, remove {note} alone" if is_gone else ""
         raise OutputRefused(
             self._output,
-            f"{self._checkpoint} notes batch {noted} as ended, and {place} lacks rows or has those "
-            f"of two processes",
+            f"{self._checkpoint} notes batch {number} as ended, and {place} {why}",
             f"see that no other process runs, and remove {', '.join(lost)}, with any .crc file of "
-            f"that name: the next start then writes its rows again",
+            f"that name: the next start then writes its rows again{by_hand}",
         )
+
+    def _replaced(self, spark: SparkSession) -> int:
+        """The number of a batch that a process began to replace and did not end; -1 for none."""
+        note = _first_line(spark, f"{self._output.rstrip('/')}/{_REPLACING}")
+        return int(note.split()[0]) if note else -1
+
+    @contextmanager
+    def replacement(self, spark: SparkSession, number: int) -> Iterator[None]:
+        """Have a note of a batch whose directory is deleted within it, unless it ends well.
+
+        Elsewhere than on this machine.
+        """
+        place = f"{self._output.rstrip('/')}/{_REPLACING}"
+        note = f"{number} {uuid.uuid4().hex}"
+        _write_line(spark, place, note)
+        yield
+        # Another process that replaces the batch, too, may not have ended. An empty line is no
+        # note: Spark has no other way to remove one.
+        if _first_line(spark, place) == note:
+            _write_line(spark, place, "")
 
     def _newest_batch(self, spark: SparkSession, planned: int) -> int:
         """The largest number of a batch in the output; -1 if there is none after the planned one.
@@ -127,18 +185,18 @@ class StreamMark:
     def _read(self, spark: SparkSession) -> str | None:
         if self._target is None:
             return _first_line(spark, f"{self._output.rstrip('/')}/{_NAME}")
-        try:
-            return (self._target / _NAME).read_text(encoding="ascii").strip()
-        except FileNotFoundError:
-            return None
+        place = self._target / _NAME
+        # Earlier versions wrote a file here.
+        files = [place] if place.is_file() else sorted(place.glob("[!._]*"))
+        return next((text for file in files if (text := file.read_text("ascii").strip())), None)
 
     def _write(self, spark: SparkSession) -> None:
         found = self.checkpoint_id(spark)
         if self._target is not None:
-            replace_text(self._target / _NAME, f"{found}\n")
+            (self._target / _NAME).mkdir(exist_ok=True)
+            replace_text(self._target / _NAME / "id", f"{found}\n")
             return
-        line = spark.sql(f"SELECT '{found}' AS value").coalesce(1)
-        line.write.mode("overwrite").text(f"{self._output.rstrip('/')}/{_NAME}")
+        _write_line(spark, f"{self._output.rstrip('/')}/{_NAME}", f"{found}")
 
     def checkpoint_id(self, spark: SparkSession) -> str | None:
         """The checkpoint's id. ``None`` before its first query, which draws it.
@@ -160,6 +218,16 @@ def _first_line(spark: SparkSession, path: str) -> str | None:
             return None
         raise
     return row["value"] if row else None
+
+
+def _write_line(spark: SparkSession, place: str, line: str) -> None:
+    """Write a directory with a text of one line, on any file system."""
+    spark.sql(f"SELECT '{line}' AS value").coalesce(1).write.mode("overwrite").text(place)
+
+
+def _numbers(first: int, last: int) -> str:
+    """Numbers, as a shell takes them."""
+    return str(first) if first == last else f"{{{first}..{last}}}"
 
 
 def is_finished(spark: SparkSession, directory: str) -> bool:

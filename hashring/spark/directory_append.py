@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hashring.errors import OutputRefused
@@ -21,6 +22,25 @@ def append_files(aside: Path, local: Path, path: str, show: Callable[[], None]) 
     Raises:
         OutputRefused: some could not be taken back.
     """
+    left: list[Path] = []
+    try:
+        _append(aside, local, show, left)
+    except BaseException as error:
+        if left:
+            raise OutputRefused(
+                path,
+                f"the append ended half way, and these files of it are still there: "
+                f"{', '.join(str(file.relative_to(local)) for file in left)}",
+                "remove these files, and start again",
+            ) from error
+        raise
+
+
+def _append(aside: Path, local: Path, show: Callable[[], None], left: list[Path]) -> None:
+    """Do so, and note in ``left`` what could not be taken back.
+
+    A second signal replaces the error at the end, and must not hide those files.
+    """
     moved: list[Path] = []
     with held_back() as let_in:
         try:
@@ -33,17 +53,11 @@ def append_files(aside: Path, local: Path, path: str, show: Callable[[], None]) 
                     part.rename(place)
             show()
             let_in()
-        except BaseException as error:
+        except BaseException:
             # Half of the rows would be doubled by the next try. No other job gives these names.
-            left = _take_back(moved)
-            show()
-            if left:
-                raise OutputRefused(
-                    path,
-                    f"the append ended half way, and these files of it are still there: "
-                    f"{', '.join(str(file.relative_to(local)) for file in left)}",
-                    "remove these files, and start again",
-                ) from error
+            left += _take_back(moved)
+            with suppress(Exception):  # Java may have ended
+                show()
             raise
 
 

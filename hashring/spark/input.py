@@ -496,6 +496,12 @@ _local_by_default: WeakKeyDictionary[SparkSession, dict[str | None, bool]] = Wea
 """By the session's own setting, which may change."""
 
 
+def scheme_of(path: str) -> str | None:
+    """What an address begins with, such as ``s3a``; ``None`` for a path, which may have a colon."""
+    scheme, colon, _ = path.partition(":")
+    return scheme if colon and "/" not in scheme else None
+
+
 def local_path(spark: SparkSession, path: str) -> Path | None:
     """The path on this machine's file system, if it is there that Spark would write.
 
@@ -507,14 +513,15 @@ def local_path(spark: SparkSession, path: str) -> Path | None:
     """
     if not path:  # else it would be the working directory
         raise ConfigError("path", path, "is empty: name a file or directory")
-    scheme, colon, rest = path.partition(":")
-    if colon and scheme != "file" and "/" not in scheme:
+    scheme = scheme_of(path)
+    if scheme not in (None, "file"):
         return None
-    if is_connect(spark) or (not colon and not is_local_by_default(spark)):
+    if is_connect(spark) or (scheme is None and not is_local_by_default(spark)):
         return None
-    if scheme == "file" and (host := re.match("//([^/]+)", rest)):
+    rest = path.removeprefix("file:")
+    if scheme and (host := re.match("//([^/]+)", rest)):
         raise ConfigError(
             "path", path, f"names a host, {host[1]}: write file:/// and the path on this machine"
         )
     # What replaces a directory by its name would replace a link to one.
-    return Path(os.path.realpath("/" + rest.lstrip("/") if colon and scheme == "file" else path))
+    return Path(os.path.realpath("/" + rest.lstrip("/") if scheme else path))

@@ -44,22 +44,23 @@ from hashring.spark.input import (
 )
 from hashring.spark.key_column import TEXTS
 from hashring.spark.session import is_connect
-from hashring.spark.session_setting import setting
+from hashring.spark.session_setting import settings
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import (
     ANOTHER,
-    FILE_NAME,
     OWN_DISKS,
     PRESENT,
     SHARED,
     WROTE_TOO,
     beside_another,
     check_count,
+    check_nothing_left,
     check_whole,
     count_of_files,
     has_others,
     is_on_workers,
     new_file_name,
+    own_job,
     was_taken_away,
 )
 
@@ -182,6 +183,12 @@ class Output:
         elif is_plain:
             if self.mode == "overwrite":
                 _check_not_of_others(self.path, local)
+            if local.is_mount():
+                raise OutputRefused(
+                    self.path,
+                    "it is a mount point, and no file takes its place from outside in one step",
+                    "name a directory in it",
+                )
             put_back(local)
             if not local.is_dir():
                 check_new(local)
@@ -349,8 +356,7 @@ class Output:
         is_plain = self._is_plain_files()
         # Others may write to it at the same time; any other format counts its rows itself.
         own = new_file_name(spark) if is_plain else ""
-        if own:
-            writer = writer.option(FILE_NAME, own)
+        writer = writer.options(**own_job(own))
         # A job that failed leaves its directory. Spark refuses it in the mode "error", and the
         # counts of a frame are those of the first try.
         is_left = self.mode == "error" and is_plain and is_empty_directory(spark, path)
@@ -363,6 +369,7 @@ class Output:
             if own and was_taken_away(error):
                 why, remedy = self._beside_another(own)
                 raise OutputRefused(path, f"some rows or all are missing: {why}", remedy) from error
+            check_nothing_left(spark, path, own, path, error)
             raise
         if own and self.mode == "error" and has_others(spark, path, own):
             why, remedy = self._beside_another(own)
@@ -613,7 +620,7 @@ class Output:
         if not _is_replaced_by_name(spark, table):
             is_all = self.mode == "overwrite"
             parts = f"spark.sql.sources.{_REPLACED_PARTS}"
-            with setting(spark, parts, _ALL) if is_all else nullcontext(), cancelled(spark):
+            with settings(spark, {parts: _ALL}) if is_all else nullcontext(), cancelled(spark):
                 fitted.insertInto(table, overwrite=is_all)
             return
         if self.mode == "append":
@@ -720,7 +727,7 @@ def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str)
     """
     before = _properties(spark, table).get(_REPLACED)
     try:
-        with setting(spark, FILE_NAME, name) if name else nullcontext(), cancelled(spark):
+        with settings(spark, own_job(name)) if name else nullcontext(), cancelled(spark):
             writer.insertInto(table)
     except SPARK_ERRORS as error:
         if _replaced_since(spark, table, before):
@@ -729,6 +736,7 @@ def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str)
             raise OutputRefused(
                 table, f"some rows or all are missing: {ANOTHER}", beside_another(name)
             ) from error
+        check_nothing_left(spark, _detail(spark, table, "Location"), name, table, error)
         raise
     if _replaced_since(spark, table, before):
         raise OutputRefused(table, _MEANWHILE, _APPEND_THE_REST)

@@ -11,8 +11,8 @@ depends on the output:
   file system, that gets its name only when it is whole. Elsewhere, the next run replaces a batch
   that has no mark of Spark's, or rows of two processes, or too few rows. Any other batch that is
   there is not written again; on this machine, also if a later one is there. So the numbers in
-  an output are those of one checkpoint, whose id is kept in the output's file ``_checkpoint``. An
-  older copy of that checkpoint is refused.
+  an output are those of one checkpoint, whose id is kept in the output's ``_checkpoint``. An older
+  copy of that checkpoint is refused.
 * Of a format that leaves out a batch whose ``txnAppId`` and ``txnVersion`` it has, nothing. These
   are the checkpoint's id and the batch's number.
 * Of any other format, such as iceberg, the rows of a batch that was not noted as ended.
@@ -21,7 +21,7 @@ Two processes may have the same stream: Spark notices only when they write down 
 and both may run the same one. On this machine's file system one at a time writes a batch, and the
 other fails. Elsewhere nothing keeps them apart. Each looks at its end whether all rows and no
 others are there, and fails if not. Spark does not run a batch again that it has noted as ended. So
-at its start a stream looks whether the last of these is whole.
+at its start a stream looks whether the last of these is whole, and any that was being replaced.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -62,12 +63,12 @@ from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import (
-    FILE_NAME,
     check_whole,
     has_others,
     is_of_one_job,
     is_on_workers,
     new_file_name,
+    own_job,
     rows_there,
     was_taken_away,
 )
@@ -242,22 +243,22 @@ class _Batches:
         tagged, told, ring = self._tagged(batch, number)
         # Another process may have ended the batch meanwhile, or may do so from here on. An append
         # keeps its files, and an overwrite would delete them before this process may fail.
-        mode = "append" if is_empty(spark, place) else "overwrite"
-        if mode == "overwrite" and self._is_there(batch, place):
-            return
-        own = new_file_name(spark)
-        if own:
-            tagged = tagged.option(FILE_NAME, own)
-        try:
-            tagged.mode(mode).save(place)
-        except SPARK_ERRORS as error:
-            if was_taken_away(error):
-                why = f"some rows or all are missing: {_WRITES_TOO}"
-                raise OutputRefused(self.output, why, _ONE_PROCESS) from error
-            raise
-        if own:
-            self._check_alone(spark, place, own)
-        self._check_whole(spark, place, told, own)
+        is_new = is_empty(spark, place)
+        with nullcontext() if is_new else self.mark.replacement(spark, number):
+            if not is_new and self._is_there(batch, place):
+                return
+            own = new_file_name(spark)
+            tagged = tagged.options(**own_job(own))
+            try:
+                tagged.mode("append" if is_new else "overwrite").save(place)
+            except SPARK_ERRORS as error:
+                if was_taken_away(error):
+                    why = f"some rows or all are missing: {_WRITES_TOO}"
+                    raise OutputRefused(self.output, why, _ONE_PROCESS) from error
+                raise
+            if own:
+                self._check_alone(spark, place, own)
+            self._check_whole(spark, place, told, own)
         self._count(told.get(), ring)
 
     def _is_there(self, batch: DataFrame, place: str) -> bool:
@@ -426,6 +427,7 @@ def tag_stream(
     mark = StreamMark(output, target, checkpoint)
     if by_batch:
         mark.check(spark)
+        mark.check_begun(spark)
         mark.check_planned(spark)
         mark.check_ended(spark)
 

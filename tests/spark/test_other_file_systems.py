@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.append_checks import files_there
+from hashring.spark.checkpoint_mark import StreamMark
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.input import local_path
 from hashring.spark.output import Output
@@ -24,8 +25,8 @@ from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.stream import fixed_ring, tag_stream
 from hashring.spark.worker_disks import has_others, is_on_workers, was_taken_away
 from tests.conftest import ROOT
-from tests.spark.conftest import rows, stored
-from tests.spark.test_output import _until, ids, waiting
+from tests.spark.conftest import keep, rows, stored
+from tests.spark.test_output import _until, ids_in, waiting
 from tests.spark.test_owner import random_ring
 from tests.spark.test_stream import batches, files, stream
 
@@ -116,7 +117,7 @@ def test_rows_in_a_directory_that_a_failed_job_left_are_counted(spark, tmp_path,
     assert written.get() == {"rows": 40}
 
 
-def test_jobs_that_make_one_output_elsewhere_at_once_are_refused(
+def test_of_jobs_that_make_one_output_elsewhere_at_once_the_last_is_refused(
     spark, tmp_path, monkeypatch, elsewhere
 ):
     disk = tmp_path / "disk" / "out"
@@ -133,14 +134,60 @@ def test_jobs_that_make_one_output_elsewhere_at_once_are_refused(
         first = pool.submit(out.write, frame)
         _until(began.exists)
         second = pool.submit(out.write, other)
-        _until(lambda: other_began.exists() and any(disk.glob("_temporary/0/task_*")))
+        _until(lambda: other_began.exists() and any(disk.glob("_temporary/*/task_*")))
         goes_on.touch()
-        with pytest.raises(OutputRefused, match="another job wrote there at the same time"):
-            first.result()
-        assert sorted(ids(spark.read.parquet(str(disk)))) == [0, 10]
+        first.result()
+        assert ids_in(disk) == [0]
         other_goes_on.touch()
         with pytest.raises(OutputRefused, match=r"another job .* files part-[0-9a-f]{8}\*"):
             second.result()
+
+
+@pytest.fixture(params=["path", "table"])
+def append(request, spark, tmp_path, elsewhere):
+    """Appends to ``disk/out``, which holds 0 to 3: by its address elsewhere, or as a table's."""
+    place = tmp_path / "disk" / "out"
+    place.mkdir()
+    keep(place / "part-0.parquet", id=range(4))
+    if request.param == "path":
+        yield Output(f"{elsewhere}/data/out", "parquet", mode="append").write
+        return
+    spark.sql(f"CREATE TABLE appended (id BIGINT) USING parquet LOCATION 'file://{place}'")
+    yield Output(None, table="appended", mode="append").write
+    spark.sql("DROP TABLE appended")
+
+
+def test_rows_that_a_killed_job_did_not_commit_are_not_appended_with_those_of_the_next(
+    spark, tmp_path, append
+):
+    disk = tmp_path / "disk" / "out"
+    task = disk / "_temporary" / "0" / "task_202611281131371687357971496036972_0000_m_000000"
+    task.mkdir(parents=True)
+    keep(task / "part-00000.parquet", id=range(4, 8))
+    append(spark.range(4, 8))
+    assert ids_in(disk) == list(range(8))
+
+
+def test_files_that_a_failed_append_leaves_are_named(spark, tmp_path, append):
+    disk = tmp_path / "disk" / "out"
+    (disk / "_SUCCESS").mkdir()  # The committer makes that file last.
+    with pytest.raises(
+        OutputRefused, match=r"half way, and left 1 file there: .*: remove the files part-\w{8}\*,"
+    ) as refusal:
+        append(spark.range(4, 8, 1, 1))
+    (name,) = re.findall(r"part-\w{8}\*", str(refusal.value))
+    for part in disk.glob(name):
+        part.unlink()
+    assert ids_in(disk) == list(range(4))
+
+
+def test_the_summaries_that_a_session_writes_of_parquet_are_not_of_another_job(spark, elsewhere):
+    spark.conf.set("parquet.summary.metadata.level", "ALL")
+    try:
+        Output(f"{elsewhere}/data/out", "parquet").write(spark.range(3))
+    finally:
+        spark.conf.unset("parquet.summary.metadata.level")
+    assert {file[:5] for file in files_there(spark, f"{elsewhere}/data/out", None)} == {"part-"}
 
 
 @pytest.fixture
@@ -311,6 +358,9 @@ def test_a_batch_elsewhere_that_another_process_wrote_too_is_refused_and_then_re
     assert (disk / "out" / "batch=0" / "_SUCCESS").exists()
     run_all()
     assert sorted(int(row["key"]) for row in stored(disk / "out")) == list(range(20))
+    # Now it is the user who takes it away.
+    shutil.rmtree(disk / "out" / "batch=0")
+    StreamMark(f"{elsewhere}/data/out", None, f"{elsewhere}/data/cp").check_ended(spark)
 
 
 @pytest.fixture
@@ -377,6 +427,55 @@ def test_a_batch_that_another_process_ends_before_it_is_written_is_not_deleted(
     assert all(part.exists() for part in ends_late)
 
 
+def test_a_batch_that_a_killed_process_deleted_after_another_ended_it_is_missed(
+    spark, tmp_path, monkeypatch, elsewhere, of_another
+):
+    disk = tmp_path / "disk"
+    there = disk / "out" / "batch=0"
+    there.mkdir()
+    (there / "part-0").write_text("half")
+    save = DataFrameWriter.save
+
+    def killed(writer, place=None):
+        if "batch=" in place:
+            shutil.rmtree(there)
+            (disk / "cp" / "commits" / "0").touch()  # by the other
+            raise RuntimeError("killed")
+        save(writer, place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DataFrameWriter, "save", killed)
+        with pytest.raises(StreamingQueryException, match="killed"):
+            tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    names = f"{elsewhere}/data/cp/commits/0, {elsewhere}/data/out/_replacing"
+    why = "batch=0 is gone: a process that replaced it has not ended"
+    with pytest.raises(OutputRefused, match=f"{why}.* and remove {names}, with any"):
+        tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    shutil.rmtree(disk / "out" / "_replacing")
+    (disk / "cp" / "commits" / "0").unlink()
+    tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    assert len(stored(disk / "out")) == 20
+
+
+@pytest.mark.parametrize("written", ["here", "elsewhere", "by an earlier version"])
+def test_the_mark_of_an_output_holds_by_any_address_of_it(spark, tmp_path, elsewhere, written):
+    disk = tmp_path / "disk"
+    (disk / "out").mkdir()
+    for name in ("cp", "other"):
+        (disk / name).mkdir()
+        (disk / name / "metadata").write_text(f'{{"id":"{name}"}}')
+    here = str(disk / "out"), disk / "out"
+    there = f"{elsewhere}/data/out", None
+    if written == "by an earlier version":
+        (disk / "out" / "_checkpoint").write_text("cp\n")
+    else:
+        StreamMark(*(here if written == "here" else there), str(disk / "cp")).keep(spark)
+    for place in (here,) if written == "by an earlier version" else (here, there):
+        StreamMark(*place, str(disk / "cp")).check(spark)
+        with pytest.raises(OutputRefused, match="of another checkpoint"):
+            StreamMark(*place, str(disk / "other")).check(spark)
+
+
 def fail_late(spark, disk):
     """As another process that deletes a batch, to replace it, and fails."""
     for part in (disk / "out" / "batch=0").iterdir():
@@ -423,6 +522,17 @@ def test_a_batch_that_a_user_has_moved_away_does_not_stop_the_stream(spark, tmp_
     files(tmp_path, 1)
     tag_elsewhere(stream(spark, tmp_path), elsewhere)
     assert batches(tmp_path / "disk") == ["batch=1"]
+
+
+@pytest.mark.parametrize("place", ["viewfs", "here"])
+def test_a_new_stream_hides_no_files_that_are_in_its_output(spark, tmp_path, elsewhere, place):
+    files(tmp_path, 0)
+    (tmp_path / "disk" / "out").mkdir()
+    keep(tmp_path / "disk" / "out" / "mine.parquet", key=["a"])
+    output = f"{elsewhere}/data/out" if place == "viewfs" else str(tmp_path / "disk" / "out")
+    ring = fixed_ring(random_ring(4, 8))
+    with pytest.raises(OutputExists):
+        tag_stream(stream(spark, tmp_path), ring, output, f"{elsewhere}/data/cp")
 
 
 def test_a_session_that_leaves_no_marks_starts_a_stream_again(spark, tmp_path, elsewhere):
@@ -494,6 +604,7 @@ def test_an_older_copy_of_a_checkpoint_elsewhere_is_refused(spark, tmp_path, els
 @pytest.mark.usefixtures("by_default")
 def test_a_path_without_a_scheme_is_of_the_default_file_system(spark, tmp_path):
     assert local_path(spark, "/data/out") is None
+    assert local_path(spark, "/data/T11:00/out") is None
     assert local_path(spark, f"file:{tmp_path}/out") == tmp_path / "out"
     Output("/data/out.parquet").write(spark.range(3))
     assert (tmp_path / "disk" / "out.parquet" / "_SUCCESS").exists()
@@ -522,10 +633,10 @@ def test_workers_have_no_disks_of_their_own_on_a_default_file_system_that_they_s
 ):
     spark.conf.set("spark.master", "spark://host:7077")
     try:
-        assert is_on_workers(spark, "/data/out")
+        assert all(is_on_workers(spark, path) for path in ("/data/out", "/data/T11:00/out"))
         spark.conf.set("fs.defaultFS", elsewhere)
-        assert not is_on_workers(spark, "/data/out")
-        assert is_on_workers(spark, "file:/data/out")
+        assert not any(is_on_workers(spark, path) for path in ("/data/out", "/data/T11:00/out"))
+        assert is_on_workers(spark, "file:/data/T11:00/out")
     finally:
         spark.conf.unset("fs.defaultFS")
         spark.conf.unset("spark.master")

@@ -20,6 +20,7 @@ from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.ring_files import write_ring
 from hashring.spark import directory_swap, point_histogram, with_owner
+from hashring.spark.append_checks import files_there
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.input import Input, exactly, read_frame
 from hashring.spark.jobs import assign_job
@@ -123,6 +124,10 @@ def ctrl_c():
     signal.raise_signal(signal.SIGINT)
 
 
+def refused():
+    raise PermissionError
+
+
 def test_ctrl_c_twice_in_an_append_leaves_nothing(spark, tmp_path, monkeypatch):
     place = tmp_path / "out"
     spark.range(4).write.parquet(str(place))
@@ -158,17 +163,19 @@ def test_a_signal_that_a_program_only_notes_does_not_end_an_append(spark, tmp_pa
     assert ids_in(place) == [0, 1, 2, 3, 100, 101, 102, 103]
 
 
-def test_files_that_an_append_cannot_take_back_are_named(spark, tmp_path, monkeypatch):
+@pytest.mark.parametrize("also", [ctrl_c, refused], ids=["ctrl-c again", "Java has ended"])
+def test_files_that_an_append_cannot_take_back_are_named(spark, tmp_path, monkeypatch, also):
     place = tmp_path / "out"
     spark.range(4).write.parquet(str(place))
 
-    def refused():
-        raise PermissionError
+    def taken_back():
+        monkeypatch.setattr(type(spark.catalog), "refreshByPath", lambda *_: also())
+        refused()
 
     append = Output(str(place), "parquet", mode="append").write
     with monkeypatch.context() as patch:
         in_the_directory(patch, "rename", place, 3, ctrl_c)
-        in_the_directory(patch, "unlink", place, 1, refused)
+        in_the_directory(patch, "unlink", place, 1, taken_back)
         with pytest.raises(
             OutputRefused,
             match=r"\(the append ended half way, and these files of it are still there: "
@@ -325,7 +332,7 @@ def waiting(began, others, *numbers):
 def test_a_job_whose_uncommitted_rows_another_took_away_is_refused(spark, shared, tmp_path):
     began, others = tmp_path / "began", tmp_path / "others"
     append = Output(None, table=shared, mode="append").write
-    # The other three of its tasks are done by then, and the other job commits them.
+    # The other three of its tasks are done by then, and the other job takes them away.
     mine = spark.range(4, 44, 1, 4).select(waiting(began, others, 4))
     with ThreadPoolExecutor(1) as pool:
         appended = pool.submit(append, mine)
@@ -467,6 +474,22 @@ def test_rows_are_appended_in_the_directories_that_are_there(spark, tmp_path, ap
         OutputRefused, match=r"in directories batch=\.\.\., and the job's would be in no"
     ):
         append(tmp_path / "stream", df)
+
+
+def test_files_in_directories_that_are_links_are_found(spark, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "part-0.csv").write_text("1")
+    place = tmp_path / "out"
+    place.mkdir()
+    (place / "owner=a").symlink_to(tmp_path / "real")
+    (place / "owner=b").symlink_to(place)  # which never ends
+    assert files_there(spark, str(place), place) == ["owner=a/part-0.csv"]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_an_output_that_is_a_mount_point_is_refused_before_the_work(spark, mode):
+    with pytest.raises(OutputRefused, match=r"is a mount point.*: name a directory in it"):
+        Output("/dev", "parquet", mode=mode).check(spark)
 
 
 @EACH_FORMAT
