@@ -293,12 +293,24 @@ def _check_alike(there: StructField, given: StructField, path: str, format: str)
     kind, given_kind = there.dataType.simpleString(), written.simpleString()
     if kind != given_kind:
         raise ColumnError(there.name, f"is {kind} in {path}; the job writes {given_kind}")
+    # Readers have this of one file, and take it for that of all.
+    check_points_alike(there, given, path)
+
+
+def check_points_alike(there: StructField, given: StructField, place: str) -> None:
+    """Check that two columns of points are made alike, as far as both say how.
+
+    Args:
+        place: the path or table that has the first one.
+
+    Raises:
+        ColumnError: they are not.
+    """
     if HASHED_BY not in there.metadata or HASHED_BY not in given.metadata:
         return
-    # Readers have this of one file, and take it for that of all.
     for name in (HASHED_BY, KEYED_BY, WEIGHED_BY):
         was, now = there.metadata.get(name), given.metadata.get(name)
         if was != now:
             raise ColumnError(
-                there.name, f"is made by {name}={was} in {path}; the job makes it by {name}={now}"
+                there.name, f"is made by {name}={was} in {place}; the job makes it by {name}={now}"
             )

@@ -23,6 +23,7 @@ from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefuse
 from hashring.spark.append_checks import (
     check_form,
     check_no_log,
+    check_points_alike,
     files_there,
     fitted,
     is_empty,
@@ -610,12 +611,16 @@ class Output:
         spark = df.sparkSession
         _check_blanks(df, table)
         _check_unpadded(df, table)
-        columns = spark.table(table).columns
+        there = spark.table(table).schema
+        columns = there.names
         if {name.lower() for name in columns} != {name.lower() for name in df.columns}:
             raise ColumnError(
                 ", ".join(columns),
                 f"are the columns of {table}; the job writes {', '.join(df.columns)}: name another",
             )
+        for column, given in zip(there, df.select(*map(quoted, columns)).schema, strict=True):
+            # A table keeps what it has of its columns, also when all rows are replaced.
+            check_points_alike(column, given, table)
         fitted = df.select(*map(quoted, columns)).write.options(**self.options)
         if not _is_replaced_by_name(spark, table):
             is_all = self.mode == "overwrite"

@@ -5,8 +5,10 @@ import uuid
 import pytest
 from pyspark.sql import DataFrameWriter
 
-from hashring.errors import ConfigError, OutputExists, OutputRefused
+from hashring.core.ring import Ring
+from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.spark.output import Output
+from hashring.spark.owner_columns import with_owner
 
 
 class _Killed(BaseException):
@@ -196,3 +198,16 @@ def test_a_table_of_a_catalog_is_replaced_whole_whatever_a_session_keeps(
     # A database has no partitions: Iceberg and Delta read the setting as they insert.
     assert kept == ["static"]
     assert spark.conf.get(dynamic) == "dynamic"
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_table_of_points_takes_none_of_another_key(spark, mode):
+    spark.sql("DROP TABLE IF EXISTS kept")
+    people = spark.sql("SELECT 'a' AS account, 'b' AS email")
+    Output(None, table="kept").write(with_owner(people, Ring({"n": [0]}), "account"))
+    text = "'point' is made by key=account in kept; the job makes it by key=email"
+    with pytest.raises(ColumnError, match=text):
+        Output(None, table="kept", mode=mode).write(with_owner(people, Ring({"n": [0]}), "email"))
+    Output(None, table="kept", mode=mode).write(with_owner(people, Ring({"m": [0]}), "account"))
+    assert spark.table("kept").where("owner = 'm'").count() == 1
+    spark.sql("DROP TABLE kept")
