@@ -312,5 +312,7 @@ def check_points_alike(there: StructField, given: StructField, place: str) -> No
         was, now = there.metadata.get(name), given.metadata.get(name)
         if was != now:
             raise ColumnError(
-                there.name, f"is made by {name}={was} in {place}; the job makes it by {name}={now}"
+                there.name,
+                f"is made by {name}={was} in {place}; the job makes it by {name}={now}: name "
+                f"another output",
             )

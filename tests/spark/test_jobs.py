@@ -628,7 +628,10 @@ def test_files_beside_directories_of_columns_are_refused_since_spark_passes_over
         ConfigError, match=r"keys': holds the file b.parquet beside the directory d"
     ):
         read_frame(spark, [str(place)], "parquet")
-    assert read_frame(spark, [f"{place}/*"], "parquet").frame.count() == 2
+    with pytest.raises(ConfigError, match="holds the file b"):
+        read_frame(spark, [f"{tmp_path}/env=*/key?"], "parquet")
+    for given in ([f"{place}/*"], [f"{place}/b.parquet", f"{place}/day=1/a.parquet"]):
+        assert read_frame(spark, given, "parquet").frame.count() == 2
 
 
 def test_an_input_that_is_not_there_is_named(spark, ring_file, tmp_path):
