@@ -106,12 +106,13 @@ class CallsUnderWay:
     @property
     def count(self) -> int:
         """How many keys count against the limit."""
-        keys = self._keys
-        return len(keys.held) + keys.count(_S.RELEASING) + keys.count(_S.AWAITED) + self._places
+        return self._keys.in_places + self._places
 
     @property
     def _places(self) -> int:
         """How many places are kept for calls whose answers are not known."""
+        if not (self.takes or self.doubts):  # as a rule; a full node asks this for each key
+            return 0
         takes = sum(take.places for take in self.takes)
         return takes + sum(doubt.places for doubt in self.doubts)
 

@@ -219,6 +219,11 @@ class KeysByState:
         """How many keys are in a state."""
         return self._counts[state]
 
+    @property
+    def in_places(self) -> int:
+        """How many keys have a place within the limit, without those that calls are to take."""
+        return len(self.held) + self._counts[_S.RELEASING] + self._counts[_S.AWAITED]
+
     def of(self, *states: KeyState) -> list[Key]:
         """The keys, other than held ones, that are in these states."""
         if not any(self._counts[state] for state in states):
