@@ -96,7 +96,7 @@ class _Waiting:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._number = None
         handler = self._handlers[signal.Signals(number)]
-        assert callable(handler)  # else this one were not in its place
+        assert callable(handler)  # else `handled` would have left it in its place
         handler(number, frame)
 
     def _remind(self) -> None:
