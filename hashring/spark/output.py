@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
-from pyspark.sql.types import StringType
+from pyspark.sql.types import StringType, StructType
 
 from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
@@ -610,8 +610,8 @@ class Output:
         """
         spark = df.sparkSession
         _check_blanks(df, table)
-        _check_unpadded(df, table)
         there = spark.table(table).schema
+        _check_unpadded(df, there, table)
         columns = there.names
         if {name.lower() for name in columns} != {name.lower() for name in df.columns}:
             raise ColumnError(
@@ -811,12 +811,11 @@ def _check_blanks(df: DataFrame, table: str) -> None:
         )
 
 
-def _check_unpadded(df: DataFrame, table: str) -> None:
-    """Raise ``OutputRefused`` if a table pads text of the rows with blanks."""
-    spark = df.sparkSession
-    there = {column.name.lower(): char_type(column) for column in spark.table(table).schema}
+def _check_unpadded(df: DataFrame, there: StructType, table: str) -> None:
+    """Raise ``OutputRefused`` if a table with these columns pads text of the rows with blanks."""
+    kinds = {column.name.lower(): char_type(column) for column in there}
     for column in df.schema:
-        kind = there.get(column.name.lower())
+        kind = kinds.get(column.name.lower())
         if kind and kind != char_type(column):
             raise OutputRefused(
                 table,
