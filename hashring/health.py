@@ -16,7 +16,7 @@ from hashring.core.assignors.situation import MemberState
 from hashring.core.groups.group_status import GroupStatus, WaitKind
 from hashring.core.groups.made_up_names import is_made_up
 from hashring.core.groups.state import EventKind, GroupPhase, MemberOrder
-from hashring.core.readable import counted, whole_duration
+from hashring.core.readable_numbers import counted, whole_duration
 from hashring.core.ring_change import ChangeKind
 from hashring.store.group.commands import Decision
 from hashring.store.ring.commands import FORGET

@@ -380,7 +380,7 @@ CHANGE_WAY = {
     "node/node_machine.py": "who is the message for?",
     "node/own_ranges_machine.py": "is it newer than what is known?",
     "core/own_ranges.py": "the new ranges, from the message's text",
-    "node/life.py": "publishes; calls on_change beside it",
+    "node/start_and_stop.py": "publishes; calls on_change beside it",
     "node/base_node.py": "the machine's new view",
     "node/key_answers.py": "one assignment: the next answer uses it",
 }
@@ -411,7 +411,7 @@ HANDOFF_BESIDE = (
     "core/assignors/balanced.py",
     "core/assignors/quotas.py",
     "core/assignors/situation.py",
-    "core/assignors/target.py",
+    "core/assignors/target_assignment.py",
     "core/groups/json_codec.py",
     "core/groups/partition_column.py",
     "core/groups/pending_moves.py",

@@ -40,7 +40,7 @@ from typing import Any  # isort: skip
 from redis import Redis  # isort: skip
 
 from hashring import NodeStateError, NotHeld, RingNode  # isort: skip
-from hashring.node.life import Life  # isort: skip
+from hashring.node.start_and_stop import Life  # isort: skip
 
 # Where nothing is done, only computed: an interruption there is one of the line that asked.
 PURE = (

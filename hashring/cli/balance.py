@@ -12,14 +12,14 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.local_time import local_second
+from hashring.cli.order_commands import by_option, here, span
 from hashring.cli.output import columns, document, json_line
 from hashring.cli.plan_text import plan_as_json, plan_lines
-from hashring.cli.shared_by_orders import by_option, here, span
 from hashring.core.even_weights import Evening, EvenTerms, Weighed, even_weights
 from hashring.core.order_checks import LONGEST
-from hashring.core.printable import printable
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.core.ring_plan import RingPlan, ring_plan
+from hashring.core.safe_text import printable
 from hashring.errors import ConfigError, RetryLater
 from hashring.store.ring.node_orders import weigh
 from hashring.store.ring.node_reports import loads_of, ring_algorithm

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 import click
 
 from hashring.cli.common_options import Settings
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.errors import RedisRefused, RedisUnavailable, WrongServer
 from hashring.store.client_errors import in_doubt, may_have_been_done
 from hashring.store.command import Command, text

@@ -24,7 +24,7 @@ from hashring.cli.connection import Connection, connected
 from hashring.cli.demo_keys import tail_numbers
 from hashring.cli.output import document, seconds
 from hashring.cli.signals import termination_unwinds
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.errors import StoreError
 from hashring.held_signals import TERMINATIONS
 

@@ -7,7 +7,7 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.local_time import local_second
-from hashring.cli.shared_by_orders import (
+from hashring.cli.order_commands import (
     by_option,
     here,
     lasting_option,
@@ -20,7 +20,7 @@ from hashring.cli.shared_by_orders import (
     span,
 )
 from hashring.core.order_checks import checked_lasting
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.store.ring.node_orders import drain
 from hashring.store.ring.ring_after_orders import drained_ring
 

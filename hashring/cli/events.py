@@ -16,8 +16,8 @@ from hashring.cli.given_options import refuse
 from hashring.cli.local_time import local_time
 from hashring.cli.output import document, json_line
 from hashring.cli.repeated_looks import looks
-from hashring.core.printable import printable
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
+from hashring.core.safe_text import printable
 from hashring.store.ring.ring_events import EVENTS_KEPT, RingEvent, after, event_json, newest
 
 

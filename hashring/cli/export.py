@@ -8,7 +8,7 @@ import click
 
 from hashring.cli.common_options import NewPath, Settings, ring_options
 from hashring.cli.live_ring import live_ring
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.core.ring_json import RingFile, dump_ring
 from hashring.ring_files import write_ring
 

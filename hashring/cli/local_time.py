@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from hashring.core.readable import in_calendar
+from hashring.core.readable_numbers import in_calendar
 
 
 def local_time(at: float) -> str:

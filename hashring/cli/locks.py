@@ -12,8 +12,8 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.output import columns, document, seconds
-from hashring.core.printable import printable
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
+from hashring.core.safe_text import printable
 from hashring.store.locks.commands import LOCKS_A_CALL, Lock, look
 from hashring.store.ring.node_reports import told_limit
 from hashring.store.ring.snapshot import Snapshot

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from hashring.atomic_writes import replace_text
-from hashring.core.readable import duration
+from hashring.core.readable_numbers import duration
 
 _NO_CONTROLS: Final = ("dumb", "unknown")  # terminals by TERM; they print control sequences
 

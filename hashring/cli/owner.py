@@ -14,8 +14,8 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.key_file import BadLines, read_keys
 from hashring.core.hashing import key_bytes
-from hashring.core.printable import printable
 from hashring.core.ring import Ring
+from hashring.core.safe_text import printable
 from hashring.errors import EmptyRingError, KeyValueError
 from hashring.store.ring.node_reports import node_facts, ring_algorithm, told_zones
 

@@ -9,10 +9,10 @@ import click
 
 from hashring.cli.common_options import Settings
 from hashring.cli.output import columns, document, percent
-from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import Balance
 from hashring.core.ring_plan import RingPlan, ring_plan
+from hashring.core.safe_text import printable
 
 _SHOWN: Final = 20
 """How many flows and nodes are shown as text."""

@@ -9,7 +9,7 @@ import click
 from hashring.cli.common_options import NewPath, Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.output import document, write_text
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.drawing.ring_picture import ring_picture
 from hashring.store.ring.node_reports import node_facts
 from hashring.store.ring.replica_and_node_tables import replica_rows, ring_tables

@@ -8,10 +8,10 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
+from hashring.cli.order_commands import here
 from hashring.cli.output import confirmed, document, seconds
-from hashring.cli.shared_by_orders import here
 from hashring.core.hashing import key_bytes
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.store.locks.commands import Lock, check_locked_key, look, take_away
 
 

@@ -6,10 +6,10 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
+from hashring.cli.order_commands import here
 from hashring.cli.output import confirmed, document
-from hashring.cli.shared_by_orders import here
-from hashring.core.printable import printable
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
+from hashring.core.safe_text import printable
 from hashring.errors import UnknownNodeError
 from hashring.store.ring.commands import LeaveStatus, leave
 from hashring.store.ring.snapshot import Snapshot

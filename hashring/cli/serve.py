@@ -20,7 +20,7 @@ from hashring.cli.common_options import NumberRange, Settings, served_options
 from hashring.cli.connection import connected
 from hashring.cli.output import json_line
 from hashring.core.order_checks import checked_token
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.errors import ConfigError
 from hashring.store.redis_url import client_of, without_password
 

@@ -11,8 +11,8 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.output import document
 from hashring.core.groups import group_status
-from hashring.core.printable import printable
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
+from hashring.core.safe_text import printable
 from hashring.errors import GroupFormatError, RedisRefused
 from hashring.health import (
     Health,

@@ -6,7 +6,7 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.shared_by_orders import (
+from hashring.cli.order_commands import (
     by_option,
     here,
     looked,
@@ -16,7 +16,7 @@ from hashring.cli.shared_by_orders import (
     show_drain,
     show_order_plan,
 )
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.store.ring.node_orders import undrain
 from hashring.store.ring.ring_after_orders import undrained_ring
 

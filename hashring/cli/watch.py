@@ -18,9 +18,9 @@ from hashring.cli.local_time import local_time
 from hashring.cli.output import can_redraw, json_line, percent
 from hashring.cli.repeated_looks import INTERVAL, looks
 from hashring.cli.signals import around_a_stop, termination_unwinds
-from hashring.core.printable import printable
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
+from hashring.core.safe_text import printable
 from hashring.errors import MissingDependencyError, RetryLater
 from hashring.held_signals import held_back
 from hashring.store.ring.node_reports import NodeFacts, node_facts

@@ -6,8 +6,7 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.output import document
-from hashring.cli.shared_by_orders import (
+from hashring.cli.order_commands import (
     WITH_A_WEIGHT,
     by_option,
     here,
@@ -16,7 +15,8 @@ from hashring.cli.shared_by_orders import (
     plan_option,
     show_order_plan,
 )
-from hashring.core.printable import printable
+from hashring.cli.output import document
+from hashring.core.safe_text import printable
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.ring.node_orders import checked_weight, weigh
 from hashring.store.ring.ring_after_orders import known_nodes, weighed_ring

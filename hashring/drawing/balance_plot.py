@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import Final
 
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import NodeLoad, balance, ranked_loads
 from hashring.drawing.palette import PALETTE, node_colors

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.drawing.palette import PALETTE
 from hashring.drawing.text import short, shown
 

@@ -23,11 +23,11 @@ from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.printable import printable
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.core.replica_ranges import replica_ranges
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import node_loads
+from hashring.core.safe_text import printable
 from hashring.drawing.palette import COLORS_CSS, PALETTE, name_order, node_colors
 from hashring.drawing.text import short, shown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from xml.sax.saxutils import escape
 
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 
 _LONGEST_NAME: Final = 80
 

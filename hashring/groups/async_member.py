@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from hashring.core.groups.membership import PartitionChange
 from hashring.groups.base_member import BaseMember
-from hashring.groups.stay import Stay
+from hashring.groups.member_stay import Stay
 from hashring.running.callback_turns import TaskTurn, TaskTurns
 from hashring.store.asyncio_cancellation import call_back, callback_over
 

@@ -42,7 +42,7 @@ from hashring.errors import (
     StoreError,
 )
 from hashring.groups.callbacks import Callbacks
-from hashring.groups.stay import Stay
+from hashring.groups.member_stay import Stay
 from hashring.groups.timely_store import TimelyStore
 from hashring.monkey_patching import native_lock
 from hashring.protocol.base_member_machine import ENDED, BaseMemberMachine, Stage

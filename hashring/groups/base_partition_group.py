@@ -16,7 +16,7 @@ from hashring.core.value_checks import plain_number
 from hashring.errors import ConfigError
 from hashring.groups.base_member import BaseMember, checked_partition, monotonic
 from hashring.groups.callbacks import Callbacks, OnActive, OnAssigned, OnPartition, OnRevoked
-from hashring.groups.stay import Stay
+from hashring.groups.member_stay import Stay
 from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.flow import Flow
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from hashring.core.groups.membership import PartitionChange
 from hashring.groups.base_member import BaseMember, logger
-from hashring.groups.stay import Stay
+from hashring.groups.member_stay import Stay
 from hashring.monkey_patching import threads_are_greenlets
 from hashring.running.callback_turns import CallerTurn, CallerTurns
 from hashring.running.loop_log import is_logging

@@ -15,7 +15,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 
 _LONGEST: Final = 120
 _FAMILIES: Final = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}

@@ -32,7 +32,7 @@ class UserCalls:
         timeout: seconds that Redis may take to answer.
 
     Attributes:
-        runner: what runs the node, if anything; set by :class:`hashring.node.life.Life`.
+        runner: what runs the node, if anything; set by :class:`hashring.node.start_and_stop.Life`.
     """
 
     def __init__(self, redis: Any, timeout: float) -> None:

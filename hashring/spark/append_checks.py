@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     UserDefinedType,
 )
 
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.errors import ColumnError, OutputRefused
 from hashring.spark.column_checks import quoted
 from hashring.spark.input import NO_PATH, exactly

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
+from hashring.core.safe_text import printable
 from hashring.errors import ConfigError, NoDataError
 from hashring.ring_files import write_ring
 

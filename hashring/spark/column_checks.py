@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import DataType, NumericType, StringType
 
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.errors import ColumnError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.errors import OutputRefused
 
 _LOCK: Final = "_lock"

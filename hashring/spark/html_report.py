@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
 
-from hashring.core.printable import printable
 from hashring.core.ring import Ring
+from hashring.core.safe_text import printable
 from hashring.drawing.charts import CHART_CSS, INK, bar_chart, flow_chart, line_chart
 from hashring.drawing.ring_picture import PICTURE_CSS, ring_picture
 

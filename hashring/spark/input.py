@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.errors import (
     ColumnError,
     ConfigError,

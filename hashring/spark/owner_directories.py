@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.core.printable import printable
 from hashring.core.ring import Ring
+from hashring.core.safe_text import printable
 from hashring.errors import ConfigError, OutputRefused
 from hashring.spark.older_pyspark import IS_4_0, by_partition_number
 from hashring.spark.owner_columns import OWNER_CODE, with_owner_code

@@ -20,7 +20,7 @@ from pyspark.sql.types import NumericType
 from hashring.core.hashing import RING_SIZE
 from hashring.core.hashing import hash_algorithm as algorithm_of_name
 from hashring.core.ranges import PointRange
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.errors import ColumnError, ConfigError
 from hashring.spark.array_types import Floats, Longs
 from hashring.spark.arrays_to_spark import array_columns

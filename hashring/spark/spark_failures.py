@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from hashring import errors
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.errors import (
     ColumnError,
     HashringError,

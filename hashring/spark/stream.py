@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.atomic_writes import check_new
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, OutputExists, OutputRefused

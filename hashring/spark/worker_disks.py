@@ -24,7 +24,7 @@ from urllib.parse import unquote
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.errors import OutputRefused
 from hashring.spark.append_checks import addresses_there
 from hashring.spark.input import (

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from hashring.core.groups import group_plan
 from hashring.core.groups.group_plan import GroupForesight, assignor_of
 from hashring.core.groups.state import GroupState
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import RingPlan, planned_counts, planned_ring, ring_plan
 from hashring.drawing.ring_picture import ring_colors, ring_picture

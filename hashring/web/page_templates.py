@@ -10,10 +10,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hashring._version import __version__
-from hashring.core import readable
-from hashring.core.printable import printable
+from hashring.core import readable_numbers
+from hashring.core.safe_text import printable
 from hashring.health import command_at
-from hashring.web.happenings import happenings
+from hashring.web.decision_effects import happenings
 
 LONGEST: Final = 300
 """Characters of a text that anybody may have written; more are cut."""
@@ -36,7 +36,7 @@ def field(value: str) -> str:
 
 def duration(value: float) -> str:
     """Seconds from or until now: ``0.4 s``, ``12 s``, ``5 min``, ``3 h``, ``2 d``."""
-    return readable.duration(abs(value))
+    return readable_numbers.duration(abs(value))
 
 
 def clock(at: float, now: float) -> str:
@@ -55,7 +55,7 @@ def iso(at: float) -> str:
 
 
 def _utc(at: float) -> datetime:
-    return datetime.fromtimestamp(readable.in_calendar(at), timezone.utc)
+    return datetime.fromtimestamp(readable_numbers.in_calendar(at), timezone.utc)
 
 
 def percent(part: float) -> str:
@@ -111,7 +111,7 @@ class Templates:
             percent=percent,
             ratio=ratio,
             asked_here=lambda command: printable(command_at(command, redis) if redis else command),
-            spans=readable.spans,
+            spans=readable_numbers.spans,
             happenings=happenings,
         )
         self._environment.globals.update(

@@ -11,7 +11,7 @@ from flask import Blueprint, Response
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.errors import ConfigError
 from hashring.health import exit_status, worst, worst_first
 from hashring.web import answers_from_views as answers

@@ -29,7 +29,7 @@ from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher, WSGITask
 
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.web.request_checks import MAX_BODY
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from itertools import zip_longest
 from typing import Any, Final, Protocol
 
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.errors import HashringError
 from hashring.health import State
 from hashring.metrics import FleetCollector

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.errors import PermissionDenied
 from hashring.health import Health, Reason, State, unreadable, worst, worst_first
 from hashring.web.service import Service

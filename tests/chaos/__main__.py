@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.store.embedded_server import RedisServer, find_server
 from tests.chaos import report
 from tests.chaos.checker import NEVER

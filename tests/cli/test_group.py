@@ -14,7 +14,7 @@ from redis import Redis
 from hashring import GroupSituation, PartitionGroup
 from hashring.cli import main
 from hashring.cli.group import group_group
-from hashring.core.readable import spans
+from hashring.core.readable_numbers import spans
 from hashring.errors import ConfigError, UnknownMemberError
 from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Run

@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from hashring import PartitionGroup
-from hashring.cli.shared_by_orders import span
+from hashring.cli.order_commands import span
 from hashring.errors import ConfigError, GroupNotEmpty
 from tests.cli.test_group import Ask, Pair, ask, pair
 from tests.conftest import eventually

@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.readable import spans
+from hashring.core.readable_numbers import spans
 from hashring.core.ring import Ring
 from hashring.store.locks.commands import acquire
 from hashring.store.ring.key_names import ring_keys

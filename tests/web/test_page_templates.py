@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashring.core.groups.state import EventKind, GroupEvent
 from hashring.store.group.commands import Decision
-from hashring.web.happenings import happenings
+from hashring.web.decision_effects import happenings
 from hashring.web.page_templates import clock, shown
 
 DAY = 86_400.0

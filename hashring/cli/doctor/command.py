@@ -12,12 +12,12 @@ from hashring.cli.doctor.findings import Finding, Level, problem
 from hashring.cli.doctor.group_checks import group_members, member_drains, member_reports
 from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.doctor.server_checks import server_checks
-from hashring.cli.group.flows import every_standing
+from hashring.cli.group.read_and_commit import every_standing
 from hashring.cli.output import document
 from hashring.core.groups import group_status
 from hashring.core.groups.group_status import GroupStatus
-from hashring.core.printable import printable
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
+from hashring.core.safe_text import printable
 from hashring.errors import HashringError, RedisRefused, WrongKeyType
 from hashring.health import long_drained_members
 from hashring.store.ring.node_reports import locking_nodes

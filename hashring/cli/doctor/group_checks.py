@@ -7,8 +7,8 @@ from typing import Final
 
 from hashring.cli.doctor.findings import Finding, ok, problem
 from hashring.core.groups.group_status import GroupStatus
-from hashring.core.printable import printable
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
+from hashring.core.safe_text import printable
 from hashring.health import START_OR_FORGET, UNREAD_REMEDY, command_line, unread_reports
 
 _SHOWN: Final = 8

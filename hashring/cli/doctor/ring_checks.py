@@ -8,13 +8,13 @@ from typing import Final
 
 from hashring.cli.doctor.findings import Finding, note, ok, problem
 from hashring.cli.local_time import local_second
+from hashring.cli.order_commands import drain_line
 from hashring.cli.output import percent, seconds
-from hashring.cli.shared_by_orders import drain_line
 from hashring.core.expected_loads import share_likelihood
-from hashring.core.printable import printable
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
 from hashring.core.ring_balance import balance
 from hashring.core.ring_change import ChangeKind
+from hashring.core.safe_text import printable
 from hashring.health import long_drained
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.node_reports import NodeFacts, Sees, locking_nodes, node_facts

@@ -6,10 +6,10 @@ import click
 
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import connected
-from hashring.cli.group.flows import standing
+from hashring.cli.group.read_and_commit import standing
+from hashring.cli.order_commands import by_option, here
 from hashring.cli.output import confirmed, document
-from hashring.cli.shared_by_orders import by_option, here
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_flows import check_empty, forget
 from hashring.store.group.commands import group_keys

@@ -10,11 +10,11 @@ import click
 
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import connected
-from hashring.cli.group.flows import standing
+from hashring.cli.group.read_and_commit import standing
 from hashring.cli.local_time import local_time
 from hashring.cli.output import json_line
 from hashring.core.groups.state import GroupEvent
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.store.group.commands import DECISIONS_KEPT, Decision, group_keys, read_decision
 
 

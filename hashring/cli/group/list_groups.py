@@ -6,11 +6,11 @@ import click
 
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import connected
-from hashring.cli.group.flows import every_standing
+from hashring.cli.group.read_and_commit import every_standing
 from hashring.cli.output import columns, document
 from hashring.core.groups import group_status
 from hashring.core.groups.group_status import GroupStatus
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.errors import HashringError
 
 

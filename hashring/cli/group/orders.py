@@ -9,11 +9,10 @@ import click
 
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import Connection, connected
-from hashring.cli.group.flows import decide, members_listed, standing
 from hashring.cli.group.plan import plan_lines
+from hashring.cli.group.read_and_commit import decide, members_listed, standing
 from hashring.cli.local_time import local_second
-from hashring.cli.output import document
-from hashring.cli.shared_by_orders import (
+from hashring.cli.order_commands import (
     WITH_A_WEIGHT,
     by_option,
     here,
@@ -21,12 +20,13 @@ from hashring.cli.shared_by_orders import (
     plan_option,
     span,
 )
+from hashring.cli.output import document
 from hashring.core.groups import group_plan, member_orders
 from hashring.core.groups.group_plan import assignor_of
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.core.order_checks import checked_lasting
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.errors import ConfigError
 
 Order = Callable[[GroupState, float], StepOutcome]

@@ -10,12 +10,12 @@ import click
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import connected
 from hashring.cli.group.assignor_import import imported_assignor
-from hashring.cli.group.flows import members_listed, standing
+from hashring.cli.group.read_and_commit import members_listed, standing
 from hashring.cli.output import columns, document
 from hashring.core.assignors import GroupMember
 from hashring.core.groups import group_plan
 from hashring.core.groups.group_plan import GroupForesight, assignor_of
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.errors import ConfigError, GroupMismatch
 
 

@@ -10,14 +10,14 @@ import click
 
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import connected
-from hashring.cli.group.flows import standing
+from hashring.cli.group.read_and_commit import standing
 from hashring.cli.local_time import local_second
 from hashring.cli.output import columns, document, seconds
 from hashring.core.groups import group_status
 from hashring.core.groups.group_status import GroupStatus, WaitKind, Waits
 from hashring.core.groups.state import EXCLUSIVE, GroupState, MemberOrder
-from hashring.core.printable import printable
-from hashring.core.readable import counted, spans
+from hashring.core.readable_numbers import counted, spans
+from hashring.core.safe_text import printable
 
 _HOT_SHOWN: Final = 10
 

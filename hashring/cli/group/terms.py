@@ -9,13 +9,13 @@ import click
 
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import connected
-from hashring.cli.group.flows import decide, standing
+from hashring.cli.group.read_and_commit import decide, standing
 from hashring.cli.output import confirmed, document
 from hashring.core.groups import next_state
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
-from hashring.core.printable import printable
-from hashring.core.readable import counted
+from hashring.core.readable_numbers import counted
+from hashring.core.safe_text import printable
 from hashring.errors import ConfigError
 
 

@@ -9,7 +9,7 @@ import click
 
 from hashring.cli.common_options import NumberRange, Settings, server_options
 from hashring.cli.connection import connected
-from hashring.cli.group.flows import standing
+from hashring.cli.group.read_and_commit import standing
 from hashring.cli.group.show import state_document, state_lines
 from hashring.cli.output import can_redraw, json_line
 from hashring.core.groups import group_status

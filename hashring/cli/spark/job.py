@@ -22,7 +22,7 @@ from hashring.cli.spark.inputs import check_input
 from hashring.cli.spark.options import name_and_value
 from hashring.cli.spark.signals_between_calls import signals_between_calls
 from hashring.cli.spark.terminal_answer import shown, table_lines
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.errors import ConfigError
 from hashring.held_signals import held_back
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from hashring.cli.output import columns, percent
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 
 if TYPE_CHECKING:
     from hashring.spark.jobs.outcome import Table

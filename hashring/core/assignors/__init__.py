@@ -1,4 +1,4 @@
-"""Rules for who should own which partition. One file each; see :mod:`.target`."""
+"""Rules for who should own which partition. One file each; see :mod:`.target_assignment`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hashring.core.assignors.load import LoadAssignor
 from hashring.core.assignors.named import ASSIGNORS, as_assignor, assignor_named
 from hashring.core.assignors.ring import RingAssignor
 from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState, Owners
-from hashring.core.assignors.target import (
+from hashring.core.assignors.target_assignment import (
     AssignFunction,
     Assignor,
     FunctionAssignor,

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 from hashring.core.assignors.quotas import quotas
 from hashring.core.assignors.situation import GroupSituation
-from hashring.core.assignors.target import TargetAssignment
+from hashring.core.assignors.target_assignment import TargetAssignment
 
 
 class BalancedAssignor:

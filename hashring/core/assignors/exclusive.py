@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from hashring.core.assignors.situation import GroupSituation
-from hashring.core.assignors.target import TargetAssignment
+from hashring.core.assignors.target_assignment import TargetAssignment
 
 
 class ExclusiveAssignor:

@@ -46,7 +46,7 @@ from hashring.core.assignors.learner_warmups import (
 )
 from hashring.core.assignors.quotas import fair_shares, quotas, round_down, round_up
 from hashring.core.assignors.situation import GroupMember, GroupSituation
-from hashring.core.assignors.target import TargetAssignment, setting_text
+from hashring.core.assignors.target_assignment import TargetAssignment, setting_text
 from hashring.core.value_checks import checked_whole, plain_number
 from hashring.errors import ConfigError
 

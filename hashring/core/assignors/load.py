@@ -38,7 +38,7 @@ from functools import partial
 from typing import Final
 
 from hashring.core.assignors.situation import GroupMember, GroupSituation
-from hashring.core.assignors.target import TargetAssignment, setting_text
+from hashring.core.assignors.target_assignment import TargetAssignment, setting_text
 from hashring.core.value_checks import is_finite, is_whole
 from hashring.errors import ConfigError
 

@@ -11,7 +11,7 @@ from hashring.core.assignors.contiguous import ContiguousAssignor
 from hashring.core.assignors.learner import LearnerAssignor
 from hashring.core.assignors.load import LoadAssignor
 from hashring.core.assignors.ring import RingAssignor
-from hashring.core.assignors.target import AssignFunction, Assignor, FunctionAssignor
+from hashring.core.assignors.target_assignment import AssignFunction, Assignor, FunctionAssignor
 from hashring.errors import ConfigError
 
 ASSIGNORS: Final[dict[str, Callable[[], Assignor]]] = {

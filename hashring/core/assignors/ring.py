@@ -16,7 +16,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from hashring.core.assignors.situation import GroupSituation
-from hashring.core.assignors.target import TargetAssignment
+from hashring.core.assignors.target_assignment import TargetAssignment
 from hashring.core.ring import Ring
 from hashring.core.value_checks import checked_whole
 from hashring.errors import ConfigError

@@ -18,7 +18,7 @@ from hashring.core.assignors import assignor_named
 from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.assignors.quotas import counts, fair_shares
 from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState
-from hashring.core.assignors.target import Assignor
+from hashring.core.assignors.target_assignment import Assignor
 from hashring.core.groups import next_state, reported_loads
 from hashring.core.groups.next_state import FOR_LOAD, member_state, rule
 from hashring.core.groups.rehearsal import Rehearsal, rehearse
@@ -31,7 +31,7 @@ from hashring.core.groups.state import (
     Terms,
     check_partitions,
 )
-from hashring.core.readable import counted, duration
+from hashring.core.readable_numbers import counted, duration
 from hashring.core.value_checks import check_node_name
 from hashring.errors import ConfigError, UnknownMemberError
 

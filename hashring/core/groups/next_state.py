@@ -40,7 +40,7 @@ from typing import Final
 
 from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState
-from hashring.core.assignors.target import Assignor, TargetAssignment, checked_target
+from hashring.core.assignors.target_assignment import Assignor, TargetAssignment, checked_target
 from hashring.core.groups import heirs, reported_loads
 from hashring.core.groups.made_up_names import is_made_up
 from hashring.core.groups.partition_column import Column, Draft

@@ -26,7 +26,7 @@ from typing import Final
 from hashring.core.assignors.learner import LearnerAssignor
 from hashring.core.assignors.load import LoadAssignor
 from hashring.core.assignors.situation import GroupSituation
-from hashring.core.assignors.target import Assignor, TargetAssignment, checked_target
+from hashring.core.assignors.target_assignment import Assignor, TargetAssignment, checked_target
 from hashring.core.groups import next_state, reported_loads
 from hashring.core.groups.state import (
     Asked,

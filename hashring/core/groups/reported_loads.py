@@ -8,7 +8,7 @@ from typing import Final
 
 from hashring.core.assignors.load import LoadAssignor, too_hot
 from hashring.core.assignors.situation import GroupSituation
-from hashring.core.assignors.target import Assignor
+from hashring.core.assignors.target_assignment import Assignor
 from hashring.core.groups.state import MemberFacts
 from hashring.core.value_checks import plain_number
 from hashring.errors import ConfigError

@@ -9,8 +9,8 @@ from hashring.core.ring import Ring
 from hashring.spark.hot_keys import hot_keys
 from hashring.spark.html_report import Report
 from hashring.spark.input import Input
-from hashring.spark.jobs.asked_of import SHARED_OUT, check_counted, check_given
 from hashring.spark.jobs.outcome import Outcome, Table
+from hashring.spark.jobs.rows_or_histogram import SHARED_OUT, check_counted, check_given
 from hashring.spark.jobs.wording import key_name, ring_facts
 from hashring.spark.key_column import check_keys
 from hashring.spark.node_load import load, load_of_histogram

@@ -8,8 +8,8 @@ from typing import Any
 from hashring.core.ring import Ring
 from hashring.spark.html_report import Report
 from hashring.spark.input import Input
-from hashring.spark.jobs.asked_of import SHARED_OUT, check_counted, check_given
 from hashring.spark.jobs.outcome import Outcome, Table
+from hashring.spark.jobs.rows_or_histogram import SHARED_OUT, check_counted, check_given
 from hashring.spark.jobs.wording import names
 from hashring.spark.key_column import check_keys
 from hashring.spark.output import Output

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from hashring.core.even_weights import Weighed
 from hashring.core.hashing import RING_SIZE, hash_algorithm, hash_algorithm_names
-from hashring.core.printable import printable
 from hashring.core.ranges import ranges_fingerprint
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import NodeShape
+from hashring.core.safe_text import printable
 from hashring.core.value_checks import TOO_LARGE, is_number
 from hashring.errors import ConfigError, HashringError
 from hashring.store.ring.commands import Scoring

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.printable import printable
+from hashring.core.safe_text import printable
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.node_reports import delay_of, node_facts
 from hashring.store.ring.snapshot import ReplicaRecord, Snapshot

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from hashring.core.readable import in_calendar
+from hashring.core.readable_numbers import in_calendar
 from hashring.core.ring_change import RingChange, parse_change
 from hashring.errors import MessageFormatError
 from hashring.store.command import text

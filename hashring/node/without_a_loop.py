@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class ByHand:
     """Drives the machine of one node where no loop does.
 
-    Each call gets the node, as those of :class:`hashring.node.life.Life` do.
+    Each call gets the node, as those of :class:`hashring.node.start_and_stop.Life` do.
 
     Args:
         calls: of the node's users.

@@ -16,8 +16,8 @@ from hashring.cli.local_time import local_second
 from hashring.cli.output import document
 from hashring.cli.plan_text import show_plan
 from hashring.core.order_checks import checked_by
-from hashring.core.printable import printable
 from hashring.core.ring import Ring
+from hashring.core.safe_text import printable
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.ring.node_orders import DrainOrder, OrderStatus, WeightOrder, check_order
 from hashring.store.ring.node_reports import ring_algorithm
