@@ -371,17 +371,39 @@ class GroupNotEmpty(HashringError):
     def __init__(self, group: str, members: Iterable[str]) -> None:
         self.group = group
         self.members = tuple(members)
-        count, more = len(self.members), len(self.members) - _NAMED
-        names = ", ".join(map(repr, self.members[:_NAMED]))
-        if more > 0:
-            names += f" and {more} more"
         super().__init__(
-            f"group {group!r} has {count} live member{'' if count == 1 else 's'}: {names}; it can "
-            "be forgotten once every lease has ended: stop the members, or wait"
+            f"group {group!r} has {_live('member', self.members)}; it can be forgotten once every "
+            "lease has ended: stop the members, or wait"
+        )
+
+
+class RingNotEmpty(HashringError):
+    """A ring cannot be forgotten while there are entries on it that have not expired.
+
+    Attributes:
+        ring: its name.
+        nodes: the live nodes; empty if the entries are no node's.
+    """
+
+    def __init__(self, ring: str, nodes: Iterable[str]) -> None:
+        self.ring = ring
+        self.nodes = tuple(nodes)
+        super().__init__(
+            f"ring {ring!r} has {_live('node', self.nodes)}; it can be forgotten once all have "
+            "left or expired: stop them, or wait"
+            if self.nodes
+            else f"ring {ring!r} has entries that are no node's; hashring doctor shows them"
         )
 
 
 _NAMED = 3
+
+
+def _live(thing: str, names: tuple[str, ...]) -> str:
+    """So many live members or nodes, and the first names."""
+    count, more = len(names), len(names) - _NAMED
+    first = ", ".join(map(repr, names[:_NAMED])) + (f" and {more} more" if more > 0 else "")
+    return f"{count} live {thing}{'' if count == 1 else 's'}: {first}"
 
 
 class MemberForked(NodeStateError):

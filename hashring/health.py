@@ -239,7 +239,7 @@ def _ring_reasons(
             ago = whole_duration(max(0.0, now - events[-1].at))
             yield Reason(State.STOPPED, f"forgotten {ago} ago by {events[-1].by}")
         else:
-            yield _nobody(expired, changes[-1] if changes else None, now)
+            yield _nobody(ring, expired, changes[-1] if changes else None, now)
         return
     if all(node.drained for node in live):
         yield Reason(
@@ -331,13 +331,14 @@ def _catching_up(
         )
 
 
-def _nobody(expired: list[NodeFacts], last: RingEvent | None, now: float) -> Reason:
+def _nobody(ring: str, expired: list[NodeFacts], last: RingEvent | None, now: float) -> Reason:
     if expired:
         return Reason(
             State.DOWN,
             f"every node expired ({len(expired)}), the last one "
             f"{whole_duration(min(-node.expires_in for node in expired))} ago: no key has an owner",
-            "start its nodes, or forget the ring on its page",
+            "start its nodes, or forget the ring",
+            command_line("forget", ring=ring),
         )
     if last is None:
         return Reason(State.STOPPED, "no node has joined yet")
@@ -346,7 +347,8 @@ def _nobody(expired: list[NodeFacts], last: RingEvent | None, now: float) -> Rea
         return Reason(
             State.DOWN,
             f"the last node expired {ago} ago: no key has an owner",
-            "start its nodes, or forget the ring on its page",
+            "start its nodes, or forget the ring",
+            command_line("forget", ring=ring),
         )
     return Reason(State.STOPPED, f"the last node left {ago} ago")
 

@@ -28,6 +28,7 @@ from hashring.errors import (
     EmptyRingError,
     GroupNotEmpty,
     HashringError,
+    RingNotEmpty,
     StoreError,
     UnknownNodeError,
 )
@@ -47,6 +48,7 @@ COMMANDS: Final = {
     "balance": "hashring.cli.balance",
     "export": "hashring.cli.export",
     "remove": "hashring.cli.remove",
+    "forget": "hashring.cli.forget",
     "locks": "hashring.cli.locks",
     "release": "hashring.cli.release",
     "doctor": "hashring.cli.doctor.command",
@@ -129,7 +131,7 @@ class _Commands(click.Group):
 def _status_of(error: HashringError) -> int:
     if isinstance(error, StoreError):
         return REDIS
-    if isinstance(error, EmptyRingError | GroupNotEmpty | UnknownNodeError):
+    if isinstance(error, EmptyRingError | GroupNotEmpty | RingNotEmpty | UnknownNodeError):
         return PROBLEM
     return USAGE
 

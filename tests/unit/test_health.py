@@ -228,6 +228,14 @@ def test_a_group_that_is_down_can_be_started_or_forgotten() -> None:
     assert reason.command == "hashring group forget 'my orders'"
 
 
+def test_a_ring_that_is_down_can_be_started_or_forgotten() -> None:
+    expired = replace(WELL, expired=True, expires_in=-5.0)
+    for health in (verdict(expired), verdict(events=(event(ChangeKind.EXPIRE, 60),))):
+        [reason] = health.reasons
+        assert reason.remedy == "start its nodes, or forget the ring"
+        assert reason.command == "hashring forget --ring ring"
+
+
 def decision(generation: int, *kinds: EventKind, by: str = "m") -> Decision:
     events = tuple(GroupEvent(kind, "m") for kind in kinds)
     at = int((NOW - 60) * 1000)

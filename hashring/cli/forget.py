@@ -1,0 +1,69 @@
+"""``hashring forget``: note that a ring was stopped for good."""
+
+from __future__ import annotations
+
+import click
+
+from hashring.cli.common_options import Settings, ring_options
+from hashring.cli.connection import Connection, connected
+from hashring.cli.order_commands import by_option, here
+from hashring.cli.output import confirmed, document
+from hashring.core.safe_text import printable
+from hashring.errors import ConfigError, RingNotEmpty
+from hashring.store.ring.commands import forget
+from hashring.store.ring.ring_events import newest
+from hashring.store.ring.snapshot import Snapshot
+
+
+@click.command("forget")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@by_option
+@ring_options()
+@click.pass_obj
+def command(settings: Settings, *, yes: bool, by: str | None) -> int | None:
+    """Note that a ring was stopped for good.
+
+    For a ring whose last nodes crashed, and that is not needed any more: it is stopped from then
+    on, and no alert fires for it. Expired nodes are removed; the history stays. A node that joins
+    starts the ring again.
+
+    Exit status 1: the ring has live nodes; or you did not confirm.
+
+    \b
+    Examples:
+      hashring forget --ring accounts
+      hashring forget --ring accounts --yes --by alice
+    """
+    shown = printable(settings.ring)
+    with connected(settings) as connection:
+        # Refuses what cannot work before anybody is asked.
+        _check_empty(connection)
+        if not yes and not confirmed("Forget", "forgetting", f"ring {shown!r}"):
+            return 1
+        noted = connection.order(
+            forget(connection.keys, scoring=settings.scoring, by=by or here("forget"))
+        )
+        if not noted:  # a node came meanwhile
+            raise RingNotEmpty(settings.ring, _live_nodes(connection.snapshot()))
+    if settings.json:
+        document({"ring": settings.ring, "forgotten": True})
+    else:
+        click.echo(f"{shown} was forgotten; a node that joins starts it again")
+    return None
+
+
+def _check_empty(connection: Connection) -> None:
+    seen = connection.snapshot()
+    if live := _live_nodes(seen):
+        raise RingNotEmpty(connection.ring, live)
+    entries = (seen.replicas, seen.unvouched, seen.garbage, seen.nodes)
+    if not any(entries) and not newest(connection, connection.keys.events, 1):
+        raise ConfigError(
+            "ring", connection.ring, "there is no such ring; hashring status shows those there are"
+        )
+
+
+def _live_nodes(seen: Snapshot) -> list[str]:
+    drained = {node for node, expires_in in seen.drained.items() if expires_in >= 0}
+    owners = {record.replica.node for record in seen.replicas if not record.expired}
+    return sorted(drained | owners)
