@@ -20,6 +20,9 @@ logger = LoopLog("hashring")
 _NEWS: Final = object()
 _END: Final = object()
 
+_MOST: Final = 64
+"""Changes that wait for a callback which does not return. Of more, the newest are made one."""
+
 Change = tuple[tuple[PointRange, ...], tuple[PointRange, ...]]
 """The ranges gained, and those lost."""
 
@@ -42,7 +45,10 @@ class RangeChanges:
     def note(self, ranges: tuple[PointRange, ...]) -> bool:
         """What the run has now; whether the callback's side is to be woken."""
         if ranges != self._ranges[-1]:
-            self._ranges.append(ranges)
+            if len(self._ranges) <= _MOST:
+                self._ranges.append(ranges)
+            else:  # far from the two that the callback is told of now
+                self._ranges[-1] = ranges
         return self._ranges[-1] is not self._said
 
     def said(self) -> None:

@@ -64,6 +64,7 @@ class RingNode(Node):
             raises is logged. Coroutine functions are for :class:`hashring.AsyncRingNode`.
             ``stop()`` does not wait for it. If the node is started again while a
             call goes on, the next ones wait until that has returned.
+            While a call does not return, 64 changes wait for it; of more, the newest are one.
         lock: whether each key is locked in Redis while this node works on it. ``contains`` is
             then true only for keys whose lock the node holds, and takes it on first asking.
         limit: how many keys the node holds at most. With ``lock``, what it must refuse goes to

@@ -33,7 +33,7 @@ _FIRST_LOOK: Final = 2.0  # seconds that a page waits for the first look at its 
 
 
 class NotWatched(HashringError):
-    """There is such a ring or group, and no place to watch it."""
+    """There is such a ring or group, and no place or no thread to watch it."""
 
 
 class Listener(Protocol):
@@ -128,7 +128,7 @@ class WatchList:
         Raises:
             ConfigError: no ring can have that name.
             StoreError: Redis does not say whether there is one.
-            NotWatched: there is one, and no place for it.
+            NotWatched: there is one, and no place or no thread for it.
         """
         watcher = self._asked(Found("ring", name))
         assert watcher is None or isinstance(watcher, RingWatcher)
@@ -165,7 +165,11 @@ class WatchList:
         return bool(seen.stamp.epoch or seen.replicas)
 
     def adopt(self, found: frozenset[Found]) -> None:
-        """Watch what was found, and nothing that is gone."""
+        """Watch what was found, and nothing that is gone.
+
+        Raises:
+            NotWatched: there is no thread for one of them. The next call tries again.
+        """
         self._watch_found(found)
         there = found.union(Found("ring", name) for name in self._wanted)
         every = self._every()
@@ -184,7 +188,11 @@ class WatchList:
         return self._scoring
 
     def _watch(self, found: Found) -> RingWatcher | GroupWatcher | None:
-        """Watch it, if there is place."""
+        """Watch it, if there is place.
+
+        Raises:
+            NotWatched: there is no thread for it.
+        """
         name = found.name
         with self._lock:
             if found in self._watchers or not self._room:
@@ -195,13 +203,21 @@ class WatchList:
                 else GroupWatcher(self._store, name)
             )
             watcher.looked = lambda: self._looked(watcher)
+            try:
+                watcher.start()
+            except RuntimeError as error:
+                raise NotWatched(
+                    f"there is no thread to watch the {found.kind} {name!r} ({error}): raise the "
+                    "limit of processes, or watch fewer rings and groups"
+                ) from error
             self._watchers[found] = watcher
-            watcher.start()
         return watcher
 
     def _looked(self, watcher: RingWatcher | GroupWatcher) -> None:
-        if watcher.failure is None:
-            watcher.report(self._metrics)
+        with self._lock:
+            # One that was forgotten while it looked is not to have metrics again.
+            if watcher.failure is None and self._watchers.get(watcher.found) is watcher:
+                watcher.report(self._metrics)
         for listener in self.listeners:
             listener.looked(watcher)
 
@@ -213,6 +229,7 @@ class WatchList:
     def _watch_found(self, found: frozenset[Found]) -> None:
         """Watch what was found as far as there is place."""
         self._aside &= found
+        self._over &= found
         new = [each for each in _in_turn(found) if each not in self._watchers]
         new = [each for each in new if not self._is_still_over(each)]
         aside = [each for each in new if each in self._aside and not self._runs_again(each)]
@@ -265,12 +282,12 @@ class WatchList:
         return found in self._over
 
     def _forget(self, watcher: RingWatcher | GroupWatcher) -> None:
-        with self._lock:
-            self._watchers.pop(watcher.found, None)
-        watcher.stop()
         of_ring = isinstance(watcher, RingWatcher)
         forget = self._metrics.forget_ring if of_ring else self._metrics.forget_group
-        forget(watcher.name)
+        with self._lock:
+            self._watchers.pop(watcher.found, None)
+            forget(watcher.name)
+        watcher.stop()
         for listener in self.listeners:
             listener.forgotten(watcher)
 

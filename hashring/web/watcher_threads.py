@@ -131,7 +131,8 @@ class Watcher(Generic[V]):
 
     def join(self, timeout: float) -> None:
         """Wait for the end, ``timeout`` seconds at most."""
-        self._thread.join(timeout)
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
 
     def wait_for_first(self, timeout: float) -> None:
         """Return once it has looked, or failed to, or the time is over (seconds)."""

@@ -191,6 +191,12 @@ def test_a_group_whose_members_are_gone_is_forgotten_from_the_list_and_stays_so(
     eventually(lambda: asked_from in visitor.page("/"), "the list offers it")
     assert "/act/group-forget?group=old" in visitor.page("/group", name="old")
     page = visitor.client.get(unescape(asked_from)).text
+    with PartitionGroup(redis, "old", 2, member="n"):
+        refused = visitor.client.post("/act/group-forget", data=form_data(page))
+    assert refused.status_code == 409
+    assert "group &#39;old&#39; has 1 live member: &#39;n&#39;" in refused.text
+    assert form_data(refused.text)["group"] == "old"
+    page = visitor.client.get(unescape(asked_from)).text
     done = visitor.client.post("/act/group-forget", data=form_data(page))
     assert (done.status_code, done.location) == (303, "/")
     assert "The group old was forgotten" in visitor.page("/")

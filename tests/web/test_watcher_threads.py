@@ -210,6 +210,62 @@ def test_a_ring_that_is_forgotten_in_the_middle_of_a_request_is_shown_once_more(
     service.stop()
 
 
+def test_a_ring_for_which_there_was_no_thread_is_watched_once_there_is_one(
+    redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
+    visitor = visit()
+    start = RingWatcher.start
+
+    def refused(_: RingWatcher) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(RingWatcher, "start", refused)
+    put(redis, "a", 0)
+    redis.set("{ring}:epoch", "1 ab")
+    wrong = "there is no thread to watch the ring 'ring' (can't start new thread): raise the limit"
+    eventually(lambda: wrong in visitor.service.fault, "the service says so")
+    assert visitor.get("/readyz").status_code == 503
+    assert wrong in visitor.json("/api/ring", 503, ring="ring")["error"]
+    monkeypatch.setattr(RingWatcher, "start", start)
+    eventually(lambda: visitor.get("/readyz").status_code == 200, "it is ready again")
+    assert visitor.json("/api/ring", ring="ring")["nodes"]
+    assert 'hashring_ring_state{ring="ring"' in visitor.page("/metrics")
+
+
+def test_a_ring_that_is_forgotten_while_it_is_read_has_no_metrics_again(redis: Redis) -> None:
+    put(redis, "a", 0, expires_in=-5)
+    service = Service(redis)
+    service.start()
+    watcher = service.ring("ring")
+    assert isinstance(watcher, RingWatcher)
+    redis.delete("ring")
+    eventually(lambda: service.listed()[0] == [], "it is not watched any more")
+    service.stop()
+    assert not service.metrics._rings
+    watcher.looked()  # as after a look that was under way
+    assert not service.metrics._rings
+
+
+def test_of_a_ring_that_is_gone_from_redis_nothing_is_kept(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
+    with RingNode(redis, "old", name="a"):
+        pass
+    store = RedisStore(redis, 5.0)
+    assert store.run(forget(ring_keys("old"), scoring=Scoring.expiry(0.0), by="ada"))
+    service = Service(redis)
+    service.start()
+    try:
+        eventually(lambda: bool(service._watched._over), "it was found, and forgotten")
+        redis.flushall()
+        eventually(lambda: not service._watched._over, "its name goes with its keys")
+    finally:
+        service.stop()
+        store.close()
+
+
 def test_more_rings_than_redis_py_allows_connections_are_watched(redis: Redis) -> None:
     names = [f"ring-{number:03}" for number in range(120)]
     for name in names:
