@@ -260,15 +260,23 @@ class NodeStateError(HashringError, RuntimeError):
 
 
 class NodeForked(NodeStateError):
-    """The node was inherited from a parent process; the child must start a node of its own."""
+    """The node was inherited from a parent process; the child must start a node of its own.
 
-    def __init__(self, node: str, parent: int) -> None:
+    Attributes:
+        node: its name.
+        parent: the parent's process id.
+    """
+
+    def __init__(self, node: str, parent: int, *, made_up: bool) -> None:
         self.node = node
         self.parent = parent
-        super().__init__(
-            f"node {node!r} belongs to the parent process {parent}; in this child call start() "
-            f"to join as a node of its own (give it another name if you named the parent's)"
+        remedy = (
+            "in this child call start() to join as a node of its own"
+            if made_up
+            else "and so does the name that you gave it: in this child make another node, with "
+            "another name or without one"
         )
+        super().__init__(f"node {node!r} belongs to the parent process {parent}; {remedy}")
 
 
 class NodeSuperseded(NodeStateError):

@@ -330,12 +330,16 @@ class Node(NotCopied, KeyAnswers):
             self._asking.book.abandon()
         self._view = without_ranges(self._view)
 
+    def _refuse_if_forked(self) -> None:
+        if self._parent is not None:
+            raise NodeForked(self.name, self._parent, made_up=not self._settings.name)
+
     def _adopt_in_child(self) -> None:
         """Become a node of this process, before it starts here."""
-        if self._parent is None:
-            return
         if self._settings.name:
             # The name is the parent's, and taking it would take the parent's points.
-            raise NodeForked(self.name, self._parent)
+            self._refuse_if_forked()
+        if self._parent is None:
+            return
         self._parent = None
         self._setup(own_name(self._settings.keys.ring, self))

@@ -42,7 +42,7 @@ _MOVING: Final = "slots are moving: wait"
 _LOADING: Final = "Redis is loading its data: wait"
 _MEMORY: Final = "raise maxmemory, or free memory"
 _ALLOW: Final = (
-    "let the user run the ring's commands on its keys and channel "
+    "give the user the rights of a node, of a reader or of an operator "
     "(documentation: reference/redis-layout)"
 )
 _RENAMED: Final = "restore the command (rename-command); hashring doctor names those missing"

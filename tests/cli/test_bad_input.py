@@ -277,7 +277,7 @@ def test_a_user_without_rights(client: Redis, run: Run, command: tuple[str, ...]
     line = said(run(*command, url=f"unix://nobody:x@{path}", status=3))
     assert "NOPERM" in line or "permission" in line
     assert line.endswith(
-        "let the user run the ring's commands on its keys and channel "
+        "give the user the rights of a node, of a reader or of an operator "
         "(documentation: reference/redis-layout)"
     )
 

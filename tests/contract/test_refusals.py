@@ -40,7 +40,7 @@ from tests.conftest import eventually, servers
 Start = Callable[..., RedisServer]
 
 ALLOW = (
-    "let the user run the ring's commands on its keys and channel "
+    "give the user the rights of a node, of a reader or of an operator "
     "(documentation: reference/redis-layout)"
 )
 

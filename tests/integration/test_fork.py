@@ -274,7 +274,7 @@ def test_a_child_of_a_named_node_says_that_the_name_is_the_parents(
             try:
                 begin(parent)
             except NodeForked as error:
-                assert "give it another name if you named the parent's" in str(error)
+                assert "in this child make another node, with another name" in str(error)
             else:
                 raise AssertionError("it started")
         wait(in_child(child))

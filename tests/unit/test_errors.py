@@ -137,12 +137,20 @@ def test_a_missing_dependency_keeps_what_an_import_error_has() -> None:
             {"program": "/bin/redis", "log": "one\ntwo"},
         ),
         (
-            NodeForked("host:1", 1),
+            NodeForked("host:1", 1, made_up=True),
             (
                 "node 'host:1' belongs to the parent process 1; in this child call start() to "
-                "join as a node of its own (give it another name if you named the parent's)"
+                "join as a node of its own"
             ),
             {"node": "host:1", "parent": 1},
+        ),
+        (
+            NodeForked("a", 1, made_up=False),
+            (
+                "node 'a' belongs to the parent process 1; and so does the name that you gave it: "
+                "in this child make another node, with another name or without one"
+            ),
+            {"node": "a", "parent": 1},
         ),
         (
             NodeSuperseded("a"),
