@@ -154,6 +154,11 @@ def format_of(paths: Sequence[str], given: str | None, what: str = "input") -> s
     )
 
 
+def _check_given(paths: Sequence[str]) -> None:
+    if not paths or not all(paths):
+        raise ConfigError("input", list(paths), "name a file, directory or glob, and no empty path")
+
+
 def read_frame(
     spark: SparkSession,
     paths: Sequence[str],
@@ -182,8 +187,10 @@ def read_frame(
         InputDamaged: a file is cut short, damaged or of another format, as far as its columns
             show it. What is wrong further on shows when the frame is read.
         ColumnError: several columns of a CSV have no name in its header line.
-        ConfigError: no format, or no schema.
+        ConfigError: no path or an empty one, no format, no schema, or files beside directories that
+            are named for columns.
     """
+    _check_given(paths)
     name = format_of(paths, format)
     source = ", ".join(paths)
     paths = [_as_named(spark, path) for path in paths]
@@ -439,11 +446,12 @@ def read_stream(
     :func:`read_frame`.
 
     Raises:
-        ConfigError: more than one path, no format, or no schema where the format has none (a
-            stream has to know its columns before the first file comes).
+        ConfigError: no path, an empty one or several, no format, or no schema where the format has
+            none (a stream has to know its columns before the first file comes).
         NoDataError: nothing is at the path to read the schema from, or it is a file that Spark
             passes over.
     """
+    _check_given(paths)
     if len(paths) != 1:
         raise ConfigError("input", list(paths), "a stream reads one directory or glob")
     name = format_of(paths, format)

@@ -639,6 +639,14 @@ def test_an_input_that_is_not_there_is_named(spark, ring_file, tmp_path):
         run("load", "--input", tmp_path / "nothing.parquet", "--ring-file", ring_file)
 
 
+@pytest.mark.parametrize("read", [read_frame, read_stream])
+@pytest.mark.parametrize("paths", [[], [""], ["in", ""]])
+def test_an_input_without_a_path_or_with_an_empty_one_is_refused(spark, read, paths):
+    text = f"input={paths}: name a file, directory or glob, and no empty path"
+    with pytest.raises(ConfigError, match=f"^{re.escape(text)}$"):
+        read(spark, paths, "parquet")
+
+
 def test_files_of_no_known_format_are_refused_before_spark_starts(ring_file, monkeypatch):
     monkeypatch.setattr("hashring.spark.session.spark_session", None)
     text = "='keys': its name does not end in one of parquet, csv, json: give the format"
