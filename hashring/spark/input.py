@@ -214,7 +214,7 @@ def read_frame(
             wanted = frame.schema
         if wanted is not None:
             names = wanted.names
-            if schema is None and name == "csv":
+            if schema is None and name == "csv" and _has_header(options):
                 wanted = _as_in_header(load, wanted, source)
             renamed = dict(zip(wanted.names, names, strict=True))
             if name in _MALFORMED and wanted.fields:
@@ -367,6 +367,12 @@ def _with_key_as_it_is(
         return None
     kept = (field for field in guessed.fields if field.name != CORRUPT)
     return StructType([StructField(f.name, StringType()) if f.name == key else f for f in kept])
+
+
+def _has_header(options: Mapping[str, str] | None) -> bool:
+    """Whether the first line of a CSV holds names. Spark compares options without their case."""
+    given = [value for option, value in (options or {}).items() if option.lower() == "header"]
+    return all(value.lower() == "true" for value in given)
 
 
 def _as_in_header(load: Callable[..., DataFrame], named: StructType, source: str) -> StructType:

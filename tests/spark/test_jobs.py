@@ -531,6 +531,14 @@ def test_several_columns_of_a_csv_without_a_name_are_refused(spark, tmp_path):
         read_frame(spark, [str(place)])
 
 
+@pytest.mark.parametrize("option", ["header", "HEADER"])
+def test_empty_fields_in_the_first_row_of_a_csv_without_a_header_are_null(spark, tmp_path, option):
+    place = tmp_path / "x.csv"
+    place.write_text("a,,\nb,1,x\n")
+    found = read_frame(spark, [str(place)], options={option: "False"}).frame
+    assert rows(found) == [("a", None, None), ("b", "1", "x")]
+
+
 def test_globs_and_several_inputs_are_read_together(spark, keys, ring_file, tmp_path):
     shutil.copytree(keys, tmp_path / "keys.parquet")
     more = keep(tmp_path / "more.parquet", key=list("01234"), w=[1.0] * 5)
