@@ -372,7 +372,7 @@ def _with_key_as_it_is(
 def _has_header(options: Mapping[str, str] | None) -> bool:
     """Whether the first line of a CSV holds names. Spark compares options without their case."""
     given = [value for option, value in (options or {}).items() if option.lower() == "header"]
-    return all(value.lower() == "true" for value in given)
+    return all(str(value).lower() == "true" for value in given)
 
 
 def _as_in_header(load: Callable[..., DataFrame], named: StructType, source: str) -> StructType:
