@@ -7,10 +7,8 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException, ParseException
@@ -28,6 +26,7 @@ from hashring.errors import (
 )
 from hashring.spark.column_checks import quoted
 from hashring.spark.counts_while_read import Counts
+from hashring.spark.directory_columns import check_all_read
 from hashring.spark.session import is_connect
 from hashring.spark.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure
 
@@ -48,10 +47,6 @@ OF_READER: Final = {"hashring.bad_record": True}
 """Metadata of that column in a stream, by which it differs from a user's column of that name."""
 _FILE: Final = "__hashring_file"
 _SHOWN: Final = 60
-_COLUMN: Final = re.compile(r"/[^/=]+=[^/]*(?=/)")
-"""A directory that is named for a column."""
-_ABSOLUTE: Final = re.compile(r"[A-Za-z][\w+.-]*:(//[^/]*)?/*|/+")
-"""What an address begins with, before the names of directories."""
 _OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 QUOTES_DOUBLED: Final = {"escape": '"'}
 """A quote within a field of a CSV is two, as RFC 4180 has it and others write it. Spark would take
@@ -229,45 +224,13 @@ def read_frame(
         raise _refusal(error, name, source) from error
     if name == "csv" and any(mark in column for column in columns for mark in _NO_TEXT):
         raise InputDamaged(source, "its header line is not text in UTF-8")
-    if name in FILE_FORMATS and "recursivefilelookup" not in map(str.lower, options or ()):
-        _check_depth(frame.inputFiles(), paths)
+    if name in FILE_FORMATS:
+        check_all_read(frame, paths, options)
     if columns in ([], [CORRUPT]):
         raise NoDataError(source, f"holds no {name} record; is it of another format?")
     if name not in _MALFORMED or CORRUPT not in columns:
         return Input(frame, source)
     return Input(_good(frame), source, frame)
-
-
-def _check_depth(addresses: Sequence[str], paths: Sequence[str]) -> None:
-    """Raise ``ConfigError`` if files are beside directories of columns: Spark would not read them.
-
-    That is so at a path that was given and below, and not for files that were given themselves.
-    """
-    tops = [_parts(path if _ABSOLUTE.match(path) else os.path.abspath(path)) for path in paths]
-    files = [unquote(address) for address in addresses]
-    places = {file[: found.start()]: found[0] for file in files for found in _COLUMN.finditer(file)}
-    for file in files:
-        place, _, own = file.rpartition("/")
-        if place in places and any(_is_below(_parts(place), top) for top in tops):
-            raise ConfigError(
-                "input",
-                place,
-                f"holds the file {own} beside the directory {places[place][1:]}, and then Spark "
-                f"reads only such directories: move the file into one, or name all by a pattern",
-            )
-
-
-def _parts(address: str) -> tuple[str, ...]:
-    return PurePosixPath(_ABSOLUTE.sub("/", address, count=1)).parts
-
-
-def _is_below(place: Sequence[str], top: Sequence[str]) -> bool:
-    """Whether a directory is what a path or pattern names, or is below that."""
-    return len(place) >= len(top) and all(
-        # Hadoop's choices and escapes are not Python's.
-        "{" in pattern or "\\" in pattern or name == pattern or fnmatchcase(name, pattern)
-        for name, pattern in zip(place, top, strict=False)
-    )
 
 
 def is_old_parser(spark: SparkSession) -> bool:

@@ -19,7 +19,7 @@ from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.append_checks import files_there
 from hashring.spark.checkpoint_mark import StreamMark
 from hashring.spark.counts_while_read import Counts
-from hashring.spark.input import local_path
+from hashring.spark.input import local_path, read_frame
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.stream import fixed_ring, tag_stream
@@ -311,6 +311,17 @@ def test_files_of_a_relative_path_elsewhere_are_found(spark, home, path):
     spark.range(2).coalesce(1).write.parquet(path)
     (file,) = files_there(spark, path, None)
     assert re.fullmatch(r"part-[^/]+\.parquet", file)
+
+
+@pytest.mark.parametrize("path", ["in", "./in", "../*/in"])
+def test_files_beside_directories_of_columns_are_found_elsewhere_by_a_relative_path(
+    spark, home, path
+):
+    (home / "in" / "day=1").mkdir(parents=True)
+    keep(home / "in" / "day=1" / "a.parquet", key=["a"])
+    keep(home / "in" / "b.parquet", key=["b"])
+    with pytest.raises(ConfigError, match=rf"/user/{home.name}/in': holds the file b.parquet besi"):
+        read_frame(spark, [path], "parquet")
 
 
 @pytest.mark.parametrize("path", [".", "out/part-0"])
