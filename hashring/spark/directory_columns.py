@@ -52,7 +52,7 @@ def files_beside_columns(addresses: Iterable[str]) -> list[Beside]:
     first: dict[str, str] = {}
     for address in addresses:
         place, _, file = address.rpartition("/")
-        if place not in first and _is_data(file):
+        if place not in first and is_data(file):
             first[place] = file
     columns = {
         place[: found.start()]: found[0] for place in first for found in _COLUMN.finditer(place)
@@ -62,7 +62,7 @@ def files_beside_columns(addresses: Iterable[str]) -> list[Beside]:
     ]
 
 
-def _is_data(file: str) -> bool:
+def is_data(file: str) -> bool:
     """Whether Spark reads it. It also lists the summaries of Parquet, such as ``_metadata``."""
     return not file.startswith(".") and (not file.startswith("_") or "=" in file)
 
@@ -77,8 +77,16 @@ def check_all_read(
     """
     found = files_beside_columns(addresses(frame))
     # Of files that were given themselves, Spark makes no columns and reads all.
-    if found and _columns_of_directories(frame.sparkSession, paths, options):
+    if found and listed(frame.sparkSession, paths, options).columns:
         raise found[0].error()
+
+
+def listed(
+    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str] | None
+) -> DataFrame:
+    """Files that are not looked into, with the columns that Spark makes of directories."""
+    reader = spark.read.format("text").options(**(options or {})).schema(StructType([]))
+    return reader.load(list(paths))
 
 
 def addresses(frame: DataFrame) -> list[str]:
@@ -89,11 +97,3 @@ def addresses(frame: DataFrame) -> list[str]:
     java: Any = frame.sparkSession.sparkContext._jvm
     joined = java.org.apache.hadoop.util.StringUtils.join("\n", frame._jdf.inputFiles())
     return joined.split("\n") if joined else []
-
-
-def _columns_of_directories(
-    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str] | None
-) -> list[str]:
-    # A format that is listed without a look into the files, and has no column of its own.
-    reader = spark.read.format("text").options(**(options or {})).schema(StructType([]))
-    return reader.load(list(paths)).columns

@@ -26,7 +26,7 @@ from hashring.errors import (
 )
 from hashring.spark.column_checks import quoted
 from hashring.spark.counts_while_read import Counts
-from hashring.spark.directory_columns import check_all_read
+from hashring.spark.directory_columns import check_all_read, listed
 from hashring.spark.session import is_connect
 from hashring.spark.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure
 
@@ -415,8 +415,9 @@ def read_stream(
     :func:`read_frame`.
 
     Raises:
-        ConfigError: no path, an empty one or several, no format, or no schema where the format has
-            none (a stream has to know its columns before the first file comes).
+        ConfigError: no path, an empty one or several, no format, no schema where the format has
+            none (a stream has to know its columns before the first file comes), or files beside
+            directories that are named for columns.
         NoDataError: nothing is at the path to read the schema from, or it is a file that Spark
             passes over.
     """
@@ -433,6 +434,8 @@ def read_stream(
         wanted = read_frame(spark, paths, name, options=options, key=key).frame.schema
     else:
         wanted = _ddl(schema)
+        if name in FILE_FORMATS:
+            _check_all_streamed(spark, paths, options)
     if name in ("csv", "json"):
         bad = StructField(CORRUPT, StringType(), metadata=OF_READER)
         wanted = StructType([*wanted.fields, bad])
@@ -445,6 +448,16 @@ def read_stream(
     if name in ("csv", "json") and _times_are_misread(spark, options):
         return _with_times(reader.schema(_as_texts(wanted)).load(paths[0]), wanted)
     return reader.schema(wanted).load(paths[0])
+
+
+def _check_all_streamed(
+    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str] | None
+) -> None:
+    try:
+        check_all_read(listed(spark, paths, options), paths, options)
+    except SPARK_ERRORS as error:
+        if NO_PATH not in str(error):  # a stream of a pattern may begin before its files are there
+            raise
 
 
 def _ddl(schema: str) -> StructType:
