@@ -53,8 +53,9 @@ def _last_entries(spark: SparkSession, number: int, checkpoint: str) -> dict[int
     """The number of the last entry of each source of files, as of a batch."""
     if number < 0:
         return {}
-    _version, _settings, *sources = _lines(spark, checkpoint, [f"offsets/{number}"])
-    found = {source: _LAST_ENTRY.fullmatch(line) for source, line in enumerate(sources)}
+    lines = _lines(spark, checkpoint, [f"offsets/{number}"])
+    # The first two lines are the format's version and the batch's settings.
+    found = {source: _LAST_ENTRY.fullmatch(line) for source, line in enumerate(lines[2:])}
     return {source: int(entry[1]) for source, entry in found.items() if entry}
 
 
