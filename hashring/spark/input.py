@@ -7,10 +7,8 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException, ParseException
@@ -28,6 +26,7 @@ from hashring.errors import (
 )
 from hashring.spark.column_checks import quoted
 from hashring.spark.counts_while_read import Counts
+from hashring.spark.directory_columns import check_all_read, listed
 from hashring.spark.session import is_connect
 from hashring.spark.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure
 
@@ -48,10 +47,6 @@ OF_READER: Final = {"hashring.bad_record": True}
 """Metadata of that column in a stream, by which it differs from a user's column of that name."""
 _FILE: Final = "__hashring_file"
 _SHOWN: Final = 60
-_COLUMN: Final = re.compile(r"/[^/=]+=[^/]*(?=/)")
-"""A directory that is named for a column."""
-_ABSOLUTE: Final = re.compile(r"[A-Za-z][\w+.-]*:(//[^/]*)?/*|/+")
-"""What an address begins with, before the names of directories."""
 _OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 QUOTES_DOUBLED: Final = {"escape": '"'}
 """A quote within a field of a CSV is two, as RFC 4180 has it and others write it. Spark would take
@@ -154,6 +149,11 @@ def format_of(paths: Sequence[str], given: str | None, what: str = "input") -> s
     )
 
 
+def _check_given(paths: Sequence[str]) -> None:
+    if not paths or not all(paths):
+        raise ConfigError("input", list(paths), "name a file, directory or glob, and no empty path")
+
+
 def read_frame(
     spark: SparkSession,
     paths: Sequence[str],
@@ -182,8 +182,10 @@ def read_frame(
         InputDamaged: a file is cut short, damaged or of another format, as far as its columns
             show it. What is wrong further on shows when the frame is read.
         ColumnError: several columns of a CSV have no name in its header line.
-        ConfigError: no format, or no schema.
+        ConfigError: no path or an empty one, no format, no schema, or files beside directories that
+            are named for columns.
     """
+    _check_given(paths)
     name = format_of(paths, format)
     source = ", ".join(paths)
     paths = [_as_named(spark, path) for path in paths]
@@ -207,7 +209,7 @@ def read_frame(
             wanted = frame.schema
         if wanted is not None:
             names = wanted.names
-            if schema is None and name == "csv":
+            if schema is None and name == "csv" and _has_header(options):
                 wanted = _as_in_header(load, wanted, source)
             renamed = dict(zip(wanted.names, names, strict=True))
             if name in _MALFORMED and wanted.fields:
@@ -222,45 +224,13 @@ def read_frame(
         raise _refusal(error, name, source) from error
     if name == "csv" and any(mark in column for column in columns for mark in _NO_TEXT):
         raise InputDamaged(source, "its header line is not text in UTF-8")
-    if name in FILE_FORMATS and "recursivefilelookup" not in map(str.lower, options or ()):
-        _check_depth(frame.inputFiles(), paths)
+    if name in FILE_FORMATS:
+        check_all_read(frame, paths, options)
     if columns in ([], [CORRUPT]):
         raise NoDataError(source, f"holds no {name} record; is it of another format?")
     if name not in _MALFORMED or CORRUPT not in columns:
         return Input(frame, source)
     return Input(_good(frame), source, frame)
-
-
-def _check_depth(addresses: Sequence[str], paths: Sequence[str]) -> None:
-    """Raise ``ConfigError`` if files are beside directories of columns: Spark would not read them.
-
-    That is so at a path that was given and below, and not for files that were given themselves.
-    """
-    tops = [_parts(path if _ABSOLUTE.match(path) else os.path.abspath(path)) for path in paths]
-    files = [unquote(address) for address in addresses]
-    places = {file[: found.start()]: found[0] for file in files for found in _COLUMN.finditer(file)}
-    for file in files:
-        place, _, own = file.rpartition("/")
-        if place in places and any(_is_below(_parts(place), top) for top in tops):
-            raise ConfigError(
-                "input",
-                place,
-                f"holds the file {own} beside the directory {places[place][1:]}, and then Spark "
-                f"reads only such directories: move the file into one, or name all by a pattern",
-            )
-
-
-def _parts(address: str) -> tuple[str, ...]:
-    return PurePosixPath(_ABSOLUTE.sub("/", address, count=1)).parts
-
-
-def _is_below(place: Sequence[str], top: Sequence[str]) -> bool:
-    """Whether a directory is what a path or pattern names, or is below that."""
-    return len(place) >= len(top) and all(
-        # Hadoop's choices and escapes are not Python's.
-        "{" in pattern or "\\" in pattern or name == pattern or fnmatchcase(name, pattern)
-        for name, pattern in zip(place, top, strict=False)
-    )
 
 
 def is_old_parser(spark: SparkSession) -> bool:
@@ -362,6 +332,12 @@ def _with_key_as_it_is(
     return StructType([StructField(f.name, StringType()) if f.name == key else f for f in kept])
 
 
+def _has_header(options: Mapping[str, str] | None) -> bool:
+    """Whether the first line of a CSV holds names. Spark compares options without their case."""
+    given = [value for option, value in (options or {}).items() if option.lower() == "header"]
+    return all(str(value).lower() == "true" for value in given)
+
+
 def _as_in_header(load: Callable[..., DataFrame], named: StructType, source: str) -> StructType:
     """The schema of a CSV with no name where the header has none, and Spark gives ``_c0``.
 
@@ -439,11 +415,13 @@ def read_stream(
     :func:`read_frame`.
 
     Raises:
-        ConfigError: more than one path, no format, or no schema where the format has none (a
-            stream has to know its columns before the first file comes).
+        ConfigError: no path, an empty one or several, no format, no schema where the format has
+            none (a stream has to know its columns before the first file comes), or files beside
+            directories that are named for columns.
         NoDataError: nothing is at the path to read the schema from, or it is a file that Spark
             passes over.
     """
+    _check_given(paths)
     if len(paths) != 1:
         raise ConfigError("input", list(paths), "a stream reads one directory or glob")
     name = format_of(paths, format)
@@ -456,6 +434,8 @@ def read_stream(
         wanted = read_frame(spark, paths, name, options=options, key=key).frame.schema
     else:
         wanted = _ddl(schema)
+        if name in FILE_FORMATS:
+            _check_all_streamed(spark, paths, options)
     if name in ("csv", "json"):
         bad = StructField(CORRUPT, StringType(), metadata=OF_READER)
         wanted = StructType([*wanted.fields, bad])
@@ -468,6 +448,16 @@ def read_stream(
     if name in ("csv", "json") and _times_are_misread(spark, options):
         return _with_times(reader.schema(_as_texts(wanted)).load(paths[0]), wanted)
     return reader.schema(wanted).load(paths[0])
+
+
+def _check_all_streamed(
+    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str] | None
+) -> None:
+    try:
+        check_all_read(listed(spark, paths, options), paths, options)
+    except SPARK_ERRORS as error:
+        if NO_PATH not in str(error):  # a stream of a pattern may begin before its files are there
+            raise
 
 
 def _ddl(schema: str) -> StructType:

@@ -7,6 +7,7 @@ text, which begins with the name of a condition.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -31,6 +32,12 @@ _UNREAD: Final = re.compile(
 )
 _TYPES: Final = re.compile(r"column \[(.+?)\]\. Expected Spark type (.+?), actual .*? type (\w+)")
 _NO_PATH: Final = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?)\.(?:\s|$)", re.M)
+_CONFLICT: Final = re.compile(
+    r"\[CONFLICTING_DIRECTORY_STRUCTURES\].*?\nSuspicious paths:\s*(.+?)\s*\nIf provided paths",
+    re.S,
+)
+_PLACES: Final = 5
+"""How many of the places in conflict an error names."""
 _HEADER_NAMES: Final = re.compile(r"Expected: (.*) but found: (.*)")
 _HEADER_LENGTH: Final = re.compile(r"Header length: (\d+), schema size: (\d+)")
 _CAUSE: Final = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.M)
@@ -76,6 +83,8 @@ def failure(error: Exception) -> HashringError:
             return kind(text)
     if path := _NO_PATH.search(told):
         return NoDataError(path[1], "nothing is there; check the path or the pattern")
+    if conflict := _CONFLICT.search(told):
+        return _in_conflict(told, conflict[1].split("\n"))
     if unread := _UNREAD.search(told):
         return _unread(told, *unread.groups())
     remedy = next((what for sign, what in _REMEDIES.items() if sign in told), None)
@@ -94,6 +103,20 @@ def _spark_failed(told: str, remedy: str | None) -> SparkFailed:
     said = own[-1].removeprefix(f"{errors.__name__}.") if own else (raised or java or [""])[0]
     said = re.sub(r"[.;:]?\s*SQLSTATE: \w+.*|[.;:]$", "", said.removeprefix(": "))
     return SparkFailed(said, told, remedy)
+
+
+def _in_conflict(told: str, places: Sequence[str]) -> HashringError:
+    """The error for places that differ in their directories of columns."""
+    named, more = [printable(place.strip()) for place in places[:_PLACES]], len(places) - _PLACES
+    if more > 0:
+        named.append(f"{more} more")
+    return SparkFailed(
+        f"these places cannot be read as one, because some hold directories that are named for "
+        f"columns: {', '.join(named)}",
+        told,
+        "read each place by a job of its own, or name the files by patterns, such as "
+        "DIRECTORY/*/*.parquet: then Spark makes no columns of directories",
+    )
 
 
 def _unread(told: str, why: str, file: str) -> HashringError:

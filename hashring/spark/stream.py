@@ -43,6 +43,7 @@ from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.append_checks import check_form, files_there, fitted, is_empty
+from hashring.spark.batch_files import check_batch_read
 from hashring.spark.checkpoint_mark import StreamMark, is_finished
 from hashring.spark.column_checks import check_free, quoted
 from hashring.spark.compaction import BATCH, newest_batch
@@ -193,6 +194,7 @@ class _Batches:
     output: str
     target: Path | None
     mark: StreamMark
+    checkpoint: str
     key: str
     format: str
     counts: StreamCounts
@@ -203,6 +205,7 @@ class _Batches:
 
     def write(self, batch: DataFrame, number: int) -> None:
         """Write a batch, unless it is there."""
+        check_batch_read(batch, number, self.checkpoint)
         if self.format not in FILE_FORMATS:
             self._append(batch, number)
         elif self.target is None:
@@ -397,9 +400,10 @@ def tag_stream(
 
     Returns:
         The query. A batch fails, and the query with it, when the ring has no nodes or cannot be
-        read, when another process writes a batch to the same directory, when the workers of a
-        cluster wrote files to disks of their own, or when files here are of another format, other
-        columns, or another key or hash than the batch: started again, it goes on with that batch.
+        read, when Spark would leave out files that are beside directories of columns, when another
+        process writes a batch to the same directory, when the workers of a cluster wrote files to
+        disks of their own, or when files here are of another format, other columns, or another key
+        or hash than the batch: started again, it goes on with that batch.
 
     Raises:
         ColumnError: the key's column is missing or of no type of a key, or binary while the format
@@ -432,6 +436,6 @@ def tag_stream(
         mark.check_ended(spark)
 
     has_bad = _has_bad_records(rows)
-    batches = _Batches(ring, output, target, mark, key, format, known, has_bad, changed)
+    batches = _Batches(ring, output, target, mark, checkpoint, key, format, known, has_bad, changed)
     writer = rows.writeStream.foreachBatch(batches.write).option("checkpointLocation", checkpoint)
     return _triggered(writer, interval).start()

@@ -38,6 +38,7 @@ from hashring.errors import (
 )
 from hashring.ring_files import read_ring, write_ring
 from hashring.spark.counts_while_read import Counts
+from hashring.spark.directory_columns import addresses
 from hashring.spark.history_from_events import history_of
 from hashring.spark.input import CORRUPT, OF_READER, Input, read_frame, read_stream
 from hashring.spark.jobs import assign_job, audit_job, kept, load_job, plan_job
@@ -531,6 +532,14 @@ def test_several_columns_of_a_csv_without_a_name_are_refused(spark, tmp_path):
         read_frame(spark, [str(place)])
 
 
+@pytest.mark.parametrize("option", ["header", "HEADER"])
+def test_empty_fields_in_the_first_row_of_a_csv_without_a_header_are_null(spark, tmp_path, option):
+    place = tmp_path / "x.csv"
+    place.write_text("a,,\nb,1,x\n")
+    found = read_frame(spark, [str(place)], options={option: "False"}).frame
+    assert rows(found) == [("a", None, None), ("b", "1", "x")]
+
+
 def test_globs_and_several_inputs_are_read_together(spark, keys, ring_file, tmp_path):
     shutil.copytree(keys, tmp_path / "keys.parquet")
     more = keep(tmp_path / "more.parquet", key=list("01234"), w=[1.0] * 5)
@@ -634,9 +643,69 @@ def test_files_beside_directories_of_columns_are_refused_since_spark_passes_over
         assert read_frame(spark, given, "parquet").frame.count() == 2
 
 
+@pytest.fixture
+def mixed(tmp_path):
+    """A directory with a file beside a directory of a column."""
+    (tmp_path / "mix" / "day=1").mkdir(parents=True)
+    keep(tmp_path / "mix" / "day=1" / "a.parquet", key=["a"])
+    keep(tmp_path / "mix" / "b 1.parquet", key=["b"])
+    return tmp_path / "mix"
+
+
+@pytest.mark.parametrize(
+    "path", ["{0}/mix/day=1/..", "{0}/none/../mix", "{0}/[^z]ix", "{0}/{{m}}*"]
+)
+def test_files_beside_directories_of_columns_are_found_by_any_spelling_of_the_path(
+    spark, tmp_path, mixed, path
+):
+    text = rf"file://{mixed}': holds the file b 1.parquet beside the directory day=1, and then"
+    with pytest.raises(ConfigError, match=text):
+        read_frame(spark, [path.format(tmp_path)], "parquet")
+
+
+def test_files_are_read_in_directories_of_any_name_if_spark_makes_no_columns_of_them(spark, mixed):
+    def read(value):
+        return read_frame(spark, [str(mixed)], "parquet", options={"recursiveFileLookup": value})
+
+    assert sorted(rows(read("true").frame)) == [("a",), ("b",)]
+    with pytest.raises(ConfigError, match="holds the file b"):
+        read("false")
+
+
+def test_a_file_beside_directories_of_columns_is_found_below_a_base_path(spark, mixed):
+    paths = [str(mixed / "day=1"), str(mixed / "b 1.parquet")]
+    assert read_frame(spark, paths, "parquet").frame.count() == 2
+    with pytest.raises(ConfigError, match="holds the file b"):
+        read_frame(spark, paths, "parquet", options={"basePath": str(mixed)})
+
+
+def test_summaries_of_parquet_beside_directories_of_columns_are_no_data(spark, mixed):
+    for name in ("_metadata", "_common_metadata"):
+        shutil.copy(mixed / "day=1" / "a.parquet", mixed / name)
+    (mixed / "b 1.parquet").unlink()
+    assert rows(read_frame(spark, [str(mixed)], "parquet").frame) == [("a", 1)]
+
+
+def test_the_addresses_of_files_are_those_of_spark(spark, tmp_path):
+    assert addresses(spark.range(1)) == []
+    for name in ("a b", "ü\u2028, %20"):
+        keep(tmp_path / name, key=["a"])
+    frame = spark.read.parquet(str(tmp_path))
+    assert addresses(frame) == frame.inputFiles()
+    assert len(addresses(frame)) == 2
+
+
 def test_an_input_that_is_not_there_is_named(spark, ring_file, tmp_path):
     with pytest.raises(NoDataError, match=r"nothing.parquet: nothing is there; check the path"):
         run("load", "--input", tmp_path / "nothing.parquet", "--ring-file", ring_file)
+
+
+@pytest.mark.parametrize("read", [read_frame, read_stream])
+@pytest.mark.parametrize("paths", [[], [""], ["in", ""]])
+def test_an_input_without_a_path_or_with_an_empty_one_is_refused(spark, read, paths):
+    text = f"input={paths}: name a file, directory or glob, and no empty path"
+    with pytest.raises(ConfigError, match=f"^{re.escape(text)}$"):
+        read(spark, paths, "parquet")
 
 
 def test_files_of_no_known_format_are_refused_before_spark_starts(ring_file, monkeypatch):

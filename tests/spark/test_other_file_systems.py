@@ -19,7 +19,7 @@ from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.append_checks import files_there
 from hashring.spark.checkpoint_mark import StreamMark
 from hashring.spark.counts_while_read import Counts
-from hashring.spark.input import local_path
+from hashring.spark.input import local_path, read_frame, read_stream
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.stream import fixed_ring, tag_stream
@@ -313,6 +313,17 @@ def test_files_of_a_relative_path_elsewhere_are_found(spark, home, path):
     assert re.fullmatch(r"part-[^/]+\.parquet", file)
 
 
+@pytest.mark.parametrize("path", ["in", "./in", "../*/in"])
+def test_files_beside_directories_of_columns_are_found_elsewhere_by_a_relative_path(
+    spark, home, path
+):
+    (home / "in" / "day=1").mkdir(parents=True)
+    keep(home / "in" / "day=1" / "a.parquet", key=["a"])
+    keep(home / "in" / "b.parquet", key=["b"])
+    with pytest.raises(ConfigError, match=rf"/user/{home.name}/in': holds the file b.parquet besi"):
+        read_frame(spark, [path], "parquet")
+
+
 @pytest.mark.parametrize("path", [".", "out/part-0"])
 def test_files_elsewhere_that_cannot_be_told_from_others_are_not_passed_over(spark, home, path):
     (home / "out").mkdir()
@@ -571,6 +582,21 @@ def test_rows_of_another_process_are_refused_also_where_workers_may_have_disks_o
 def test_a_place_that_cannot_be_written_is_not_blamed_on_another_job():
     denied = AnalysisException("s3a://b/out/_temporary/0: AccessDeniedException")
     assert not was_taken_away(denied)
+
+
+def test_a_batch_elsewhere_of_which_spark_would_leave_out_files_ends_the_stream(
+    spark, tmp_path, elsewhere
+):
+    place = tmp_path / "disk" / "in"
+    (place / "day=1").mkdir(parents=True)
+    keep(place / "day=1" / "a.parquet", key=["a"])
+    source = f"{elsewhere}/data/in"
+    stream = read_stream(spark, [source], "parquet", "key string, day int")
+    keep(place / "b 1.parquet", key=["b"])
+    with pytest.raises(StreamingQueryException, match=rf"'{source}': holds the file b 1.parquet b"):
+        tag_elsewhere(stream, elsewhere)
+    tag_elsewhere(read_stream(spark, [f"{source}/*"], "parquet", "key string"), elsewhere)
+    assert sorted(row["key"] for row in stored(tmp_path / "disk" / "out")) == ["a", "b"]
 
 
 def test_an_older_copy_of_a_checkpoint_elsewhere_is_refused(spark, tmp_path, elsewhere):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hashring.errors import SparkFailed
+from hashring.spark.input import read_frame
 from hashring.spark.spark_failures import failure
+from tests.spark.conftest import keep
 
 IN_PYTHON = """[SOME] An exception was thrown: Traceback (most recent call last):
   File "x.py", line 1, in f
@@ -48,3 +50,29 @@ def test_a_failure_of_spark_is_told_by_the_line_that_says_the_cause(told: str, t
 def test_a_java_that_has_ended_is_named() -> None:
     error = failure(ConnectionRefusedError("refused"))
     assert str(error).startswith("Spark failed: its Java has ended (refused): did the system kill")
+
+
+def test_places_with_and_without_directories_of_columns_are_named_with_a_remedy(spark, tmp_path):
+    for number in range(6):
+        (tmp_path / str(number) / "day=1").mkdir(parents=True)
+        keep(tmp_path / str(number) / "day=1" / "a.parquet", key=["a"])
+    (tmp_path / "plain 1").mkdir()
+    keep(tmp_path / "plain 1" / "b.parquet", key=["b"])
+    with pytest.raises(SparkFailed) as few:
+        read_frame(spark, [str(tmp_path / "plain 1"), str(tmp_path / "0")], "parquet")
+    before, after = str(few.value).split(f"file:{tmp_path}/", 1)
+    assert before == (
+        "Spark failed: these places cannot be read as one, because some hold directories that are "
+        "named for columns: "
+    )
+    assert {place.rpartition("/")[2] for place in after.split(": ")[0].split(", ")} == {
+        "0", "plain 1",
+    }  # fmt: skip
+    assert after.split(": ", 1)[1] == (
+        "read each place by a job of its own, or name the files by patterns, such as "
+        "DIRECTORY/*/*.parquet: then Spark makes no columns of directories"
+    )
+    patterns = [str(tmp_path / "plain 1"), str(tmp_path / "0/*/*.parquet")]
+    assert read_frame(spark, patterns, "parquet").frame.count() == 2
+    with pytest.raises(SparkFailed, match=r"columns: (file:[^,]+, ){5}2 more: read each place"):
+        read_frame(spark, [str(tmp_path / "*")], "parquet")

@@ -36,6 +36,7 @@ from hashring.ring_files import write_ring
 from hashring.spark.checkpoint_mark import StreamMark, numbers_after
 from hashring.spark.datasource import live_ring
 from hashring.spark.input import read_stream
+from hashring.spark.spark_failures import failure
 from hashring.spark.stream import StreamCounts, fixed_ring, followed_ring, tag_stream
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.spark.conftest import keep, on_workers, stored
@@ -539,6 +540,103 @@ def test_a_damaged_file_in_a_stream_is_named(spark, tmp_path):
             "--output", tmp_path / "out", "--checkpoint", tmp_path / "cp",
             "--ring-file", tmp_path / "ring.json")  # fmt: skip
     assert batches(tmp_path) == []
+
+
+def keys_of(spark, path):
+    return read_stream(spark, [str(path)], "parquet", "key string, day int")
+
+
+def keep_day(folder, key):
+    (folder / "in" / "day=1").mkdir(parents=True, exist_ok=True)
+    keep(folder / "in" / "day=1" / f"{key}.parquet", key=[key])
+
+
+@pytest.fixture
+def mixed(spark, tmp_path):
+    """A stream of a directory of a column, beside which a file comes before the first batch."""
+    keep_day(tmp_path, "a")
+    stream = keys_of(spark, tmp_path / "in")
+    keep(tmp_path / "in" / "b 1.parquet", key=["b"])
+    return stream
+
+
+def tagged_keys(folder):
+    return sorted(row["key"] for row in stored(folder / "out"))
+
+
+LEFT_OUT = r"/in': holds the file b 1.parquet beside the directory day=1, and then Spark reads only"
+
+
+@pytest.mark.usefixtures("mixed")
+def test_a_stream_of_files_beside_directories_of_columns_is_refused_before_it_starts(
+    spark, tmp_path
+):
+    for schema in ("key string", None):
+        with pytest.raises(ConfigError, match=rf"^input='file://{tmp_path}{LEFT_OUT}"):
+            read_stream(spark, [str(tmp_path / "in")], "parquet", schema)
+    read_stream(spark, [str(tmp_path / "in" / "*")], "parquet", "key string")
+    read_stream(spark, [str(tmp_path / "not-yet-*")], "parquet", "key string")
+
+
+def test_a_batch_of_which_spark_would_leave_out_files_ends_the_stream(tmp_path, mixed):
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException) as ended:
+            tag_all(tmp_path, mixed)
+        text = rf"^Spark failed: ConfigError: input='file://{tmp_path}{LEFT_OUT}"
+        assert re.match(text, str(failure(ended.value)))
+    assert not list((tmp_path / "cp" / "commits").glob("[0-9]*"))
+    assert batches(tmp_path) == []
+
+
+def test_files_that_are_moved_after_a_batch_failed_are_read_once(spark, tmp_path, mixed):
+    with pytest.raises(StreamingQueryException, match=LEFT_OUT):
+        tag_all(tmp_path, mixed)
+    (tmp_path / "in" / "b 1.parquet").rename(tmp_path / "in" / "day=1" / "b 1.parquet")
+    for _ in range(2):
+        tag_all(tmp_path, keys_of(spark, tmp_path / "in"))
+    assert tagged_keys(tmp_path) == ["a", "b"]
+
+
+def test_a_batch_that_failed_goes_on_by_a_pattern_which_names_all(spark, tmp_path, mixed):
+    with pytest.raises(StreamingQueryException, match=LEFT_OUT):
+        tag_all(tmp_path, mixed)
+    tag_all(tmp_path, keys_of(spark, tmp_path / "in" / "*"))
+    assert tagged_keys(tmp_path) == ["a", "b"]
+
+
+def test_a_stream_with_a_state_leaves_out_no_files_either(tmp_path, mixed):
+    with pytest.raises(StreamingQueryException, match=LEFT_OUT):
+        tag_all(tmp_path, mixed.dropDuplicates(["key"]))
+
+
+def test_directories_of_columns_may_come_after_the_batches_of_other_files(spark, tmp_path):
+    interval = "spark.sql.streaming.fileSource.log.compactInterval"
+    spark.conf.set(interval, 2)  # each second list of the checkpoint has the files before, too
+    try:
+        files(tmp_path, 0, rows=1)
+        stream = keys_of(spark, tmp_path / "in")
+        tag_all(tmp_path, stream)
+        keep_day(tmp_path, "a")
+        tag_all(tmp_path, stream)
+    finally:
+        spark.conf.unset(interval)
+    assert list((tmp_path / "cp" / "sources" / "0").glob("1.compact"))
+    assert tagged_keys(tmp_path) == ["0", "a"]
+
+
+def test_a_batch_after_a_crash_may_have_the_files_of_two_lists(spark, tmp_path):
+    for number in range(2):
+        files(tmp_path, number, rows=1)
+        stream = keys_of(spark, tmp_path / "in")
+        tag_all(tmp_path, stream)
+    # As if the process had died after it listed the files, and before it planned the batch.
+    for name in ("1", ".1.crc"):
+        for log in ("offsets", "commits"):
+            (tmp_path / "cp" / log / name).unlink()
+    shutil.rmtree(tmp_path / "out" / "batch=1")
+    keep_day(tmp_path, "a")
+    with pytest.raises(StreamingQueryException, match=r"the file 0001.parquet beside the dir"):
+        tag_all(tmp_path, stream)
 
 
 def test_a_stream_without_its_column_is_refused_before_it_starts(spark, tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 import hashring.spark as public
 from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
-from hashring.errors import NoDataError, OutputRefused
+from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.ring_files import read_ring
 from hashring.spark import (
     Scenario,
@@ -46,6 +46,7 @@ from hashring.spark import (
 )
 from hashring.spark.input import read_frame
 from hashring.spark.session import is_connect, spark_session
+from tests.spark.conftest import keep
 from tests.spark.test_owner import random_ring
 from tests.spark_programs import engine_process
 
@@ -140,6 +141,14 @@ def files(spark, folder):
     with suppress(NoDataError):
         read_frame(spark, [f"{folder}/.keys.parquet"])
         raise AssertionError
+    mixed = Path(folder) / "mixed"
+    (mixed / "day=1").mkdir(parents=True)
+    for place in (mixed, mixed / "day=1"):
+        keep(place / "a.parquet", key=["a"])
+    with suppress(ConfigError):
+        read_frame(spark, [str(mixed)], "parquet")
+        raise AssertionError
+    assert read_frame(spark, [f"{mixed}/*"], "parquet").frame.count() == 2
 
 
 def main(folder: str) -> None:
