@@ -159,10 +159,12 @@ class Output:
             OutputRefused: it cannot be written there, or not replaced whole or not at all; or files
                 that are there are of another format, or in other directories.
             ConfigError: neither path nor table, both, or no format; no such mode; no name of a
-                table, or no such schema.
+                table, or no such schema; or as for :meth:`check_options`.
         """
         if (self.path is None) == (self.table is None):
             raise ConfigError("output", self.path, "give either a path or a table to write to")
+        if self.path == "":
+            raise ConfigError("output", self.path, "is empty: name a directory")
         if self.mode not in MODES:
             raise ConfigError("mode", self.mode, f"say {', '.join(MODES[:-1])} or {MODES[-1]}")
         if self.table is not None:
@@ -170,6 +172,7 @@ class Output:
             return
         assert self.path is not None
         self.check_format()
+        self.check_options()
         local = local_path(spark, self.path)
         is_plain = self._is_plain_files()
         if local is None:
@@ -243,6 +246,22 @@ class Output:
         """Raise ``ConfigError``, without Spark, if nothing says the format of files."""
         if self.path is not None:
             self._format()
+
+    def check_options(self) -> None:
+        """Raise ``ConfigError``, without Spark, if an option would leave out a CSV's header line.
+
+        Appends compare columns by it. A table has its columns in the catalog.
+        """
+        if self.format_of_files() != "csv":
+            return
+        for name, value in self.options.items():
+            if name.lower() == "header" and str(value).lower() != "true":
+                raise ConfigError(
+                    "option",
+                    f"{name}={value}",
+                    "files of CSV always get a header line, by which appends find the columns: "
+                    "leave the option out",
+                )
 
     def format_of_files(self) -> str | None:
         """The format of files, without Spark; ``None`` for a table."""

@@ -162,6 +162,12 @@ def _check_format(format: str) -> None:
         raise ConfigError("format", format, f"{_UNFIT[format]}: choose one of {', '.join(fit)}")
 
 
+def _check_not_empty(output: str, checkpoint: str) -> None:
+    for name, place in (("output", output), ("checkpoint", checkpoint)):
+        if not place:
+            raise ConfigError(name, place, "is empty: name a directory")
+
+
 def _check_places(
     target: Path | None, checkpoint: Path | None, output: str, *, by_batch: bool
 ) -> None:
@@ -412,11 +418,13 @@ def tag_stream(
             have; or, elsewhere than on this machine, it lacks rows of the last batch that the
             checkpoint notes as ended, or has rows of two processes there. A checkpoint that is a
             file raises OutputExists.
-        ConfigError: ``interval`` is no length of time, or ``format`` is text or XML.
+        ConfigError: ``interval`` is no length of time, ``format`` is text or XML, or ``output`` or
+            ``checkpoint`` is empty.
     """
     known = counts or StreamCounts()
     format = format_name(format)
     _check_format(format)
+    _check_not_empty(output, checkpoint)
     key_text(rows, key)
     check_kept(rows, key, format)
     check_free(rows, "point", "owner", "ring", "batch")

@@ -805,7 +805,7 @@ def test_directories_that_are_no_output_are_not_replaced(spark, tmp_path, monkey
 
 
 def test_an_empty_path_is_no_output(spark):
-    with pytest.raises(ConfigError, match="path='': is empty: name a file or directory"):
+    with pytest.raises(ConfigError, match="output='': is empty: name a directory"):
         Output("", "csv", mode="overwrite").check(spark)
 
 
@@ -1040,6 +1040,25 @@ def test_options_of_the_formats_reach_spark(spark, tmp_path):
     )  # fmt: skip
     assert told["rows written"] == "2"
     assert list((tmp_path / "o.parquet").glob("*.gz.parquet"))
+
+
+def test_files_of_csv_have_a_header_line_whatever_the_options_say(spark, tmp_path):
+    place = str(tmp_path / "out.csv")
+    text = "option='HEADER=false': files of CSV always get a header line, .*: leave the option out"
+    for mode in ("error", "append", "overwrite"):
+        with pytest.raises(ConfigError, match=text):
+            Output(place, mode=mode, options={"HEADER": "false"}).write(spark.range(2))
+    Output(place, options={"header": "TRUE"}).write(spark.range(2))
+    assert ids(spark.read.option("header", True).csv(place)) == ["0", "1"]
+    Output(str(tmp_path / "out.json"), options={"header": "false"}).write(spark.range(2))
+
+
+def test_a_table_of_csv_may_have_no_header_line(spark):
+    try:
+        Output(None, "csv", "bare", options={"header": "false"}).write(spark.range(2))
+        assert ids(spark.table("bare")) == [0, 1]
+    finally:
+        spark.sql("DROP TABLE IF EXISTS bare")
 
 
 # --- text formats -----------------------------------------------------------------------------

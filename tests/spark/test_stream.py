@@ -514,6 +514,17 @@ def test_a_stream_that_cannot_be_written_or_timed_is_refused_before_it_starts(sp
 
 
 @pytest.mark.parametrize(
+    ("output", "checkpoint", "name"), [("", "cp", "output"), ("out", "", "checkpoint")]
+)
+def test_an_empty_path_of_a_stream_is_refused_by_its_name(
+    spark, tmp_path, output, checkpoint, name
+):
+    files(tmp_path, 0)
+    with pytest.raises(ConfigError, match=f"{name}='': is empty: name a directory"):
+        tag_stream(stream(spark, tmp_path), fixed_ring(FIRST), output, checkpoint)
+
+
+@pytest.mark.parametrize(
     ("kind", "why"),
     [
         ("text", "format='text': its files hold one column, and a stream writes more: choose"),

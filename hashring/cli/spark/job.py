@@ -167,7 +167,7 @@ def output_of(options: dict[str, Any], default: str | None = None) -> Output | N
         default: the format of files whose name does not say.
 
     Raises:
-        ConfigError: the format of files is not known.
+        ConfigError: the format of files is not known, or an option does not fit it.
     """
     from hashring.spark.output import Output  # noqa: PLC0415 - as above
 
@@ -182,4 +182,5 @@ def output_of(options: dict[str, Any], default: str | None = None) -> Output | N
         if default is None:
             raise
         output = replace(output, format=default)
+    output.check_options()
     return output
