@@ -178,7 +178,7 @@ def _check_places(
         return
     if not target.exists():
         check_new(target)
-    elif by_batch and checkpoint is not None and not (checkpoint / "offsets").exists():
+    elif by_batch and not target.is_dir():
         raise OutputExists(output)
 
 
@@ -412,7 +412,7 @@ def tag_stream(
             is of text, or ``point``, ``owner`` or
             ``ring`` is there already.
         OutputExists: there is an output without its checkpoint: what is in it cannot be told
-            from what is to come.
+            from what is to come. A directory is none if readers see nothing in it.
         OutputRefused: the output or the checkpoint cannot be written there; the output is of
             another checkpoint; it holds batches that an older copy of its checkpoint does not
             have; or, elsewhere than on this machine, it lacks rows of the last batch that the

@@ -302,16 +302,24 @@ def test_a_batch_whose_rows_the_workers_keep_fails_until_they_are_there(
     assert spark.read.option("header", True).csv(str(tmp_path / "out")).count() == 3
 
 
-def test_an_output_without_its_checkpoint_is_refused(spark, tmp_path):
+@pytest.mark.parametrize("place", ["file", "out/part.parquet", "out/batch=0/part", "out/_a=b/part"])
+def test_an_output_without_its_checkpoint_is_refused(spark, tmp_path, place):
+    files(tmp_path, 0)
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).touch()
+    output = str(tmp_path / place.partition("/")[0])
+    with pytest.raises(OutputExists):
+        tag_stream(stream(spark, tmp_path), fixed_ring(FIRST), output, str(tmp_path / "cp"))
+
+
+@pytest.mark.parametrize("hidden", [None, ".gitkeep", "_notes"])
+def test_a_new_stream_takes_a_directory_in_which_readers_see_nothing(spark, tmp_path, hidden):
     files(tmp_path, 0)
     (tmp_path / "out").mkdir()
-    with pytest.raises(OutputExists):
-        tag_stream(
-            stream(spark, tmp_path),
-            fixed_ring(Ring({"a": [0]})),
-            str(tmp_path / "out"),
-            str(tmp_path / "cp"),
-        )
+    if hidden:
+        (tmp_path / "out" / hidden).touch()
+    tag_all(tmp_path, stream(spark, tmp_path))
+    assert batches(tmp_path) == ["batch=0"]
 
 
 @pytest.mark.parametrize("elsewhere", [False, pytest.param(True, marks=pytest.mark.long)])
