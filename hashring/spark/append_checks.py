@@ -65,7 +65,7 @@ def files_there(spark: SparkSession, path: str, local: Path | None) -> list[str]
     where their size is known.
     """
     if local is None:
-        return list(filter(_is_in_directories_of_columns, _files_of_spark(spark, path)))
+        return list(filter(in_directories_of_columns, _files_of_spark(spark, path)))
     sizes = {}
     entered = set()
     for place, directories, names in os.walk(local, followlinks=True):
@@ -79,11 +79,11 @@ def files_there(spark: SparkSession, path: str, local: Path | None) -> list[str]
             file = os.path.join(place, name)
             with suppress(FileNotFoundError):  # taken away while we looked
                 sizes[os.path.relpath(file, local)] = os.stat(file).st_size
-    found = filter(_is_in_directories_of_columns, filter(sizes.get, sizes))
+    found = filter(in_directories_of_columns, filter(sizes.get, sizes))
     return sorted(found, key=lambda file: (sizes[file], file))
 
 
-def _is_in_directories_of_columns(file: str) -> bool:
+def in_directories_of_columns(file: str) -> bool:
     """Whether readers see it: they pass over the files of other directories."""
     return all("=" in place for place in PurePosixPath(file).parts[:-1])
 

@@ -44,6 +44,7 @@ from hashring.spark.input import (
     local_path,
 )
 from hashring.spark.key_column import TEXTS
+from hashring.spark.places_of_a_job import is_below, read_apart
 from hashring.spark.session import is_connect
 from hashring.spark.session_setting import settings
 from hashring.spark.spark_failures import SPARK_ERRORS
@@ -138,6 +139,9 @@ class Output:
             which replaces all its rows. A table keeps its columns, partitions, buckets, properties
             and comment.
         options: of the format, as Spark's writer takes them.
+        used: what else the job reads or writes, by the name of the option that says so: a text is a
+            path or pattern of Spark's, and a ``Path`` a file of this machine. No overwrite removes
+            it. Without ``input``, the files that the frame reads are looked at.
     """
 
     path: str | None
@@ -145,6 +149,7 @@ class Output:
     table: str | None = None
     mode: str = "error"
     options: Mapping[str, str] = field(default_factory=dict)
+    used: Mapping[str, Sequence[str | Path]] = field(default_factory=dict)
 
     def check(self, spark: SparkSession, partition_by: Sequence[str] = ()) -> None:
         """Check before the long work that it can be written.
@@ -159,7 +164,8 @@ class Output:
             OutputRefused: it cannot be written there, or not replaced whole or not at all; or files
                 that are there are of another format, or in other directories.
             ConfigError: neither path nor table, both, or no format; no such mode; no name of a
-                table, or no such schema; or as for :meth:`check_options`.
+                table, or no such schema; or as for :meth:`check_options`; or something that the
+                job uses is in what it would replace.
         """
         if (self.path is None) == (self.table is None):
             raise ConfigError("output", self.path, "give either a path or a table to write to")
@@ -187,6 +193,7 @@ class Output:
         elif is_plain:
             if self.mode == "overwrite":
                 _check_not_of_others(self.path, local)
+                self._check_unused(spark, local)
             if local.is_mount():
                 raise OutputRefused(
                     self.path,
@@ -199,6 +206,34 @@ class Output:
         if is_plain and self.mode != "error":
             check_no_log(spark, self.path, local)
         self._check_form(spark, local, partition_by)
+
+    def _check_unused(self, spark: SparkSession, local: Path) -> None:
+        """Raise ``ConfigError`` if an overwrite would remove what the job itself uses.
+
+        What is read from the output as a whole may be replaced by what becomes of it.
+        """
+        for name, paths in self.used.items():
+            for path in paths:
+                if is_below(spark, path, local):
+                    raise self._in_the_output(name, path)
+
+    def _check_unread(self, df: DataFrame, local: Path | None) -> None:
+        """Raise ``ConfigError`` if an overwrite would remove files that the frame reads.
+
+        Spark lists them all, so this is only for frames of which nobody says what they read.
+        """
+        if self.mode != "overwrite" or local is None or "input" in self.used or not local.is_dir():
+            return
+        if place := read_apart(df.inputFiles(), local):
+            raise self._in_the_output("input", place)
+
+    def _in_the_output(self, name: str, path: str | Path) -> ConfigError:
+        return ConfigError(
+            name,
+            str(path),
+            f"is in the output {self.path}, and overwrite would remove it: name another output, or "
+            f"move it out of there",
+        )
 
     def _check_form(
         self, spark: SparkSession, local: Path | None, partition_by: Sequence[str]
@@ -324,6 +359,7 @@ class Output:
         is_plain = self.path is None or self._is_plain_files()
         local = local_path(spark, self.path) if self.path is not None and is_plain else None
         if self.path is not None:
+            self._check_unread(df, local)
             df = self._fitted(df, local, partition_by)
         written = None
         # Where a table's files are is known when it is there.
