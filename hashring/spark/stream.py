@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +61,7 @@ from hashring.spark.input import (
 from hashring.spark.key_column import check_kept, key_text
 from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
+from hashring.spark.places_of_a_job import is_in, reads
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import (
     check_whole,
@@ -180,6 +181,20 @@ def _check_places(
         check_new(target)
     elif by_batch and not target.is_dir():
         raise OutputExists(output)
+
+
+def _check_apart(spark: SparkSession, output: str, checkpoint: str, inputs: Sequence[str]) -> None:
+    """Raise ``ConfigError`` if an output of files shares files with the checkpoint or the input."""
+    if is_in(spark, checkpoint, output):
+        why = f"is in the output {output}, whose readers would take its files for rows"
+        raise ConfigError("checkpoint", checkpoint, f"{why}: name a directory outside it")
+    if is_in(spark, output, checkpoint):
+        why = f"is in the checkpoint {checkpoint}, which holds files of Spark alone"
+        raise ConfigError("output", output, f"{why}: name a directory outside it")
+    for path in inputs:
+        if reads(spark, path, output):
+            why = f"names what is in the output {output}, so the stream would read its own rows"
+            raise ConfigError("input", path, f"{why}: name another output")
 
 
 def _has_bad_records(rows: DataFrame) -> bool:
@@ -381,6 +396,7 @@ def tag_stream(
     format: str = "parquet",
     counts: StreamCounts | None = None,
     changed: RingChanged | None = None,
+    inputs: Sequence[str] = (),
 ) -> StreamingQuery:
     """Start to write the rows of a stream, with their owners.
 
@@ -389,7 +405,7 @@ def tag_stream(
             that do not fit the schema are left out.
         ring: see :func:`followed_ring`.
         output: a directory; each batch is a directory ``batch=<number>`` in it.
-        checkpoint: a directory of Spark's, kept together with the output.
+        checkpoint: a directory of Spark's, kept together with the output, and not in it.
         interval: time between batches, such as ``"10 seconds"``; ``None`` for all there is now,
             and then the end.
         format: of the output. Files are written a directory a batch, and no row is doubled over a
@@ -400,6 +416,8 @@ def tag_stream(
         counts: is kept up to date, if given.
         changed: is called as soon as a batch begins with another ring than the batch before. Over
             Spark Connect it is called in a process of the server.
+        inputs: the paths or patterns that ``rows`` reads, to check that none is in an output of
+            files.
 
     Returns:
         The query. A batch fails, and the query with it, when the ring has no nodes or cannot be
@@ -419,7 +437,8 @@ def tag_stream(
             checkpoint notes as ended, or has rows of two processes there. A checkpoint that is a
             file raises OutputExists.
         ConfigError: ``interval`` is no length of time, ``format`` is text or XML, or ``output`` or
-            ``checkpoint`` is empty.
+            ``checkpoint`` is empty; or of an output of files, the checkpoint or an input is in it,
+            or it is in the checkpoint.
     """
     known = counts or StreamCounts()
     format = format_name(format)
@@ -430,6 +449,8 @@ def tag_stream(
     check_free(rows, "point", "owner", "ring", "batch")
     spark = rows.sparkSession
     by_batch = format in FILE_FORMATS
+    if by_batch:
+        _check_apart(spark, output, checkpoint, inputs)
     target = local_path(spark, output)
     _check_places(target, local_path(spark, checkpoint), output, by_batch=by_batch)
     mark = StreamMark(output, target, checkpoint)
