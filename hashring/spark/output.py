@@ -43,9 +43,9 @@ from hashring.spark.input import (
     is_old_parser,
     local_path,
 )
+from hashring.spark.interruptible import interruptible, interrupts_kept
 from hashring.spark.key_column import TEXTS
 from hashring.spark.places_of_a_job import is_below, read_apart
-from hashring.spark.session import is_connect
 from hashring.spark.session_setting import settings
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import (
@@ -151,6 +151,7 @@ class Output:
     options: Mapping[str, str] = field(default_factory=dict)
     used: Mapping[str, Sequence[str | Path]] = field(default_factory=dict)
 
+    @interrupts_kept()
     def check(self, spark: SparkSession, partition_by: Sequence[str] = ()) -> None:
         """Check before the long work that it can be written.
 
@@ -325,6 +326,7 @@ class Output:
             self.format or spark.conf.get("spark.sql.sources.default", "parquet") or "parquet"
         )
 
+    @interrupts_kept()
     def write(
         self,
         df: DataFrame,
@@ -386,8 +388,7 @@ class Output:
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
         with self._locked(spark, local) as was_empty:
             try:
-                with cancelled(spark):
-                    writer.save(f"file://{aside}")
+                interruptible(spark, lambda: writer.save(f"file://{aside}"))
                 if written:
                     self._check_whole(spark, f"file://{aside}", written)
                 if beside:
@@ -417,8 +418,8 @@ class Output:
         # counts of a frame are those of the first try.
         is_left = self.mode == "error" and is_plain and is_empty_directory(spark, path)
         try:
-            with cancelled(spark):
-                writer.mode("append" if is_left else self.mode).save(path)
+            writer = writer.mode("append" if is_left else self.mode)
+            interruptible(spark, lambda: writer.save(path))
         except SPARK_ERRORS as error:
             if "PATH_ALREADY_EXISTS" in str(error):
                 raise OutputExists(path) from error
@@ -553,11 +554,10 @@ class Output:
         # at once would leave the rows of both in it.
         if not self._is_of_plain_files(spark, table):
             try:
-                with cancelled(spark):
-                    if self._is_for_the_catalog_to_choose(spark, table):
-                        self._make_as_chosen(df, table, partition_by)
-                    else:
-                        writer.saveAsTable(table)
+                if self._is_for_the_catalog_to_choose(spark, table):
+                    interruptible(spark, lambda: self._make_as_chosen(df, table, partition_by))
+                else:
+                    interruptible(spark, lambda: writer.saveAsTable(table))
             except SPARK_ERRORS as error:
                 if "[TABLE_OR_VIEW_ALREADY_EXISTS]" in str(error):
                     raise OutputExists(table) from error
@@ -574,8 +574,7 @@ class Output:
             return
         aside = re.sub(r"(`?)\Z", rf"_{uuid.uuid4().hex[:8]}\1", table, count=1)
         try:
-            with cancelled(spark):
-                writer.saveAsTable(aside)
+            interruptible(spark, lambda: writer.saveAsTable(aside))
             self._check_rows(spark, aside, written)
             try:
                 _rename(spark, aside, table)
@@ -587,8 +586,8 @@ class Output:
                     self._into_table(made, table, written)
                 elif "LOCATION_ALREADY_EXISTS" in str(error):
                     # Left by a table that failed to be made. Where it is empty, this makes one.
-                    with cancelled(spark):
-                        self._writer(made, self.format, partition_by).saveAsTable(table)
+                    again = self._writer(made, self.format, partition_by)
+                    interruptible(spark, lambda: again.saveAsTable(table))
                 else:
                     raise
         finally:
@@ -680,8 +679,8 @@ class Output:
         if not _is_replaced_by_name(spark, table):
             is_all = self.mode == "overwrite"
             parts = f"spark.sql.sources.{_REPLACED_PARTS}"
-            with settings(spark, {parts: _ALL}) if is_all else nullcontext(), cancelled(spark):
-                fitted.insertInto(table, overwrite=is_all)
+            with settings(spark, {parts: _ALL}) if is_all else nullcontext():
+                interruptible(spark, lambda: fitted.insertInto(table, overwrite=is_all))
             return
         if self.mode == "append":
             name = new_file_name(spark)
@@ -696,8 +695,7 @@ class Output:
         try:
             spark.sql(f"CREATE TABLE {aside} LIKE {whole}")
             _describe(spark, whole, aside, found.description)
-            with cancelled(spark):
-                fitted.insertInto(aside)
+            interruptible(spark, lambda: fitted.insertInto(aside))
             self._check_rows(spark, aside, written)
             try:
                 _rename(spark, whole, before)
@@ -787,8 +785,8 @@ def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str)
     """
     before = _properties(spark, table).get(_REPLACED)
     try:
-        with settings(spark, own_job(name)) if name else nullcontext(), cancelled(spark):
-            writer.insertInto(table)
+        with settings(spark, own_job(name)) if name else nullcontext():
+            interruptible(spark, lambda: writer.insertInto(table))
     except SPARK_ERRORS as error:
         if _replaced_since(spark, table, before):
             raise OutputRefused(table, _MEANWHILE, _APPEND_THE_REST) from error
@@ -901,31 +899,6 @@ def _detail(spark: SparkSession, table: str, name: str) -> str | None:
     """What the catalog has of a table under a name; ``None`` if it has nothing."""
     told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where(F.col("col_name") == name).collect()
     return told[-1]["data_type"] if told else None
-
-
-@contextmanager
-def cancelled(spark: SparkSession) -> Iterator[None]:
-    """Cancel what the block runs when it is interrupted, so that Spark removes what it wrote.
-
-    What other threads and other users of the session run goes on.
-    """
-    tag = f"hashring-{uuid.uuid4().hex}"
-    cancel: Callable[[str], object]
-    if is_connect(spark):
-        add, untag, cancel = spark.addTag, spark.removeTag, spark.interruptTag
-    else:
-        context = spark.sparkContext
-        add, untag, cancel = context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
-    add(tag)
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit):
-        with suppress(Exception):  # whatever is wrong with Spark by now
-            cancel(tag)
-        raise
-    finally:
-        with suppress(Exception):
-            untag(tag)
 
 
 def seen_anew(spark: SparkSession, place: Path) -> None:
