@@ -259,9 +259,7 @@ def test_rows_that_cannot_be_read_back_are_not_blamed_on_another_job(
 @pytest.mark.usefixtures("loses_a_file")
 def test_rows_that_are_missing_of_a_text_are_noticed(spark, elsewhere):
     with pytest.raises(OutputRefused, match="30 of 40 rows could be read back"):
-        Output(f"{elsewhere}/data/out", "csv", options={"header": "false"}).write(
-            spark.range(0, 40, 1, 4)
-        )
+        Output(f"{elsewhere}/data/out", "csv").write(spark.range(0, 40, 1, 4))
 
 
 def test_rows_in_directories_of_columns_elsewhere_are_counted(spark, tmp_path, elsewhere):
