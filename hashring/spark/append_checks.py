@@ -51,6 +51,8 @@ _ENDINGS: Final = {
 """How Spark ends the names of files of each format; of some, the compression follows."""
 _LOGS: Final = {"delta": "_delta_log", "hudi": ".hoodie", "iceberg": "metadata/*.metadata.json"}
 """Where tables of formats that are no plain files have their logs, as a pattern."""
+_SEEN: Final = "{[^._]*,_*=*}"
+"""Names that readers look at, as a pattern of Hadoop's: see :func:`is_seen`."""
 _TYPED: Final = ("parquet", "orc")
 """Formats that keep the types of columns. Some types are others in ORC."""
 _NAMED: Final = (*_TYPED, "avro", "csv", "json")
@@ -63,7 +65,7 @@ def files_there(spark: SparkSession, path: str, local: Path | None) -> list[str]
     where their size is known.
     """
     if local is None:
-        return list(filter(_is_in_directories_of_columns, _files_of_spark(spark, path)))
+        return list(filter(in_directories_of_columns, _files_of_spark(spark, path)))
     sizes = {}
     entered = set()
     for place, directories, names in os.walk(local, followlinks=True):
@@ -72,21 +74,22 @@ def files_there(spark: SparkSession, path: str, local: Path | None) -> list[str]
             directories.clear()
             continue
         entered.add(real)
-        directories[:] = filter(_is_seen, directories)
-        for name in filter(_is_seen, names):
+        directories[:] = filter(is_seen, directories)
+        for name in filter(is_seen, names):
             file = os.path.join(place, name)
             with suppress(FileNotFoundError):  # taken away while we looked
                 sizes[os.path.relpath(file, local)] = os.stat(file).st_size
-    found = filter(_is_in_directories_of_columns, filter(sizes.get, sizes))
+    found = filter(in_directories_of_columns, filter(sizes.get, sizes))
     return sorted(found, key=lambda file: (sizes[file], file))
 
 
-def _is_in_directories_of_columns(file: str) -> bool:
+def in_directories_of_columns(file: str) -> bool:
     """Whether readers see it: they pass over the files of other directories."""
     return all("=" in place for place in PurePosixPath(file).parts[:-1])
 
 
-def _is_seen(name: str) -> bool:
+def is_seen(name: str) -> bool:
+    """Whether readers of a directory look at what has this name in it."""
     return not name.startswith(".") and (not name.startswith("_") or "=" in name)
 
 
@@ -140,6 +143,19 @@ def is_empty(spark: SparkSession, path: str) -> bool:
     Spark leaves such a directory of a job that failed.
     """
     return not _seen(spark, exactly(path.rstrip("/"))) and _has_nothing(spark, path)
+
+
+def has_no_rows(spark: SparkSession, path: str, local: Path | None) -> bool:
+    """Whether readers find no name to look at in a directory. A file is no such directory.
+
+    Args:
+        local: where the path is on this machine's file system.
+    """
+    if local is not None:
+        return not local.exists() or (local.is_dir() and not any(map(is_seen, os.listdir(local))))
+    place = exactly(path.rstrip("/"))
+    # The first names what is in a directory, and a file itself.
+    return not _seen(spark, place) and _seen(spark, f"{place}/{_SEEN}") is None
 
 
 def is_empty_directory(spark: SparkSession, path: str) -> bool:

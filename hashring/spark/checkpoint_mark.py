@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from hashring.atomic_writes import replace_text
 from hashring.errors import OutputExists, OutputRefused
-from hashring.spark.append_checks import is_empty
+from hashring.spark.append_checks import has_no_rows
 from hashring.spark.compaction import BATCH, newest_batch
 from hashring.spark.input import NO_PATH, exactly
 from hashring.spark.spark_failures import SPARK_ERRORS
@@ -72,11 +72,7 @@ class StreamMark:
         """
         if self._is_there or _newest_offset(spark, self._checkpoint) >= 0:
             return
-        if self._target is None:
-            is_bare = is_empty(spark, self._output)
-        else:
-            is_bare = next(self._target.glob("*"), None) is None
-        if not is_bare:
+        if not has_no_rows(spark, self._output, self._target):
             raise OutputExists(self._output)
 
     def check_planned(self, spark: SparkSession) -> None:

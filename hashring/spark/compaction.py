@@ -16,13 +16,15 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import WHOLE, exactly, local_path
-from hashring.spark.output import cancelled, remove, seen_anew
+from hashring.spark.interruptible import interruptible
+from hashring.spark.output import remove, seen_anew
 from hashring.spark.worker_disks import OWN_DISKS, check_count
 
 if TYPE_CHECKING:
@@ -98,10 +100,10 @@ def compact(
             files = -(-sum(sizes[number] for number in numbers) // size)
             frame = _read(spark, place, [found[number] for number in numbers], format)
             try:
-                with cancelled(spark):
-                    rows = frame.count()
-                    frame.coalesce(files).write.format(format).save(f"file://{aside}")
-                    written = _read(spark, aside, [aside], format).count()
+                rows = interruptible(spark, frame.count)
+                writer = frame.coalesce(files).write.format(format)
+                interruptible(spark, partial(writer.save, f"file://{aside}"))
+                written = interruptible(spark, _read(spark, aside, [aside], format).count)
                 remedy = "compact with a local master"
                 check_count(written, rows, path, OWN_DISKS, remedy, "merged rows")
             except BaseException:

@@ -43,8 +43,9 @@ from hashring.spark.input import (
     is_old_parser,
     local_path,
 )
+from hashring.spark.interruptible import interruptible, interrupts_kept
 from hashring.spark.key_column import TEXTS
-from hashring.spark.session import is_connect
+from hashring.spark.places_of_a_job import is_below, read_apart
 from hashring.spark.session_setting import settings
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import (
@@ -138,6 +139,9 @@ class Output:
             which replaces all its rows. A table keeps its columns, partitions, buckets, properties
             and comment.
         options: of the format, as Spark's writer takes them.
+        used: what else the job reads or writes, by the name of the option that says so: a text is a
+            path or pattern of Spark's, and a ``Path`` a file of this machine. No overwrite removes
+            it. Without ``input``, the files that the frame reads are looked at.
     """
 
     path: str | None
@@ -145,7 +149,9 @@ class Output:
     table: str | None = None
     mode: str = "error"
     options: Mapping[str, str] = field(default_factory=dict)
+    used: Mapping[str, Sequence[str | Path]] = field(default_factory=dict)
 
+    @interrupts_kept()
     def check(self, spark: SparkSession, partition_by: Sequence[str] = ()) -> None:
         """Check before the long work that it can be written.
 
@@ -159,10 +165,13 @@ class Output:
             OutputRefused: it cannot be written there, or not replaced whole or not at all; or files
                 that are there are of another format, or in other directories.
             ConfigError: neither path nor table, both, or no format; no such mode; no name of a
-                table, or no such schema.
+                table, or no such schema; or as for :meth:`check_options`; or something that the
+                job uses is in what it would replace.
         """
         if (self.path is None) == (self.table is None):
             raise ConfigError("output", self.path, "give either a path or a table to write to")
+        if self.path == "":
+            raise ConfigError("output", self.path, "is empty: name a directory")
         if self.mode not in MODES:
             raise ConfigError("mode", self.mode, f"say {', '.join(MODES[:-1])} or {MODES[-1]}")
         if self.table is not None:
@@ -170,6 +179,7 @@ class Output:
             return
         assert self.path is not None
         self.check_format()
+        self.check_options()
         local = local_path(spark, self.path)
         is_plain = self._is_plain_files()
         if local is None:
@@ -184,6 +194,7 @@ class Output:
         elif is_plain:
             if self.mode == "overwrite":
                 _check_not_of_others(self.path, local)
+                self._check_unused(spark, local)
             if local.is_mount():
                 raise OutputRefused(
                     self.path,
@@ -196,6 +207,34 @@ class Output:
         if is_plain and self.mode != "error":
             check_no_log(spark, self.path, local)
         self._check_form(spark, local, partition_by)
+
+    def _check_unused(self, spark: SparkSession, local: Path) -> None:
+        """Raise ``ConfigError`` if an overwrite would remove what the job itself uses.
+
+        What is read from the output as a whole may be replaced by what becomes of it.
+        """
+        for name, paths in self.used.items():
+            for path in paths:
+                if is_below(spark, path, local):
+                    raise self._in_the_output(name, path)
+
+    def _check_unread(self, df: DataFrame, local: Path | None) -> None:
+        """Raise ``ConfigError`` if an overwrite would remove files that the frame reads.
+
+        Spark lists them all, so this is only for frames of which nobody says what they read.
+        """
+        if self.mode != "overwrite" or local is None or "input" in self.used or not local.is_dir():
+            return
+        if place := read_apart(df.inputFiles(), local):
+            raise self._in_the_output("input", place)
+
+    def _in_the_output(self, name: str, path: str | Path) -> ConfigError:
+        return ConfigError(
+            name,
+            str(path),
+            f"is in the output {self.path}, and overwrite would remove it: name another output, or "
+            f"move it out of there",
+        )
 
     def _check_form(
         self, spark: SparkSession, local: Path | None, partition_by: Sequence[str]
@@ -244,6 +283,22 @@ class Output:
         if self.path is not None:
             self._format()
 
+    def check_options(self) -> None:
+        """Raise ``ConfigError``, without Spark, if an option would leave out a CSV's header line.
+
+        Appends compare columns by it. A table has its columns in the catalog.
+        """
+        if self.format_of_files() != "csv":
+            return
+        for name, value in self.options.items():
+            if name.lower() == "header" and str(value).lower() != "true":
+                raise ConfigError(
+                    "option",
+                    f"{name}={value}",
+                    "files of CSV always get a header line, by which appends find the columns: "
+                    "leave the option out",
+                )
+
     def format_of_files(self) -> str | None:
         """The format of files, without Spark; ``None`` for a table."""
         return None if self.path is None else self._format()
@@ -271,6 +326,7 @@ class Output:
             self.format or spark.conf.get("spark.sql.sources.default", "parquet") or "parquet"
         )
 
+    @interrupts_kept()
     def write(
         self,
         df: DataFrame,
@@ -305,6 +361,7 @@ class Output:
         is_plain = self.path is None or self._is_plain_files()
         local = local_path(spark, self.path) if self.path is not None and is_plain else None
         if self.path is not None:
+            self._check_unread(df, local)
             df = self._fitted(df, local, partition_by)
         written = None
         # Where a table's files are is known when it is there.
@@ -331,8 +388,7 @@ class Output:
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
         with self._locked(spark, local) as was_empty:
             try:
-                with cancelled(spark):
-                    writer.save(f"file://{aside}")
+                interruptible(spark, lambda: writer.save(f"file://{aside}"))
                 if written:
                     self._check_whole(spark, f"file://{aside}", written)
                 if beside:
@@ -362,8 +418,8 @@ class Output:
         # counts of a frame are those of the first try.
         is_left = self.mode == "error" and is_plain and is_empty_directory(spark, path)
         try:
-            with cancelled(spark):
-                writer.mode("append" if is_left else self.mode).save(path)
+            writer = writer.mode("append" if is_left else self.mode)
+            interruptible(spark, lambda: writer.save(path))
         except SPARK_ERRORS as error:
             if "PATH_ALREADY_EXISTS" in str(error):
                 raise OutputExists(path) from error
@@ -498,11 +554,10 @@ class Output:
         # at once would leave the rows of both in it.
         if not self._is_of_plain_files(spark, table):
             try:
-                with cancelled(spark):
-                    if self._is_for_the_catalog_to_choose(spark, table):
-                        self._make_as_chosen(df, table, partition_by)
-                    else:
-                        writer.saveAsTable(table)
+                if self._is_for_the_catalog_to_choose(spark, table):
+                    interruptible(spark, lambda: self._make_as_chosen(df, table, partition_by))
+                else:
+                    interruptible(spark, lambda: writer.saveAsTable(table))
             except SPARK_ERRORS as error:
                 if "[TABLE_OR_VIEW_ALREADY_EXISTS]" in str(error):
                     raise OutputExists(table) from error
@@ -519,8 +574,7 @@ class Output:
             return
         aside = re.sub(r"(`?)\Z", rf"_{uuid.uuid4().hex[:8]}\1", table, count=1)
         try:
-            with cancelled(spark):
-                writer.saveAsTable(aside)
+            interruptible(spark, lambda: writer.saveAsTable(aside))
             self._check_rows(spark, aside, written)
             try:
                 _rename(spark, aside, table)
@@ -532,8 +586,8 @@ class Output:
                     self._into_table(made, table, written)
                 elif "LOCATION_ALREADY_EXISTS" in str(error):
                     # Left by a table that failed to be made. Where it is empty, this makes one.
-                    with cancelled(spark):
-                        self._writer(made, self.format, partition_by).saveAsTable(table)
+                    again = self._writer(made, self.format, partition_by)
+                    interruptible(spark, lambda: again.saveAsTable(table))
                 else:
                     raise
         finally:
@@ -625,8 +679,8 @@ class Output:
         if not _is_replaced_by_name(spark, table):
             is_all = self.mode == "overwrite"
             parts = f"spark.sql.sources.{_REPLACED_PARTS}"
-            with settings(spark, {parts: _ALL}) if is_all else nullcontext(), cancelled(spark):
-                fitted.insertInto(table, overwrite=is_all)
+            with settings(spark, {parts: _ALL}) if is_all else nullcontext():
+                interruptible(spark, lambda: fitted.insertInto(table, overwrite=is_all))
             return
         if self.mode == "append":
             name = new_file_name(spark)
@@ -641,8 +695,7 @@ class Output:
         try:
             spark.sql(f"CREATE TABLE {aside} LIKE {whole}")
             _describe(spark, whole, aside, found.description)
-            with cancelled(spark):
-                fitted.insertInto(aside)
+            interruptible(spark, lambda: fitted.insertInto(aside))
             self._check_rows(spark, aside, written)
             try:
                 _rename(spark, whole, before)
@@ -732,8 +785,8 @@ def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str)
     """
     before = _properties(spark, table).get(_REPLACED)
     try:
-        with settings(spark, own_job(name)) if name else nullcontext(), cancelled(spark):
-            writer.insertInto(table)
+        with settings(spark, own_job(name)) if name else nullcontext():
+            interruptible(spark, lambda: writer.insertInto(table))
     except SPARK_ERRORS as error:
         if _replaced_since(spark, table, before):
             raise OutputRefused(table, _MEANWHILE, _APPEND_THE_REST) from error
@@ -846,31 +899,6 @@ def _detail(spark: SparkSession, table: str, name: str) -> str | None:
     """What the catalog has of a table under a name; ``None`` if it has nothing."""
     told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where(F.col("col_name") == name).collect()
     return told[-1]["data_type"] if told else None
-
-
-@contextmanager
-def cancelled(spark: SparkSession) -> Iterator[None]:
-    """Cancel what the block runs when it is interrupted, so that Spark removes what it wrote.
-
-    What other threads and other users of the session run goes on.
-    """
-    tag = f"hashring-{uuid.uuid4().hex}"
-    cancel: Callable[[str], object]
-    if is_connect(spark):
-        add, untag, cancel = spark.addTag, spark.removeTag, spark.interruptTag
-    else:
-        context = spark.sparkContext
-        add, untag, cancel = context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
-    add(tag)
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit):
-        with suppress(Exception):  # whatever is wrong with Spark by now
-            cancel(tag)
-        raise
-    finally:
-        with suppress(Exception):
-            untag(tag)
 
 
 def seen_anew(spark: SparkSession, place: Path) -> None:

@@ -27,7 +27,8 @@ from hashring.spark.column_checks import quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import WHOLE, exactly, local_path
-from hashring.spark.output import cancelled, remove, seen_anew
+from hashring.spark.interruptible import interruptible
+from hashring.spark.output import remove, seen_anew
 from hashring.spark.ring_columns import ring_columns
 from hashring.spark.worker_disks import check_whole, is_on_workers
 
@@ -142,8 +143,7 @@ def _write_aside(  # noqa: PLR0917 - one caller
     )
     names = [owner.alias(name) if name == "owner" else F.col(quoted(name)) for name in rows.columns]
     owned = counts.frame.select(*names).repartition(CELL).sortWithinPartitions(CELL, "point")
-    with cancelled(spark):
-        owned.write.partitionBy(CELL).parquet(f"file://{aside}/new")
+    interruptible(spark, lambda: owned.write.partitionBy(CELL).parquet(f"file://{aside}/new"))
     told = counts.get()
     if is_on_workers(spark, f"file:{place}"):
         check_whole(spark, f"file://{aside}/new", told["rows"], format="parquet", path=str(place))

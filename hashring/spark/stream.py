@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +62,7 @@ from hashring.spark.input import (
 from hashring.spark.key_column import check_kept, key_text
 from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
+from hashring.spark.places_of_a_job import is_in, reads
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import (
     check_whole,
@@ -163,6 +164,12 @@ def _check_format(format: str) -> None:
         raise ConfigError("format", format, f"{_UNFIT[format]}: choose one of {', '.join(fit)}")
 
 
+def _check_not_empty(output: str, checkpoint: str) -> None:
+    for name, place in (("output", output), ("checkpoint", checkpoint)):
+        if not place:
+            raise ConfigError(name, place, "is empty: name a directory")
+
+
 def _check_places(
     target: Path | None, checkpoint: Path | None, output: str, *, by_batch: bool
 ) -> None:
@@ -173,8 +180,22 @@ def _check_places(
         return
     if not target.exists():
         check_new(target)
-    elif by_batch and checkpoint is not None and not (checkpoint / "offsets").exists():
+    elif by_batch and not target.is_dir():
         raise OutputExists(output)
+
+
+def _check_apart(spark: SparkSession, output: str, checkpoint: str, inputs: Sequence[str]) -> None:
+    """Raise ``ConfigError`` if an output of files shares files with the checkpoint or the input."""
+    if is_in(spark, checkpoint, output):
+        why = f"is in the output {output}, whose readers would take its files for rows"
+        raise ConfigError("checkpoint", checkpoint, f"{why}: name a directory outside it")
+    if is_in(spark, output, checkpoint):
+        why = f"is in the checkpoint {checkpoint}, which holds files of Spark alone"
+        raise ConfigError("output", output, f"{why}: name a directory outside it")
+    for path in inputs:
+        if reads(spark, path, output):
+            why = f"names what is in the output {output}, so the stream would read its own rows"
+            raise ConfigError("input", path, f"{why}: name another output")
 
 
 def _has_bad_records(rows: DataFrame) -> bool:
@@ -378,6 +399,7 @@ def tag_stream(
     format: str = "parquet",
     counts: StreamCounts | None = None,
     changed: RingChanged | None = None,
+    inputs: Sequence[str] = (),
 ) -> StreamingQuery:
     """Start to write the rows of a stream, with their owners.
 
@@ -386,7 +408,7 @@ def tag_stream(
             that do not fit the schema are left out.
         ring: see :func:`followed_ring`.
         output: a directory; each batch is a directory ``batch=<number>`` in it.
-        checkpoint: a directory of Spark's, kept together with the output.
+        checkpoint: a directory of Spark's, kept together with the output, and not in it.
         interval: time between batches, such as ``"10 seconds"``; ``None`` for all there is now,
             and then the end.
         format: of the output. Files are written a directory a batch, and no row is doubled over a
@@ -397,6 +419,8 @@ def tag_stream(
         counts: is kept up to date, if given.
         changed: is called as soon as a batch begins with another ring than the batch before. Over
             Spark Connect it is called in a process of the server.
+        inputs: the paths or patterns that ``rows`` reads, to check that none is in an output of
+            files.
 
     Returns:
         The query. A batch fails, and the query with it, when the ring has no nodes or cannot be
@@ -410,22 +434,27 @@ def tag_stream(
             is of text, or ``point``, ``owner`` or
             ``ring`` is there already.
         OutputExists: there is an output without its checkpoint: what is in it cannot be told
-            from what is to come.
+            from what is to come. A directory is none if readers see nothing in it.
         OutputRefused: the output or the checkpoint cannot be written there; the output is of
             another checkpoint; it holds batches that an older copy of its checkpoint does not
             have; or, elsewhere than on this machine, it lacks rows of the last batch that the
             checkpoint notes as ended, or has rows of two processes there. A checkpoint that is a
             file raises OutputExists.
-        ConfigError: ``interval`` is no length of time, or ``format`` is text or XML.
+        ConfigError: ``interval`` is no length of time, ``format`` is text or XML, or ``output`` or
+            ``checkpoint`` is empty; or of an output of files, the checkpoint or an input is in it,
+            or it is in the checkpoint.
     """
     known = counts or StreamCounts()
     format = format_name(format)
     _check_format(format)
+    _check_not_empty(output, checkpoint)
     key_text(rows, key)
     check_kept(rows, key, format)
     check_free(rows, "point", "owner", "ring", "batch")
     spark = rows.sparkSession
     by_batch = format in FILE_FORMATS
+    if by_batch:
+        _check_apart(spark, output, checkpoint, inputs)
     target = local_path(spark, output)
     _check_places(target, local_path(spark, checkpoint), output, by_batch=by_batch)
     mark = StreamMark(output, target, checkpoint)

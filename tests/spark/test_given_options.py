@@ -7,7 +7,7 @@ from hashring.errors import ConfigError
 from hashring.spark.input import Input
 from hashring.spark.jobs import assign_job
 from hashring.spark.output import Output
-from tests.spark.test_jobs import refused
+from tests.spark.test_jobs import refused, run
 
 TABLE = ("load", "--input-table", "t")
 STREAM = ("stream", "--input", "x", "--output", "o", "--checkpoint", "c")
@@ -75,6 +75,12 @@ def test_an_option_without_effect_is_refused_with_its_name(arguments, text):
 @pytest.mark.usefixtures("no_session")
 def test_an_empty_text_is_refused(arguments, name):
     assert f"'{name}': it is empty: is a variable of the shell not set?" in refused(*arguments)
+
+
+@pytest.mark.usefixtures("no_session")
+def test_an_option_that_would_leave_out_the_header_line_is_refused():
+    with pytest.raises(ConfigError, match="option='header=false': files of CSV always get a heade"):
+        run(*ASSIGN, "--option", "header=false")
 
 
 @pytest.fixture

@@ -259,9 +259,7 @@ def test_rows_that_cannot_be_read_back_are_not_blamed_on_another_job(
 @pytest.mark.usefixtures("loses_a_file")
 def test_rows_that_are_missing_of_a_text_are_noticed(spark, elsewhere):
     with pytest.raises(OutputRefused, match="30 of 40 rows could be read back"):
-        Output(f"{elsewhere}/data/out", "csv", options={"header": "false"}).write(
-            spark.range(0, 40, 1, 4)
-        )
+        Output(f"{elsewhere}/data/out", "csv").write(spark.range(0, 40, 1, 4))
 
 
 def test_rows_in_directories_of_columns_elsewhere_are_counted(spark, tmp_path, elsewhere):
@@ -535,15 +533,30 @@ def test_a_batch_that_a_user_has_moved_away_does_not_stop_the_stream(spark, tmp_
     assert batches(tmp_path / "disk") == ["batch=1"]
 
 
+@pytest.mark.parametrize("file", ["mine.parquet", "a/mine.parquet", "_a=b/mine.parquet"])
 @pytest.mark.parametrize("place", ["viewfs", "here"])
-def test_a_new_stream_hides_no_files_that_are_in_its_output(spark, tmp_path, elsewhere, place):
+def test_a_new_stream_hides_no_files_that_are_in_its_output(
+    spark, tmp_path, elsewhere, place, file
+):
     files(tmp_path, 0)
-    (tmp_path / "disk" / "out").mkdir()
-    keep(tmp_path / "disk" / "out" / "mine.parquet", key=["a"])
+    (tmp_path / "disk" / "out" / file).parent.mkdir(parents=True)
+    keep(tmp_path / "disk" / "out" / file, key=["a"])
     output = f"{elsewhere}/data/out" if place == "viewfs" else str(tmp_path / "disk" / "out")
     ring = fixed_ring(random_ring(4, 8))
     with pytest.raises(OutputExists):
         tag_stream(stream(spark, tmp_path), ring, output, f"{elsewhere}/data/cp")
+
+
+@pytest.mark.parametrize("hidden", [None, "_notes"])
+def test_a_new_stream_takes_a_directory_elsewhere_in_which_readers_see_nothing(
+    spark, tmp_path, elsewhere, hidden
+):
+    files(tmp_path, 0)
+    (tmp_path / "disk" / "out").mkdir()
+    if hidden:
+        (tmp_path / "disk" / "out" / hidden).touch()
+    tag_elsewhere(stream(spark, tmp_path), elsewhere)
+    assert batches(tmp_path / "disk") == ["batch=0"]
 
 
 def test_a_session_that_leaves_no_marks_starts_a_stream_again(spark, tmp_path, elsewhere):

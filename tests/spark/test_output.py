@@ -804,8 +804,105 @@ def test_directories_that_are_no_output_are_not_replaced(spark, tmp_path, monkey
         Output(path, "csv", mode="overwrite").check(spark)
 
 
+@pytest.fixture
+def deep(tmp_path):
+    """A directory with the input and other files of a job, at which ``link`` is a link."""
+    place = tmp_path / "deep"
+    (place / "raw").mkdir(parents=True)
+    (place / "raw" / "keys.csv").write_text("key\na\n")
+    write_ring(RingFile(random_ring(2, 4)), place / "ring.json")
+    (tmp_path / "keys.csv").write_text("key\nb\n")
+    write_ring(RingFile(random_ring(2, 4)), tmp_path / "ring.json")
+    (tmp_path / "link").symlink_to(place / "raw")
+    return place
+
+
+def _refused_as_used(deep, command, **options):
+    """Run it with these paths, and the output ``deep``; returns the option it is refused for."""
+    given = [
+        part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)
+    ]
+    held = sorted(deep.rglob("*"))
+    more = ("--output", deep, "--output-format", "json", "--mode", "overwrite")
+    with pytest.raises(ConfigError) as told:
+        run(command, *given, *more)
+    assert sorted(deep.rglob("*")) == held
+    name = told.value.setting
+    assert str(told.value) == (
+        f"{name}={options[name]!r}: is in the output {deep}, and overwrite would remove it: name "
+        f"another output, or move it out of there"
+    )
+    return name
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("input", "deep/raw/keys.csv"),
+        ("input", "deep/../link/keys.csv"),
+        ("input", "deep/*/keys.csv"),
+        ("input", "{keys,deep/[^a]aw/k?ys}.csv"),
+        ("ring_file", "deep/ring.json"),
+        ("ring_file", "link/../ring.json"),
+        ("report", "deep/report.html"),
+        ("spark_log", "deep/log"),
+    ],
+)
+def test_an_overwrite_does_not_remove_what_the_job_uses(spark, deep, name, path):
+    here = deep.parent
+    paths = {"input": f"{here}/keys.csv", "ring_file": f"{here}/ring.json"}
+    assert _refused_as_used(deep, "assign", **paths | {name: f"{here}/{path}"}) == name
+
+
+def test_an_overwrite_does_not_remove_the_histogram_that_answers(spark, deep):
+    place = f"{deep}/h.parquet"
+    point_histogram(spark.sql("SELECT 'a' key")).write.parquet(place)
+    paths = {"histogram": place, "ring_file": f"{deep.parent}/ring.json"}
+    assert _refused_as_used(deep, "load", **paths) == "histogram"
+
+
+def test_an_overwrite_does_not_remove_the_history_of_an_audit(spark, deep):
+    spark.sql(
+        "SELECT 1L epoch, timestamp'2024-01-01 00:00:10' at, 'leave' kind, array('a') nodes, "
+        "array(5L) points"
+    ).write.parquet(str(deep / "e.parquet"))
+    shutil.copytree(deep / "e.parquet", deep.parent / "e.parquet")
+    write_ring(RingFile(Ring({"a": [5], "b": [7]})), deep / "base.json")
+    (deep.parent / "log.csv").write_text("key,node,start,end\n")
+    log = {
+        "input": f"{deep.parent}/log.csv",
+        "schema": "key string, node string, start timestamp, end timestamp",
+    }
+    assert _refused_as_used(deep, "audit", **log, events=f"{deep}/e.parquet") == "events"
+    paths = {"events": f"{deep.parent}/e.parquet", "base": f"{deep}/base.json"}
+    assert _refused_as_used(deep, "audit", **log, **paths) == "base"
+
+
+def test_an_overwrite_does_not_remove_what_the_frame_reads(spark, deep):
+    rows = spark.read.option("header", True).csv(str(deep.parent / "link"))
+    with pytest.raises(ConfigError, match=f"input='{deep}/raw': is in the output {deep}, and over"):
+        Output(str(deep), "csv", mode="overwrite").write(rows)
+    assert (deep / "raw" / "keys.csv").exists()
+
+
+@pytest.mark.parametrize("path", ["deep/raw", "link"])
+def test_an_overwrite_replaces_the_whole_input_if_it_is_the_output(spark, deep, path):
+    given = ("--input", deep.parent / path, "--format", "csv", "--ring-file", deep / "ring.json")
+    more = ("--output", deep / "raw", "--output-format", "csv", "--mode", "overwrite")
+    run("assign", *given, *more)
+    found = spark.read.option("header", True).csv(str(deep / "raw"))
+    assert found.select("key").collect() == [("a",)]
+
+
+def test_an_overwrite_replaces_directories_of_columns_by_what_was_read_from_them(spark, tmp_path):
+    place = str(tmp_path / "out")
+    spark.sql("SELECT 1L id, 2 k UNION ALL SELECT 2L, 3").write.partitionBy("k").parquet(place)
+    Output(place, "parquet", mode="overwrite").write(spark.read.parquet(place).where("k = 3"))
+    assert ids_in(place) == [2]
+
+
 def test_an_empty_path_is_no_output(spark):
-    with pytest.raises(ConfigError, match="path='': is empty: name a file or directory"):
+    with pytest.raises(ConfigError, match="output='': is empty: name a directory"):
         Output("", "csv", mode="overwrite").check(spark)
 
 
@@ -1040,6 +1137,25 @@ def test_options_of_the_formats_reach_spark(spark, tmp_path):
     )  # fmt: skip
     assert told["rows written"] == "2"
     assert list((tmp_path / "o.parquet").glob("*.gz.parquet"))
+
+
+def test_files_of_csv_have_a_header_line_whatever_the_options_say(spark, tmp_path):
+    place = str(tmp_path / "out.csv")
+    text = "option='HEADER=false': files of CSV always get a header line, .*: leave the option out"
+    for mode in ("error", "append", "overwrite"):
+        with pytest.raises(ConfigError, match=text):
+            Output(place, mode=mode, options={"HEADER": "false"}).write(spark.range(2))
+    Output(place, options={"header": "TRUE"}).write(spark.range(2))
+    assert ids(spark.read.option("header", True).csv(place)) == ["0", "1"]
+    Output(str(tmp_path / "out.json"), options={"header": "false"}).write(spark.range(2))
+
+
+def test_a_table_of_csv_may_have_no_header_line(spark):
+    try:
+        Output(None, "csv", "bare", options={"header": "false"}).write(spark.range(2))
+        assert ids(spark.table("bare")) == [0, 1]
+    finally:
+        spark.sql("DROP TABLE IF EXISTS bare")
 
 
 # --- text formats -----------------------------------------------------------------------------

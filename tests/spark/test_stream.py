@@ -36,6 +36,7 @@ from hashring.ring_files import write_ring
 from hashring.spark.checkpoint_mark import StreamMark, numbers_after
 from hashring.spark.datasource import live_ring
 from hashring.spark.input import read_stream
+from hashring.spark.places_of_a_job import is_in
 from hashring.spark.spark_failures import failure
 from hashring.spark.stream import StreamCounts, fixed_ring, followed_ring, tag_stream
 from tests.conftest import PATIENCE, ROOT, eventually
@@ -303,16 +304,24 @@ def test_a_batch_whose_rows_the_workers_keep_fails_until_they_are_there(
     assert spark.read.option("header", True).csv(str(tmp_path / "out")).count() == 3
 
 
-def test_an_output_without_its_checkpoint_is_refused(spark, tmp_path):
+@pytest.mark.parametrize("place", ["file", "out/part.parquet", "out/batch=0/part", "out/_a=b/part"])
+def test_an_output_without_its_checkpoint_is_refused(spark, tmp_path, place):
+    files(tmp_path, 0)
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).touch()
+    output = str(tmp_path / place.partition("/")[0])
+    with pytest.raises(OutputExists):
+        tag_stream(stream(spark, tmp_path), fixed_ring(FIRST), output, str(tmp_path / "cp"))
+
+
+@pytest.mark.parametrize("hidden", [None, ".gitkeep", "_notes"])
+def test_a_new_stream_takes_a_directory_in_which_readers_see_nothing(spark, tmp_path, hidden):
     files(tmp_path, 0)
     (tmp_path / "out").mkdir()
-    with pytest.raises(OutputExists):
-        tag_stream(
-            stream(spark, tmp_path),
-            fixed_ring(Ring({"a": [0]})),
-            str(tmp_path / "out"),
-            str(tmp_path / "cp"),
-        )
+    if hidden:
+        (tmp_path / "out" / hidden).touch()
+    tag_all(tmp_path, stream(spark, tmp_path))
+    assert batches(tmp_path) == ["batch=0"]
 
 
 @pytest.mark.parametrize("elsewhere", [False, pytest.param(True, marks=pytest.mark.long)])
@@ -512,6 +521,106 @@ def test_a_stream_that_cannot_be_written_or_timed_is_refused_before_it_starts(sp
     with pytest.raises(ConfigError, match="interval='soon': is no length of time; say"):
         tag_stream(rows, ring, out, place, interval="soon")
     assert not Path(out).exists()
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "is_far"),
+    [
+        ("out", False),
+        ("out/_checkpoint", False),
+        ("out/state", False),
+        ("link/a/../_state", False),
+        ("out/_state", True),
+    ],
+)
+def test_a_checkpoint_in_an_output_of_files_is_refused(
+    spark, tmp_path, monkeypatch, checkpoint, is_far
+):
+    if is_far:
+        # As if Spark alone could see the paths.
+        monkeypatch.setattr("hashring.spark.places_of_a_job.local_path", lambda spark, path: None)
+    files(tmp_path, 0)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    output, place = str(tmp_path / "out"), str(tmp_path / checkpoint)
+    with pytest.raises(ConfigError) as told:
+        tag_stream(stream(spark, tmp_path), fixed_ring(FIRST), output, place)
+    assert str(told.value) == (
+        f"checkpoint={place!r}: is in the output {output}, whose readers would take its files for "
+        f"rows: name a directory outside it"
+    )
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_an_output_of_files_in_a_checkpoint_is_refused(spark, tmp_path):
+    files(tmp_path, 0)
+    output, place = str(tmp_path / "cp" / "out"), str(tmp_path / "cp")
+    with pytest.raises(ConfigError) as told:
+        tag_stream(stream(spark, tmp_path), fixed_ring(FIRST), output, place)
+    assert str(told.value) == (
+        f"output={output!r}: is in the checkpoint {place}, which holds files of Spark alone: name "
+        f"a directory outside it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "output"), [("in", "in"), ("*", "out"), ("out/_in", "out"), ("{in,out/_i[^z]}", "out")]
+)
+def test_an_input_in_an_output_of_files_is_refused(spark, tmp_path, path, output):
+    files(tmp_path, 0)
+    write_ring(Ring({"a": [0]}), tmp_path / "ring.json")
+    shutil.copytree(tmp_path / "in", tmp_path / "out" / "_in")
+    with pytest.raises(ConfigError) as told:
+        run("stream", "--input", tmp_path / path, "--format", "parquet", "--schema", "key string",
+            "--output", tmp_path / output, "--checkpoint", tmp_path / "cp",
+            "--ring-file", tmp_path / "ring.json")  # fmt: skip
+    assert str(told.value) == (
+        f"input={str(tmp_path / path)!r}: names what is in the output {tmp_path / output}, so the "
+        f"stream would read its own rows: name another output"
+    )
+
+
+def test_places_of_a_stream_may_lie_side_by_side_or_in_the_input(spark, tmp_path):
+    files(tmp_path, 0)
+    places = str(tmp_path / "in" / "out"), str(tmp_path / "in" / "out_state")
+    inputs = [str(tmp_path / "in"), str(tmp_path / "in" / "*.parquet")]
+    query = tag_stream(stream(spark, tmp_path), fixed_ring(FIRST), *places, inputs=inputs)
+    query.awaitTermination()
+    assert len(stored(tmp_path / "in" / "out")) == 20
+
+
+@pytest.mark.parametrize(
+    ("place", "directory", "is_below"),
+    [
+        ("s3a://b/out/cp", "s3a://b/out/", True),
+        ("S3A://b//out/../out", "s3a://b/out", True),
+        ("s3a://b/out2", "s3a://b/out", False),
+        ("s3a://b/out/cp", "s3a://c/out", False),
+        ("gs://b/out/cp", "s3a://b/out", False),
+        ("hdfs:///a/b", "hdfs:/a", True),
+        ("s3a://b/cp", "s3a://b", True),
+        ("/out/cp", "s3a://b/out", False),
+        ("out/cp", "./out", True),
+        ("file:/a/b", "file:///a", True),
+    ],
+)
+def test_addresses_elsewhere_are_compared_as_they_are_written(
+    spark, monkeypatch, place, directory, is_below
+):
+    # As if Spark alone could see the paths.
+    monkeypatch.setattr("hashring.spark.places_of_a_job.local_path", lambda spark, path: None)
+    assert is_in(spark, place, directory) == is_below
+
+
+@pytest.mark.parametrize(
+    ("output", "checkpoint", "name"), [("", "cp", "output"), ("out", "", "checkpoint")]
+)
+def test_an_empty_path_of_a_stream_is_refused_by_its_name(
+    spark, tmp_path, output, checkpoint, name
+):
+    files(tmp_path, 0)
+    with pytest.raises(ConfigError, match=f"{name}='': is empty: name a directory"):
+        tag_stream(stream(spark, tmp_path), fixed_ring(FIRST), output, checkpoint)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 _OF_FILES: Final = ("format_", "schema", "input_options")
 _OF_OUTPUT: Final = ("mode", "options_", "output_format")
+_READ: Final = {"inputs": "input", "histogram": "histogram", "events": "events"}
+"""The parameters of paths that Spark reads, and what errors call them."""
+_FILES: Final = ("ring_file", "base", "report", "spark_log")
+"""The parameters of files that a command reads or writes itself."""
 
 
 class Job:
@@ -167,7 +171,7 @@ def output_of(options: dict[str, Any], default: str | None = None) -> Output | N
         default: the format of files whose name does not say.
 
     Raises:
-        ConfigError: the format of files is not known.
+        ConfigError: the format of files is not known, or an option does not fit it.
     """
     from hashring.spark.output import Output  # noqa: PLC0415 - as above
 
@@ -175,11 +179,25 @@ def output_of(options: dict[str, Any], default: str | None = None) -> Output | N
     if path is None and table is None:
         return None
     more = dict(name_and_value("--option", text) for text in options["options_"])
-    output = Output(path, options["output_format"], table, options["mode"], more)
+    used = _used(click.get_current_context().params)
+    output = Output(path, options["output_format"], table, options["mode"], more, used)
     try:
         output.check_format()
     except ConfigError:
         if default is None:
             raise
         output = replace(output, format=default)
+    output.check_options()
     return output
+
+
+def _used(params: dict[str, Any]) -> dict[str, list[str | Path]]:
+    """What a command reads and writes beside its output, by the names of its parameters."""
+    found: dict[str, list[str | Path]] = {}
+    for param, name in _READ.items():
+        if paths := params.get(param):
+            found[name] = [paths] if isinstance(paths, str) else list(paths)
+    for name in _FILES:
+        if path := params.get(name):
+            found[name] = [Path(path)]
+    return found

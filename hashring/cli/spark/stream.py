@@ -38,7 +38,11 @@ _CALL: Final = 0.5
 @input_options
 @input_option_option
 @click.option("--output", required=True, help="A directory; each batch goes to one in it.")
-@click.option("--checkpoint", required=True, help="Where Spark keeps its place in the input.")
+@click.option(
+    "--checkpoint",
+    required=True,
+    help="Where Spark keeps its place in the input; outside the output.",
+)
 @click.option(
     "--output-format",
     default="parquet",
@@ -137,6 +141,7 @@ def command(
         format=output_format,
         counts=counts,
         changed=None if far else lambda number, ring: _tell(number, ring.fingerprint),
+        inputs=options["inputs"],
     )
     try:
         if far:
