@@ -125,6 +125,22 @@ def test_a_paused_holder_that_wakes_is_refused(redis_server: RedisServer, tmp_pa
         holder.stdout.close()
 
 
+def test_after_the_documented_deletion_of_a_ring_tokens_still_rise(
+    redis_server: RedisServer,
+) -> None:
+    text = (ROOT / "docs" / "reference" / "redis-layout.rst").read_text()
+    [pattern] = re.findall(r"--scan --pattern '(.*)' \|", text)
+    [key] = re.findall(r"redis-cli DEL (.*)", text)
+    with Redis(unix_socket_path=str(redis_server.socket)) as redis:
+        tokens = []
+        for _ in range(2):
+            with RingNode(redis, "accounts", lock=True) as node, node.hold("key") as lease:
+                tokens.append(lease.token)
+            redis.delete(key, *redis.scan_iter(pattern))
+            assert redis.keys("*accounts*") == []
+    assert tokens[1] > tokens[0]
+
+
 def test_all_commands_of_a_write_are_done_and_answered(redis_server: RedisServer) -> None:
     redis = Redis(unix_socket_path=str(redis_server.socket))
     answers = RedisFence(redis).write("{a}", 5, ["SET", "{a}:x", "1"], ["INCR", "{a}:x"])
