@@ -8,10 +8,10 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.order_commands import by_option, here
 from hashring.cli.output import confirmed, document
+from hashring.cli.rings_here import check_exists
 from hashring.core.safe_text import printable
-from hashring.errors import ConfigError, RingNotEmpty
+from hashring.errors import RingNotEmpty
 from hashring.store.ring.commands import forget
-from hashring.store.ring.ring_events import newest
 from hashring.store.ring.snapshot import Snapshot
 
 
@@ -56,11 +56,7 @@ def _check_empty(connection: Connection) -> None:
     seen = connection.snapshot()
     if live := _live_nodes(seen):
         raise RingNotEmpty(connection.ring, live)
-    entries = (seen.replicas, seen.unvouched, seen.garbage, seen.nodes)
-    if not any(entries) and not newest(connection, connection.keys.events, 1):
-        raise ConfigError(
-            "ring", connection.ring, "there is no such ring; hashring status shows those there are"
-        )
+    check_exists(connection, seen)
 
 
 def _live_nodes(seen: Snapshot) -> list[str]:
