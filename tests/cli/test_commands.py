@@ -276,6 +276,34 @@ def test_an_expired_node_has_no_share(client: Redis, run: Run) -> None:
 
 def test_nodes_of_an_empty_ring_says_so(run: Run) -> None:
     assert run("nodes").out == "no nodes on ring 'ring'\n"
+
+
+def test_nodes_of_a_ring_that_is_not_there_says_which_there_are(client: Redis, run: Run) -> None:
+    for name in ("feeds", "accounts", "evil\x1b[2J"):
+        client.set(f"{{{name}}}:epoch", "1 ab")
+    client.set("{orders}:group:state", "no ring")
+    there = "rings here: accounts, evil\\x1b[2J, feeds"
+    assert run("nodes").out == f"no nodes on ring 'ring'; {there}\n"
+    assert run("nodes", "--json").json["nodes"] == []
+    client.set("{ring}:epoch", "1 ab")
+    assert run("nodes").out == "no nodes on ring 'ring'\n"
+
+
+def test_nodes_of_a_ring_that_is_not_there_does_not_look_for_others_for_long(
+    client: Redis, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hashring.cli.rings_here._PATIENCE", -1.0)
+    client.set("{accounts}:epoch", "1 ab")
+    assert run("nodes").out == "no nodes on ring 'ring'; rings here: accounts, and perhaps more\n"
+
+
+def test_nodes_of_a_ring_that_is_not_there_works_without_the_right_to_look_for_others(
+    client: Redis, redis_server: RedisServer, run: Run
+) -> None:
+    client.set("{accounts}:epoch", "1 ab")
+    client.execute_command("ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-scan")
+    url = redis_server.url.replace("unix://", "unix://limited:pw@")
+    assert run("nodes", url=url).out == "no nodes on ring 'ring'\n"
     empty = {"ring": "ring", "nodes": [], "zones": {}, "drains": {}, "weights": {}}
     assert run("nodes", "--json").json == empty
 
