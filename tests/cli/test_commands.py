@@ -39,9 +39,9 @@ def test_print_shows_the_tables_of_the_seed(client: Redis, run: Run) -> None:
         "4175523935 19.22%      0s mbp.local:80808:0",
         "",
         'Hash ring "ring" nodes:',
-        "Range    Replicas Delay   Hostname             PID",
-        "80.78%        3      0s mbp.local            80721",
-        "19.22%        1      0s mbp.local            80808",
+        "Range    Replicas Delay   Hostname             PID   Node",
+        "80.78%        3      0s mbp.local            80721 mbp.local:80721",
+        "19.22%        1      0s mbp.local            80808 mbp.local:80808",
     ]
 
 
@@ -50,7 +50,16 @@ def test_print_marks_what_expired(client: Redis, run: Run) -> None:
     put(client, "b:2", 3000000000, expires_in=-5, told={"ttl": 60})
     replica, node = (line for line in run("print").lines if "EXPIRED" in line)
     assert replica == "3000000000 30.15%     65s b:2:0 (EXPIRED)"
-    assert node == "30.15%        1     65s b                        2 (EXPIRED)"
+    assert node == "30.15%        1     65s b                        2 b:2 (EXPIRED)"
+
+
+def test_print_names_the_nodes_of_one_host(client: Redis, run: Run) -> None:
+    put(client, "alder", 1000, told={"host": "vm", "pid": 7})
+    put(client, "evil\x1b[2J", 3000000000, told={"host": "vm", "pid": 7})
+    assert [line.split()[3:] for line in run("print").lines[-2:]] == [
+        ["vm", "7", "alder"],
+        ["vm", "7", "evil\\x1b[2J"],
+    ]
 
 
 def test_print_of_an_empty_ring_says_so(run: Run) -> None:
