@@ -521,9 +521,43 @@ def test_an_archive_with_a_gap_or_a_damaged_file_is_refused(
     assert "events of ring 'ring' after 1-0 are gone (the oldest left is 7-0): arch" in lost.err
     (tmp_path / "0-0.json").write_text('{"id": "1-')
     assert "0-0.json cannot be read" in run("events", "--archive", str(tmp_path), status=2).err
+    (tmp_path / "0-0.json").write_text('{"id": "1-x"}')
+    damaged = run("events", "--archive", str(tmp_path), status=2).err
+    assert "0-0.json cannot be read ('1-x' is no id of an event)" in damaged
     counted = run("events", "-n", "1", "--archive", str(tmp_path), status=2).err
     assert "--count: --archive writes every event that is not there yet" in counted
     assert "run it by a timer" in run("events", "-f", "--archive", str(tmp_path), status=2).err
+
+
+@pytest.mark.parametrize(
+    ("kept", "left"), [((), "none is left"), (("5-0",), "the oldest left is 5-0")]
+)
+def test_an_archive_of_events_that_redis_lost_says_so(
+    client: Redis, run: Run, tmp_path: Path, kept: tuple[str, ...], left: str
+) -> None:
+    client.xadd("{ring}:events", {"kind": "note"}, id="17-0")
+    run("events", "--archive", str(tmp_path))
+    client.delete("{ring}:events")
+    for id_ in kept:
+        client.xadd("{ring}:events", {"kind": "note"}, id=id_)
+    lost = run("events", "--archive", str(tmp_path), status=2).err
+    assert f"after 17-0 are gone ({left}): Redis lost its data" in lost
+    assert "or the directory is of a ring on another Redis; archive into another dir" in lost
+    assert "more often" not in lost
+
+
+def test_an_archive_takes_no_events_of_another_ring(
+    client: Redis, run: Run, tmp_path: Path
+) -> None:
+    for ring, id_ in (("accounts", "5-0"), ("feeds", "3-0"), ("feeds", "7-0")):
+        client.xadd(f"{{{ring}}}:events", {"kind": "note"}, id=id_)
+    run("events", "--ring", "accounts", "--archive", str(tmp_path))
+    other = run("events", "--ring", "feeds", "--archive", str(tmp_path), status=2).err
+    assert other == (
+        f"hashring: archive='{tmp_path}': has events of ring 'accounts', not of 'feeds': "
+        "give each ring its own directory\n"
+    )
+    assert [file.name for file in tmp_path.iterdir()] == ["0-0.json"]
 
 
 def test_no_events_is_said(run: Run) -> None:
