@@ -34,11 +34,10 @@ def command(settings: Settings, *, yes: bool, by: str | None) -> int | None:
       hashring forget --ring accounts
       hashring forget --ring accounts --yes --by alice
     """
-    shown = printable(settings.ring)
     with connected(settings) as connection:
         # Refuses what cannot work before anybody is asked.
         _check_empty(connection)
-        if not yes and not confirmed("Forget", "forgetting", f"ring {shown!r}"):
+        if not yes and not confirmed("Forget", "forgetting", f"ring {settings.ring!r}"):
             return 1
         noted = connection.order(
             forget(connection.keys, scoring=settings.scoring, by=by or here("forget"))
@@ -48,7 +47,7 @@ def command(settings: Settings, *, yes: bool, by: str | None) -> int | None:
     if settings.json:
         document({"ring": settings.ring, "forgotten": True})
     else:
-        click.echo(f"{shown} was forgotten; a node that joins starts it again")
+        click.echo(f"{printable(settings.ring)} was forgotten; a node that joins starts it again")
     return None
 
 

@@ -171,6 +171,11 @@ def test_names_on_the_ring_cannot_write_into_the_terminal(client: Redis, run: Ru
         assert "evil\\x1b[2J\\u202e" in out
 
 
+@pytest.mark.parametrize("command", ["nodes", "locks", "events", "doctor"])
+def test_a_name_with_control_characters_is_escaped_once(run: Run, command: str) -> None:
+    assert r"ring 'o\x1b[31m'" in run(command, "--ring", "o\x1b[31m").out
+
+
 def test_numbers_that_only_a_hand_writes_do_no_harm(client: Redis, run: Run) -> None:
     put(client, "far:1", 5, told={"ttl": 1e400, "weight": "x", "started": True})
     client.zadd("ring", {"7:far:2": "inf", "9:gone:1": "-inf"})

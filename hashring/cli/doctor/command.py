@@ -70,7 +70,7 @@ def command(settings: Settings) -> int | None:
         )
     else:
         _show(f"server {printable(url)}", parts["server"])
-        _show(f"ring {printable(settings.ring)!r}", parts["ring"])
+        _show(f"ring {settings.ring!r}", parts["ring"])
         _show("partition groups", parts["groups"])
         click.echo(
             f"{counted(len(problems), 'problem')} found" if problems else "no problems found"
