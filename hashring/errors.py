@@ -639,7 +639,5 @@ class EventsLost(HashringError, RuntimeError):
     ) -> None:
         self.after = after
         self.oldest = oldest
-        super().__init__(
-            f"events of ring {ring!r} after {after} are gone (the oldest left is {oldest}): "
-            f"{remedy}"
-        )
+        left = "none is left" if oldest is None else f"the oldest left is {oldest}"
+        super().__init__(f"events of ring {ring!r} after {after} are gone ({left}): {remedy}")

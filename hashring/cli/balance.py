@@ -182,6 +182,9 @@ def _text(found: _Round) -> Iterator[str]:
     if found.nodes and made.before is None:
         yield "every load is 0: no weight changes"
         return
+    if not (found.nodes or found.silent):
+        yield "no live node is on the ring, so there is no load to even out"
+        return
     if made.before is None:
         yield "no node reports a load: assign node.load in your program"
         return

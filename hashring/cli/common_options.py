@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from hashring.store.ring.commands import Scoring
 
@@ -55,6 +56,7 @@ class Settings:
         wire: ``"redis-hashring"`` for a ring that nodes of redis-hashring 0.7 are on.
         json: whether to answer in JSON.
         given: the names of the options that were given, here or in the environment.
+        typed: those that were given on the command line.
     """
 
     url: str | None = None
@@ -62,6 +64,7 @@ class Settings:
     wire: str | None = None
     json: bool = False
     given: set[str] = field(default_factory=set)
+    typed: set[str] = field(default_factory=set)
 
     @property
     def scoring(self) -> Scoring:
@@ -74,6 +77,8 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Non
     if value is not None and parameter.name is not None:
         setattr(settings, parameter.name, value)
         settings.given.add(parameter.name)
+        if ctx.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+            settings.typed.add(parameter.name)
 
 
 def ring_options(*, environment: bool = False) -> Callable[[F], F]:

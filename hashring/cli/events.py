@@ -69,7 +69,7 @@ def command(ctx: click.Context, /, *, count: int, follow: bool, archive: Path | 
         if follow:
             _follow(settings, connection, events)
         elif count and not events and not settings.json:
-            click.echo(f"no events on ring {printable(settings.ring)!r}")
+            click.echo(f"no events on ring {settings.ring!r}")
 
 
 def _archive(settings: Settings, connection: Connection, folder: Path) -> None:

@@ -8,10 +8,10 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.order_commands import by_option, here
 from hashring.cli.output import confirmed, document
+from hashring.cli.rings_here import check_exists
 from hashring.core.safe_text import printable
-from hashring.errors import ConfigError, RingNotEmpty
+from hashring.errors import RingNotEmpty
 from hashring.store.ring.commands import forget
-from hashring.store.ring.ring_events import newest
 from hashring.store.ring.snapshot import Snapshot
 
 
@@ -34,11 +34,10 @@ def command(settings: Settings, *, yes: bool, by: str | None) -> int | None:
       hashring forget --ring accounts
       hashring forget --ring accounts --yes --by alice
     """
-    shown = printable(settings.ring)
     with connected(settings) as connection:
         # Refuses what cannot work before anybody is asked.
         _check_empty(connection)
-        if not yes and not confirmed("Forget", "forgetting", f"ring {shown!r}"):
+        if not yes and not confirmed("Forget", "forgetting", f"ring {settings.ring!r}"):
             return 1
         noted = connection.order(
             forget(connection.keys, scoring=settings.scoring, by=by or here("forget"))
@@ -48,7 +47,7 @@ def command(settings: Settings, *, yes: bool, by: str | None) -> int | None:
     if settings.json:
         document({"ring": settings.ring, "forgotten": True})
     else:
-        click.echo(f"{shown} was forgotten; a node that joins starts it again")
+        click.echo(f"{printable(settings.ring)} was forgotten; a node that joins starts it again")
     return None
 
 
@@ -56,11 +55,7 @@ def _check_empty(connection: Connection) -> None:
     seen = connection.snapshot()
     if live := _live_nodes(seen):
         raise RingNotEmpty(connection.ring, live)
-    entries = (seen.replicas, seen.unvouched, seen.garbage, seen.nodes)
-    if not any(entries) and not newest(connection, connection.keys.events, 1):
-        raise ConfigError(
-            "ring", connection.ring, "there is no such ring; hashring status shows those there are"
-        )
+    check_exists(connection, seen)
 
 
 def _live_nodes(seen: Snapshot) -> list[str]:

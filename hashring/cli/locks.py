@@ -67,7 +67,7 @@ def command(settings: Settings) -> int | None:
         document(_as_json(settings, locks, snapshot))
         return None
     if not locks:
-        click.echo(f"no locks on ring {printable(settings.ring)!r}")
+        click.echo(f"no locks on ring {settings.ring!r}")
         return None
     rows = [
         (

@@ -12,6 +12,7 @@ from hashring.cli.connection import connected
 from hashring.cli.local_time import local_second
 from hashring.cli.order_commands import drain_line, weight_line
 from hashring.cli.output import columns, document, percent, seconds
+from hashring.cli.rings_here import rings_instead
 from hashring.core.readable_numbers import counted
 from hashring.core.safe_text import printable
 from hashring.store.ring.node_reports import NodeFacts, node_facts, told_zones
@@ -60,6 +61,7 @@ def command(settings: Settings) -> None:
     """
     with connected(settings) as connection:
         snapshot = connection.snapshot()
+        instead = "" if settings.json else rings_instead(connection, snapshot)
     nodes = node_facts(snapshot, settings.scoring)
     zones = Counter(told_zones(nodes).values())
     drains = snapshot.standing_drains
@@ -74,7 +76,7 @@ def command(settings: Settings) -> None:
             }
         )
     elif not (nodes or drains or snapshot.weights):
-        click.echo(f"no nodes on ring {printable(settings.ring)!r}")
+        click.echo("; ".join(filter(None, (f"no nodes on ring {settings.ring!r}", instead))))
     else:
         loads = any(facts.load is not None for facts in nodes)
         header = (*(("Zone",) if zones else ()), *(("Load",) if loads else ()), *HEADER)

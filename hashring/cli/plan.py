@@ -10,11 +10,17 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.given_options import refuse
+from hashring.cli.order_commands import show_order_plan
 from hashring.cli.plan_text import show_plan
 from hashring.core.placement import PLACEMENTS
+from hashring.core.ring import Ring
 from hashring.core.ring_plan import planned_ring, usual_replicas
+from hashring.core.safe_text import printable
 from hashring.errors import ConfigError
+from hashring.store.ring.node_orders import checked_weight
 from hashring.store.ring.node_reports import node_shapes, ring_algorithm
+from hashring.store.ring.ring_after_orders import known_nodes
+from hashring.store.ring.snapshot import Snapshot
 
 _GREATEST_WEIGHT: Final = 100.0
 """Of a joining node written as ``name:2``. More is the end of a name such as ``host:4711``."""
@@ -66,7 +72,8 @@ def command(
 
     Or if they change their weight: from whom to whom, and how even the ring is then. It changes
     nothing. What leaves is exact, and so is a node that gives points up. A node that joins or adds
-    points draws them at random, so its figures are an example, the same each time.
+    points draws them at random, so its figures are an example, the same each time. A drained or
+    expired node owns nothing, so nothing moves when it leaves.
 
     \b
     Examples:
@@ -77,7 +84,9 @@ def command(
     asked = dict(_joiner(text) for text in joins)
     if len(asked) < len(joins):
         raise ConfigError("join", joins, "names a node twice")
-    reweighed = dict(_weight(text) for text in weights)
+    reweighed = dict(
+        _weighted(text, "weight", "give NODE=WEIGHT, such as worker-3=2") for text in weights
+    )
     if len(reweighed) < len(weights):
         raise ConfigError("weight", weights, "names a node twice")
     if not (joins or leaves or weights):
@@ -94,6 +103,14 @@ def command(
         snapshot = connection.snapshot()
     ring = snapshot.ring(ring_algorithm(snapshot, wire=settings.wire))
     shapes = node_shapes(snapshot)
+    idle = _idle(snapshot, ring, ({*leaves} ^ {*reweighed}) - {*asked})
+    for node in idle & {*reweighed}:
+        checked_weight(reweighed.pop(node))
+    leaves = tuple(node for node in leaves if node not in idle)
+    note = f"{printable(', '.join(sorted(idle)))} {'owns' if len(idle) == 1 else 'own'} nothing now"
+    if not (asked or leaves or reweighed):
+        show_order_plan(settings, ring, ring, f"nothing moves: {note}")
+        return
     after = planned_ring(
         ring,
         join=asked,
@@ -104,12 +121,19 @@ def command(
         shapes=shapes,
         rng_for=lambda node: random.Random(f"{ring.fingerprint}:{node}"),
     )
+    if idle and not settings.json:
+        click.echo(note)
     show_plan(settings, ring, after)
+
+
+def _idle(snapshot: Snapshot, ring: Ring, nodes: set[str]) -> set[str]:
+    """Those of the nodes that are known and own nothing, such as drained and expired ones."""
+    return {node for node in known_nodes(snapshot) if node in nodes and node not in ring}
 
 
 def _joiner(text: str) -> tuple[str, float]:
     if "=" in text:
-        return _weight(text)
+        return _weighted(text, "join", "give NAME=WEIGHT, such as worker-9=2")
     name, _, number = text.rpartition(":")
     try:
         weight = float(number)
@@ -126,9 +150,11 @@ def _joiner(text: str) -> tuple[str, float]:
     return name, weight
 
 
-def _weight(text: str) -> tuple[str, float]:
+def _weighted(text: str, option: str, remedy: str) -> tuple[str, float]:
     name, _, number = text.rpartition("=")
+    if not name:
+        raise ConfigError(option, text, remedy)
     try:
         return name, float(number)
     except ValueError:
-        raise ConfigError("weight", text, "give NODE=WEIGHT, such as worker-3=2") from None
+        raise ConfigError(option, text, remedy) from None

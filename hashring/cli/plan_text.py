@@ -40,7 +40,7 @@ def plan_lines(plan: RingPlan) -> Iterator[str]:
         f"{percent(plan.moved)} of the ring moves; with exactly fair shares it would be "
         f"{percent(plan.least)}"
     )
-    yield f"busiest node: {_ratio(plan.before)} its fair share now, {_ratio(plan.after)} then"
+    yield f"busiest node: {_busiest(plan)}"
     yield ""
     rows = [
         (percent(part), printable(before or "-"), "->", printable(to or "-"))
@@ -66,8 +66,17 @@ def _more(count: int, thing: str) -> Iterator[str]:
         yield f"... and {more} more {thing}{'' if more == 1 else 's'}; --json has all"
 
 
-def _ratio(balance: Balance | None) -> str:
-    return "-" if balance is None else f"{balance.peak_to_mean:.2f} times"
+def _busiest(plan: RingPlan) -> str:
+    now, then = plan.before, plan.after
+    if now is not None and then is not None:
+        return f"{_ratio(now)} its fair share now, {_ratio(then)} then"
+    if now is not None:
+        return f"{_ratio(now)} its fair share now"
+    return "-" if then is None else f"{_ratio(then)} its fair share then"
+
+
+def _ratio(balance: Balance) -> str:
+    return f"{balance.peak_to_mean:.2f} times"
 
 
 def plan_as_json(plan: RingPlan) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def command(settings: Settings, key: str, yes: bool) -> int | None:
     key = data.decode("utf-8", "backslashreplace")
     with connected(settings) as connection:
         lock = connection.run(look(connection.keys, locked=[data])).get(data)
-        shown = f"{printable(key)!r} of ring {printable(settings.ring)!r}"
+        shown = f"'{printable(key)}' of ring {settings.ring!r}"
         if lock is None:
             _say(settings, key, released=False, text=f"nobody holds {shown}")
             return 1

@@ -38,10 +38,7 @@ def command(settings: Settings, node: str, yes: bool) -> int | None:
         if not replicas and node not in snapshot.nodes:
             known = {record.replica.node for record in snapshot.replicas} | set(snapshot.nodes)
             raise UnknownNodeError(node, settings.ring, sorted(known))
-        shown = (
-            f"{printable(node)} ({counted(len(replicas), 'replica')}) "
-            f"of ring {printable(settings.ring)!r}"
-        )
+        shown = f"{printable(node)} ({counted(len(replicas), 'replica')}) of ring {settings.ring!r}"
         if alive:
             click.echo(
                 f"hashring: {printable(node)} has not expired: if its process lives, "

@@ -10,6 +10,7 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.output import document
+from hashring.cli.rings_here import check_exists, listed
 from hashring.core.groups import group_status
 from hashring.core.readable_numbers import counted
 from hashring.core.safe_text import printable
@@ -30,7 +31,7 @@ from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.node_reports import node_facts, told_algorithms
 from hashring.store.ring.ring_events import newest
-from hashring.store.ring.snapshot import snapshot
+from hashring.store.ring.snapshot import Snapshot, snapshot
 
 _EVENTS: Final = 20
 _DECISIONS: Final = 5
@@ -42,11 +43,12 @@ _DECISIONS: Final = 5
 def command(settings: Settings) -> int:
     """Say whether all rings and groups are well, and if not, why.
 
-    Looks at all rings and groups on this Redis, or at the one that --ring names. On a Redis
-    Cluster it asks all servers. The worst comes first, each with its reasons and what to do.
+    Looks at all rings and groups on this Redis, or at the ring that --ring names. HASHRING_RING
+    does not count here. On a Redis Cluster it asks all servers. The worst comes first, each with
+    its reasons and what to do.
 
     Exit status: 0 when all are healthy, changing or stopped on purpose; 1 when one is degraded;
-    2 when one is down or cannot be read.
+    2 when one is down or cannot be read, or when there is no ring of the name that --ring gives.
 
     \b
     Examples:
@@ -55,8 +57,9 @@ def command(settings: Settings) -> int:
       hashring status --json | jq -r .state
     """
     with connected(settings) as connection:
-        if "ring" in settings.given:
-            verdicts = {("ring", settings.ring): _of_ring(connection, settings.ring, settings)}
+        # A ring named in the environment must not hide that another one is down.
+        if "ring" in settings.typed:
+            verdicts = {("ring", settings.ring): _of_named_ring(connection, settings)}
         else:
             verdicts = {}
             for server in connection.servers():
@@ -77,19 +80,27 @@ def _of_all(connection: Connection, settings: Settings) -> dict[tuple[str, str],
     return verdicts
 
 
-def _of_ring(connection: Connection, name: str, settings: Settings) -> Health:
+def _of_named_ring(connection: Connection, settings: Settings) -> Health:
     try:
-        return _ring(connection, name, settings.scoring)
+        seen = connection.snapshot()
+        check_exists(connection, seen)
+        return _verdict(connection, connection.ring, seen, settings.scoring)
     except RedisRefused as error:
         return unreadable(error)
 
 
-def _ring(connection: Connection, name: str, scoring: Scoring) -> Health:
-    keys = ring_keys(name)
-    seen = connection.run(snapshot(keys, scoring=scoring))
+def _of_ring(connection: Connection, name: str, settings: Settings) -> Health:
+    try:
+        seen = connection.run(snapshot(ring_keys(name), scoring=settings.scoring))
+        return _verdict(connection, name, seen, settings.scoring)
+    except RedisRefused as error:
+        return unreadable(error)
+
+
+def _verdict(connection: Connection, name: str, seen: Snapshot, scoring: Scoring) -> Health:
     return ring_health(
         node_facts(seen, scoring),
-        newest(connection, keys.events, _EVENTS),
+        newest(connection, ring_keys(name).events, _EVENTS),
         ring=name,
         now=seen.now,
         algorithms=told_algorithms(seen),
@@ -135,6 +146,21 @@ def _lines(verdicts: dict[tuple[str, str], Health]) -> Iterator[str]:
             if reason.remedy:
                 end = f": {reason.command}" if reason.command else ""
                 yield f"    to do: {printable(reason.remedy + end)}"
+    if State.HEALTHY in states:
+        yield ""
+        yield f"{State.HEALTHY.value}: {_names_of(verdicts, State.HEALTHY)}"
+
+
+def _names_of(verdicts: dict[tuple[str, str], Health], state: State) -> str:
+    """``rings accounts, feeds; group orders``: all that are in a state."""
+    parts = []
+    for kind in ("ring", "group"):
+        names = [
+            name for (of, name), health in verdicts.items() if (of, health.state) == (kind, state)
+        ]
+        if names:
+            parts.append(f"{kind}{'' if len(names) == 1 else 's'} {listed(names)}")
+    return "; ".join(parts)
 
 
 def _write_json(verdicts: dict[tuple[str, str], Health]) -> None:

@@ -156,7 +156,7 @@ def _watch_screen(settings: Settings, connection: Connection) -> None:
     from hashring.cli.watch_screen import Screen  # noqa: PLC0415
 
     look = LastLook(connection, _EVENTS)
-    screen = Screen(f"ring {printable(settings.ring)!r} on {printable(connection.shown_url)}")
+    screen = Screen(f"ring {settings.ring!r} on {printable(connection.shown_url)}")
 
     def draw(failure: RetryLater | None) -> Any:
         nodes: list[NodeFacts] = node_facts(look.snapshot, settings.scoring)

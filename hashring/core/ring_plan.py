@@ -29,6 +29,9 @@ from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
 _USUAL: Final = 16
 """Points of a node of weight 1, where nothing else is known."""
 
+_LEAST_REFUSED: Final = 1e6
+"""Weights from this one on are a mistake, however few points a node of weight 1 has."""
+
 
 @dataclass(frozen=True)
 class NodeShape:
@@ -124,10 +127,10 @@ def planned_counts(
     if n_replicas < 1:
         raise ConfigError("n_replicas", n_replicas, "a node has at least one point")
     for node in leave:
-        if node not in ring:
-            raise UnknownNodeError(node, nodes=ring.nodes)
         if node in join or node in weights:
             raise ConfigError("leave", node, "cannot join or get a weight in the same plan")
+        if node not in ring:
+            raise UnknownNodeError(node, nodes=ring.nodes)
     twice = Counter(join)
     for node in join:
         check_node_name(node)
@@ -136,9 +139,14 @@ def planned_counts(
     for node, weight in weights.items():
         if node not in ring and node not in twice:
             raise UnknownNodeError(node, nodes=ring.nodes)
-        if not 0 < weight < 1e6:
+        if not 0 < weight < _LEAST_REFUSED:
+            most = f", {GREATEST_WEIGHT:.0f} at most"
+            limits = most if node in ring else f" and below {_LEAST_REFUSED:.0f}"
             raise ConfigError(
-                "weights", weight, f"of node {node!r} is no weight; 1 is an ordinary node"
+                "weights",
+                weight,
+                f"of node {node!r} is no weight: give a number above 0{limits}; "
+                "1 is an ordinary node",
             )
         if node in ring and weight > GREATEST_WEIGHT:  # an order is refused, too
             raise ConfigError(

@@ -10,7 +10,7 @@ from redis import Redis
 
 from hashring import RingNode
 from hashring.store.embedded_server import RedisServer
-from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, spawn, until
+from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, put, spawn, until
 
 pytestmark = pytest.mark.one_server
 
@@ -38,6 +38,13 @@ def test_without_loads_there_is_nothing_to_even_out(run: Run, fleet: list[RingNo
         told = run("balance", *apply).out
         assert told == "no node reports a load: assign node.load in your program\n"
     assert run("balance", "--json").json["without_load"] == ["alder", "birch", "cedar"]
+
+
+def test_without_a_live_node_there_is_nothing_to_even_out(run: Run, client: Redis) -> None:
+    put(client, "gone", 1, expires_in=-5, told={"load": 2.0})
+    told = "no live node is on the ring, so there is no load to even out\n"
+    assert run("balance").out == told
+    assert run("balance", "--ring", "other").out == told
 
 
 def test_it_shows_weights_and_changes_nothing(run: Run, fleet: list[RingNode]) -> None:
@@ -123,12 +130,12 @@ def test_it_goes_on_when_redis_was_away() -> None:
         RedisServer(port=0) as server,
         ending(spawn("hashring", "balance", "--apply", "--every", "1s", url=server.url)) as process,
     ):
-        line_with(process, "no node reports a load")
+        line_with(process, "no live node is on the ring")
         server.kill()
         assert "hashring: " in line_with(process, "", "stderr")
         server.start()
         line_with(process, "Redis answers again", "stderr")
-        line_with(process, "no node reports a load")
+        line_with(process, "no live node is on the ring")
 
 
 def test_it_goes_on_when_redis_was_read_only(
@@ -164,7 +171,7 @@ def test_it_ends_when_somebody_has_to_mend_what_redis_refuses(
         RedisServer(port=0) as server,
         ending(spawn("hashring", *command, url=server.url)) as process,
     ):
-        line_with(process, "no node reports a load")
+        line_with(process, "no live node is on the ring")
         with Redis.from_url(server.url) as client:
             client.execute_command(*change)
         status, _, err = finished(process)

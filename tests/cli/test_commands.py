@@ -39,9 +39,9 @@ def test_print_shows_the_tables_of_the_seed(client: Redis, run: Run) -> None:
         "4175523935 19.22%      0s mbp.local:80808:0",
         "",
         'Hash ring "ring" nodes:',
-        "Range    Replicas Delay   Hostname             PID",
-        "80.78%        3      0s mbp.local            80721",
-        "19.22%        1      0s mbp.local            80808",
+        "Range    Replicas Delay   Hostname             PID   Node",
+        "80.78%        3      0s mbp.local            80721 mbp.local:80721",
+        "19.22%        1      0s mbp.local            80808 mbp.local:80808",
     ]
 
 
@@ -50,7 +50,16 @@ def test_print_marks_what_expired(client: Redis, run: Run) -> None:
     put(client, "b:2", 3000000000, expires_in=-5, told={"ttl": 60})
     replica, node = (line for line in run("print").lines if "EXPIRED" in line)
     assert replica == "3000000000 30.15%     65s b:2:0 (EXPIRED)"
-    assert node == "30.15%        1     65s b                        2 (EXPIRED)"
+    assert node == "30.15%        1     65s b                        2 b:2 (EXPIRED)"
+
+
+def test_print_names_the_nodes_of_one_host(client: Redis, run: Run) -> None:
+    put(client, "alder", 1000, told={"host": "vm", "pid": 7})
+    put(client, "evil\x1b[2J", 3000000000, told={"host": "vm", "pid": 7})
+    assert [line.split()[3:] for line in run("print").lines[-2:]] == [
+        ["vm", "7", "alder"],
+        ["vm", "7", "evil\\x1b[2J"],
+    ]
 
 
 def test_print_of_an_empty_ring_says_so(run: Run) -> None:
@@ -160,6 +169,11 @@ def test_names_on_the_ring_cannot_write_into_the_terminal(client: Redis, run: Ru
         assert "\x1b" not in out
         assert "\u202e" not in out
         assert "evil\\x1b[2J\\u202e" in out
+
+
+@pytest.mark.parametrize("command", ["nodes", "locks", "events", "doctor"])
+def test_a_name_with_control_characters_is_escaped_once(run: Run, command: str) -> None:
+    assert r"ring 'o\x1b[31m'" in run(command, "--ring", "o\x1b[31m").out
 
 
 def test_numbers_that_only_a_hand_writes_do_no_harm(client: Redis, run: Run) -> None:
@@ -276,6 +290,34 @@ def test_an_expired_node_has_no_share(client: Redis, run: Run) -> None:
 
 def test_nodes_of_an_empty_ring_says_so(run: Run) -> None:
     assert run("nodes").out == "no nodes on ring 'ring'\n"
+
+
+def test_nodes_of_a_ring_that_is_not_there_says_which_there_are(client: Redis, run: Run) -> None:
+    for name in ("feeds", "accounts", "evil\x1b[2J"):
+        client.set(f"{{{name}}}:epoch", "1 ab")
+    client.set("{orders}:group:state", "no ring")
+    there = "rings here: accounts, evil\\x1b[2J, feeds"
+    assert run("nodes").out == f"no nodes on ring 'ring'; {there}\n"
+    assert run("nodes", "--json").json["nodes"] == []
+    client.set("{ring}:epoch", "1 ab")
+    assert run("nodes").out == "no nodes on ring 'ring'\n"
+
+
+def test_nodes_of_a_ring_that_is_not_there_does_not_look_for_others_for_long(
+    client: Redis, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hashring.cli.rings_here._PATIENCE", -1.0)
+    client.set("{accounts}:epoch", "1 ab")
+    assert run("nodes").out == "no nodes on ring 'ring'; rings here: accounts, and perhaps more\n"
+
+
+def test_nodes_of_a_ring_that_is_not_there_works_without_the_right_to_look_for_others(
+    client: Redis, redis_server: RedisServer, run: Run
+) -> None:
+    client.set("{accounts}:epoch", "1 ab")
+    client.execute_command("ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-scan")
+    url = redis_server.url.replace("unix://", "unix://limited:pw@")
+    assert run("nodes", url=url).out == "no nodes on ring 'ring'\n"
     empty = {"ring": "ring", "nodes": [], "zones": {}, "drains": {}, "weights": {}}
     assert run("nodes", "--json").json == empty
 
@@ -484,9 +526,43 @@ def test_an_archive_with_a_gap_or_a_damaged_file_is_refused(
     assert "events of ring 'ring' after 1-0 are gone (the oldest left is 7-0): arch" in lost.err
     (tmp_path / "0-0.json").write_text('{"id": "1-')
     assert "0-0.json cannot be read" in run("events", "--archive", str(tmp_path), status=2).err
+    (tmp_path / "0-0.json").write_text('{"id": "1-x"}')
+    damaged = run("events", "--archive", str(tmp_path), status=2).err
+    assert "0-0.json cannot be read ('1-x' is no id of an event)" in damaged
     counted = run("events", "-n", "1", "--archive", str(tmp_path), status=2).err
     assert "--count: --archive writes every event that is not there yet" in counted
     assert "run it by a timer" in run("events", "-f", "--archive", str(tmp_path), status=2).err
+
+
+@pytest.mark.parametrize(
+    ("kept", "left"), [((), "none is left"), (("5-0",), "the oldest left is 5-0")]
+)
+def test_an_archive_of_events_that_redis_lost_says_so(
+    client: Redis, run: Run, tmp_path: Path, kept: tuple[str, ...], left: str
+) -> None:
+    client.xadd("{ring}:events", {"kind": "note"}, id="17-0")
+    run("events", "--archive", str(tmp_path))
+    client.delete("{ring}:events")
+    for id_ in kept:
+        client.xadd("{ring}:events", {"kind": "note"}, id=id_)
+    lost = run("events", "--archive", str(tmp_path), status=2).err
+    assert f"after 17-0 are gone ({left}): Redis lost its data" in lost
+    assert "or the directory is of a ring on another Redis; archive into another dir" in lost
+    assert "more often" not in lost
+
+
+def test_an_archive_takes_no_events_of_another_ring(
+    client: Redis, run: Run, tmp_path: Path
+) -> None:
+    for ring, id_ in (("accounts", "5-0"), ("feeds", "3-0"), ("feeds", "7-0")):
+        client.xadd(f"{{{ring}}}:events", {"kind": "note"}, id=id_)
+    run("events", "--ring", "accounts", "--archive", str(tmp_path))
+    other = run("events", "--ring", "feeds", "--archive", str(tmp_path), status=2).err
+    assert other == (
+        f"hashring: archive='{tmp_path}': has events of ring 'accounts', not of 'feeds': "
+        "give each ring its own directory\n"
+    )
+    assert [file.name for file in tmp_path.iterdir()] == ["0-0.json"]
 
 
 def test_no_events_is_said(run: Run) -> None:

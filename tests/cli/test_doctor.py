@@ -74,6 +74,14 @@ def test_an_empty_ring_on_a_good_server_is_fine(run: Run) -> None:
     assert finding(done, "channel")["text"].startswith("a message arrived after ")
 
 
+def test_of_a_ring_that_is_not_there_it_says_which_there_are(client: Redis, run: Run) -> None:
+    client.set("{accounts}:epoch", "1 ab")
+    remedy = "-> start one, or check the ring's name"
+    assert f"{remedy}; rings here: accounts" in run("doctor").out
+    client.set("{ring}:epoch", "1 ab")
+    assert run("doctor").out.count(f"{remedy}\n") == 1
+
+
 def test_it_changes_nothing(client: Redis, run: Run) -> None:
     put(client, "gone", 7, expires_in=-100)
     client.zadd("ring", {"abc": 1e12})

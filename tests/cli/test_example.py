@@ -108,10 +108,10 @@ def test_print_shows_the_nodes_that_run() -> None:
         assert len([line for line in lines if f":{process.pid}:" in line]) == 16
         assert lines[19:21] == [
             'Hash ring "ring" nodes:',
-            "Range    Replicas Delay   Hostname             PID",
+            "Range    Replicas Delay   Hostname             PID   Node",
         ]
         assert lines[21].startswith("100.00%       16      ")
-        assert lines[21].endswith(f" {process.pid}")
+        assert re.search(rf" {process.pid} \S+:{process.pid}$", lines[21])
 
 
 def test_the_options_name_the_redis_and_the_ring() -> None:

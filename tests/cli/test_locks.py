@@ -66,7 +66,7 @@ def test_a_key_of_any_bytes_is_listed_and_can_be_released(
         done = run("release", typed, "--ring", "r", "--yes", "--json")
         assert done.json == {"ring": "r", "key": "\\xff ü", "released": True}
     assert run("release", typed, "--ring", "r", status=1).out == (
-        "nobody holds '\\\\xff ü' of ring 'r'\n"
+        "nobody holds '\\xff ü' of ring 'r'\n"
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from redis import Redis
 
 from hashring.core.hashing import RING_SIZE
-from tests.cli.conftest import Run, put
+from tests.cli.conftest import SESSION, Run, put
 
 QUARTER = RING_SIZE // 4
 
@@ -75,6 +75,61 @@ def test_a_plan_of_a_weight_is_what_the_order_about_it_shows(
     assert bool(planned["moved"]) == (weight != "1")
 
 
+def drained(client: Redis, node: str) -> None:
+    """Write a node by hand that obeys an order to drain."""
+    client.zadd("{ring}:drained", {node: client.time()[0] + 60})
+    client.hset("{ring}:nodes", node, SESSION + "{}")
+
+
+@pytest.mark.parametrize("option", [("--leave", "idle"), ("--weight", "idle=2")])
+@pytest.mark.parametrize("how", ["expired", "drained"])
+def test_nothing_moves_with_a_node_that_owns_nothing(
+    client: Redis, run: Run, how: str, option: tuple[str, str]
+) -> None:
+    if how == "drained":
+        drained(client, "idle")
+    else:
+        put(client, "idle", 1, 2, expires_in=-5)
+    assert "idle" in run("nodes").out
+    assert run("plan", *option).out == "nothing moves: idle owns nothing now\n"
+    assert run("plan", *option, "--json").json["flows"] == []
+    first, *plan = run("plan", *option, "--leave", "b").lines
+    assert first == "idle owns nothing now"
+    assert plan == run("plan", "--leave", "b").lines
+
+
+@pytest.mark.parametrize("option", [("--join", "idle"), ("--weight", "idle=2")])
+def test_a_node_that_owns_nothing_has_one_change_in_a_plan(
+    client: Redis, run: Run, option: tuple[str, str]
+) -> None:
+    put(client, "idle", 1, expires_in=-5)
+    done = run("plan", "--leave", "idle", *option, status=2)
+    assert "leave='idle': cannot join or get a weight in the same plan" in done.err
+
+
+def test_a_drained_node_gets_no_weight_that_it_may_not_have(client: Redis, run: Run) -> None:
+    drained(client, "idle")
+    done = run("plan", "--weight", "idle=1001", status=2)
+    assert "weight=1001.0: give a number above 0, 1000 at most" in done.err
+
+
+def test_several_nodes_that_own_nothing_may_leave_a_ring_without_owners(
+    client: Redis, run: Run
+) -> None:
+    client.delete("ring", "{ring}:nodes")
+    drained(client, "evil\x1b")
+    put(client, "gone", 1, expires_in=-5)
+    lines = run("plan", "--leave", "gone", "--leave", "evil\x1b").lines
+    assert lines == ["nothing moves: evil\\x1b, gone own nothing now"]
+
+
+def test_a_node_that_joins_an_empty_ring_has_no_busiest_node_before_it(
+    client: Redis, run: Run
+) -> None:
+    client.delete("ring", "{ring}:nodes")
+    assert run("plan", "--join", "x").lines[1] == "busiest node: 1.00 times its fair share then"
+
+
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
@@ -86,7 +141,20 @@ def test_a_plan_of_a_weight_is_what_the_order_about_it_shows(
         (("--join", "e:2", "--join", "e"), 2, "names a node twice"),
         (("--join", "a"), 2, "join='a': is on the ring already: give it another name"),
         (("--weight", "a"), 2, "weight='a': give NODE=WEIGHT, such as worker-3=2"),
-        (("--weight", "a=0"), 2, "weights=0.0: of node 'a' is no weight; 1 is an ordinary node"),
+        (("--weight", "5"), 2, "weight='5': give NODE=WEIGHT, such as worker-3=2"),
+        (("--weight", "=5"), 2, "weight='=5': give NODE=WEIGHT, such as worker-3=2"),
+        (("--join", "x="), 2, "join='x=': give NAME=WEIGHT, such as worker-9=2"),
+        (("--join", "=2"), 2, "join='=2': give NAME=WEIGHT, such as worker-9=2"),
+        (
+            ("--join", "x=-1"),
+            2,
+            "of node 'x' is no weight: give a number above 0 and below 1000000; 1 is an ordinary",
+        ),
+        (
+            ("--weight", "a=0"),
+            2,
+            "weights=0.0: of node 'a' is no weight: give a number above 0, 1000 at most; 1 is an",
+        ),
         (("--weight", "a=100000"), 2, "of node 'a' is too much: 1000 at most"),
         (("--weight", "a=nan"), 2, "weights=nan: of node 'a' is no weight"),
         (("--leave", "a", "--n-replicas", "4"), 2, "--n-replicas: it is for nodes that get points"),

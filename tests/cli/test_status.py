@@ -40,7 +40,30 @@ def test_the_worst_ring_comes_first_with_what_to_do(client: Redis, run: Run) -> 
         "    to do: add nodes or raise the limit",
     ]
     assert "stopped: ring stopped" in lines
-    assert not any("well" in line or "orders" in line for line in lines)
+    assert lines[-2:] == ["", "healthy: ring well; group orders"]
+
+
+def test_healthy_rings_are_named_but_not_hundreds_of_them(client: Redis, run: Run) -> None:
+    for number in range(22):
+        put(client, "a:1", 0, ring=f"r{number:02}")
+        client.set(f"{{r{number:02}}}:epoch", "1 ab")
+    names = ", ".join(f"r{number:02}" for number in range(20))
+    assert run("status", status=0).lines == [
+        "healthy: 22 rings (22 healthy)",
+        "",
+        f"healthy: rings {names} and 2 more",
+    ]
+
+
+def test_a_ring_that_the_environment_names_hides_no_other(
+    client: Redis, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(client, "a:1", 0, ring="ring")
+    client.set("{ring}:epoch", "1 ab")
+    put(client, "b:1", 0, ring="payments", expires_in=-5)
+    client.set("{payments}:epoch", "1 ab")
+    monkeypatch.setenv("HASHRING_RING", "ring")
+    assert "down: ring payments" in run("status", status=2).lines
 
 
 KILLED = """
@@ -132,6 +155,29 @@ def test_one_ring_alone_is_asked_about(client: Redis, run: Run) -> None:
     put(client, "b:1", 0, ring="well")
     assert "every node expired (1)" in run("status", "--ring", "dead", status=2).out
     assert run("status", "--ring", "well", status=0).lines[0].startswith("healthy")
+
+
+def test_the_option_narrows_also_before_the_command_and_over_the_environment(
+    client: Redis, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(client, "a:1", 0, ring="dead", expires_in=-5)
+    put(client, "b:1", 0, ring="well")
+    monkeypatch.setenv("HASHRING_RING", "dead")
+    assert run("--ring", "well", "status", status=0).lines[-1] == "healthy: ring well"
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_ring_of_which_redis_has_no_trace_is_an_error(run: Run, more: tuple[str, ...]) -> None:
+    done = run("status", "--ring", "rign", *more, status=2)
+    assert (done.out, done.err) == (
+        "",
+        "hashring: ring='rign': there is no such ring; hashring status shows those there are\n",
+    )
+
+
+def test_a_ring_whose_history_is_all_that_is_left_is_stopped(client: Redis, run: Run) -> None:
+    client.set("{once}:epoch", "1 ab")
+    assert run("status", "--ring", "once", status=0).lines[2] == "stopped: ring once"
 
 
 def test_a_node_that_stopped_to_come_back_is_away_and_no_alarm(client: Redis, run: Run) -> None:

@@ -14,6 +14,7 @@ from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.doctor.server_checks import server_checks
 from hashring.cli.group.read_and_commit import every_standing
 from hashring.cli.output import document
+from hashring.cli.rings_here import rings_instead
 from hashring.core.groups import group_status
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.readable_numbers import counted
@@ -69,7 +70,7 @@ def command(settings: Settings) -> int | None:
         )
     else:
         _show(f"server {printable(url)}", parts["server"])
-        _show(f"ring {printable(settings.ring)!r}", parts["ring"])
+        _show(f"ring {settings.ring!r}", parts["ring"])
         _show("partition groups", parts["groups"])
         click.echo(
             f"{counted(len(problems), 'problem')} found" if problems else "no problems found"
@@ -98,7 +99,13 @@ def _ring_findings(settings: Settings, connection: Connection) -> Iterator[Findi
         events = newest(connection, connection.keys.events, _EVENTS)
     except RedisRefused as error:
         yield Finding("history", Level.UNKNOWN, str(error))
-    yield from ring_checks(snapshot, events, settings.scoring, mixed=settings.wire is not None)
+    yield from ring_checks(
+        snapshot,
+        events,
+        settings.scoring,
+        mixed=settings.wire is not None,
+        instead="" if settings.json else rings_instead(connection, snapshot),
+    )
 
 
 def _group_findings(connection: Connection) -> Iterator[Finding]:

@@ -30,18 +30,24 @@ _SHOWN: Final = 8
 
 
 def ring_checks(
-    snapshot: Snapshot, events: Sequence[RingEvent], scoring: Scoring, *, mixed: bool = False
+    snapshot: Snapshot,
+    events: Sequence[RingEvent],
+    scoring: Scoring,
+    *,
+    mixed: bool = False,
+    instead: str = "",
 ) -> Iterator[Finding]:
     """Look at a ring.
 
     Args:
         events: its history, oldest first; what is older than ten minutes is not looked at.
         mixed: nodes of redis-hashring are on the ring.
+        instead: what to say of other rings if there is no such ring.
     """
     nodes = node_facts(snapshot, scoring)
     live = [node for node in nodes if not node.expired]
     recent = [event for event in events if event.at > snapshot.now - _HISTORY]
-    yield _nodes(nodes, live)
+    yield _nodes(nodes, live, instead)
     yield _garbage(snapshot)
     yield _index(snapshot)
     yield _duplicates(snapshot, mixed=mixed)
@@ -64,7 +70,7 @@ def _list(names: Sequence[str]) -> str:
     return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
-def _nodes(nodes: list[NodeFacts], live: list[NodeFacts]) -> Finding:
+def _nodes(nodes: list[NodeFacts], live: list[NodeFacts], instead: str) -> Finding:
     if live and all(node.drained for node in live):
         return problem(
             "nodes",
@@ -79,7 +85,8 @@ def _nodes(nodes: list[NodeFacts], live: list[NodeFacts]) -> Finding:
         return problem(
             "nodes", "every node has expired: no key has an owner", "start nodes, or look at them"
         )
-    return note("nodes", "there is no node on this ring", "start one, or mind the ring's name")
+    remedy = "; ".join(filter(None, ("start one, or check the ring's name", instead)))
+    return note("nodes", "there is no node on this ring", remedy)
 
 
 def _garbage(snapshot: Snapshot) -> Finding:

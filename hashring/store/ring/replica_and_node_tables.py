@@ -70,13 +70,14 @@ def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring) -> Iterator[str
     sizes: Counter[str] = Counter()
     for record, size in _sized(snapshot):
         sizes[record.replica.node] += size
-    yield "Range    Replicas Delay   Hostname             PID" if sizes else "(no nodes)"
+    header = "Range    Replicas Delay   Hostname             PID   Node"
+    yield header if sizes else "(no nodes)"
     for node in node_facts(snapshot, scoring):
         if node.drained:
             continue
         yield (
             f"{_percent(sizes[node.name]):>6} {node.replicas:8} {int(node.delay):6}s "
-            f"{node.host:20} {node.pid:>5}{_mark(node.expired)}"
+            f"{node.host:20} {node.pid:>5} {printable(node.name)}{_mark(node.expired)}"
         )
 
 
