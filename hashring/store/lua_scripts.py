@@ -34,15 +34,16 @@ _RING: Final = (
     )
 )
 _SERVER: Final = ("_which_server.lua",)
+_HOLD_OFF: Final = ("_hold_off.lua",)
 _GROUP: Final = (*_SERVER, *_HISTORY, "group/_head.lua")
 _SHARED: Final = {
     "ring": _RING,
     "group": _GROUP,
-    "locks": (*_SERVER, "locks/_head.lua"),
+    "locks": (*_SERVER, *_HOLD_OFF, "locks/_head.lua"),
     "fencing": _BYTE_ORDER,
 }
 _SHARED_BY_ONE: Final = {
-    ("ring", "beat"): (*_SERVER, *_RING),
+    ("ring", "beat"): (*_SERVER, *_HOLD_OFF, *_RING),
     ("group", "commit"): (*_GROUP, "group/_decision.lua"),
     ("group", "forget"): (*_GROUP, "group/_decision.lua"),
     # What people do to a lock is written into the ring's history.

@@ -885,3 +885,37 @@ def test_a_node_without_locks_does_not_ask_which_server_it_is(place: Place) -> N
     place.forget_server()
     later = place.beat("other", C, 30, history=history, lock_ttl=TTL)
     assert (later.history, later.held_off) == (history, 0.0)
+
+
+# --- when the clock of Redis' machine was set back ------------------------------------------------
+
+
+def set_back(place: Place) -> str:
+    """The history of a ring that lost its locks an hour from now, before the clock was set back."""
+    joined(place, A)
+    began = int(place.now() * 1e6) + 3600 * 10**6
+    place.set_epoch(b"7 ab %d %d" % (began, began + int(TTL) * 10**6))
+    return str(began)
+
+
+def test_a_loss_of_before_the_clock_was_set_back_holds_off_no_longer_than_locks_last(
+    place: Place,
+) -> None:
+    history = set_back(place)
+    (answer,) = take(place, A, KEYS[0], history=history)
+    assert isinstance(answer, HeldOff)
+    assert answer.seconds is not None
+    assert 0 < answer.seconds <= TTL
+    first = joined(place, A, history)
+    assert first.history == history
+    assert 0 < first.held_off <= TTL
+    # It ends, though it began later than now.
+    assert joined(place, A, history).held_off < first.held_off
+
+
+def test_who_returns_after_the_clock_was_set_back_waits_from_now_on(place: Place) -> None:
+    history = set_back(place)
+    place.set_epoch(b"7 ab %b 0" % history.encode())
+    first = joined(place, B, "5")
+    assert TTL - 10 < first.held_off <= TTL
+    assert joined(place, B, history).held_off <= first.held_off

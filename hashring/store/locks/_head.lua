@@ -37,5 +37,6 @@ local function held_off_for(began, now)
   if (known or '') ~= began or (known and redis.call('GET', KEYS[3]) ~= lineage()) then
     return nil
   end
-  return math.max(0, math.ceil((tonumber(till or 0) - now) / 1000))
+  till = known and hold_off_end(tonumber(known), tonumber(till), now) or 0
+  return math.max(0, math.ceil((till - now) / 1000))
 end

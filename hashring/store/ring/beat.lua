@@ -298,6 +298,11 @@ end
 -- server it was: these data may be older than the first such note. If no lock was ever taken in them,
 -- nobody waits; a node that knows of locks does by its own history, which is another one.
 local epoch, tag, began, till = stamp()
+local ends = began ~= '' and hold_off_end(tonumber(began), till, tonumber(at)) or till
+if accepted and ends ~= till then
+  till = ends
+  set_stamp(epoch, tag, began, till)
+end
 if accepted and tag ~= '' and this_server ~= noted_server then
   if noted_server or redis.pcall('GET', KEYS[14]) then
     till = math.max(till, tonumber(at) + tonumber(ARGV[11]) * 1000000)
@@ -310,8 +315,10 @@ end
 -- Redis lost what this node knew, and with it the locks. A node may still believe in one for as long
 -- as locks last: until then nobody takes any, and holders put theirs back (see locks/renew.lua).
 if accepted and ARGV[10] ~= '' and ARGV[10] ~= began and began ~= '' then
-  -- A history that is older than the one known was brought back by a failover, nobody knows when.
-  local lost_at = tonumber(began) > tonumber(ARGV[10]) and tonumber(began) or tonumber(at)
+  -- A history that is older than the one known was brought back by a failover, nobody knows when. Nor
+  -- is it known of one that began later than now: the clock was set back since.
+  local later = tonumber(began) > tonumber(ARGV[10])
+  local lost_at = later and math.min(tonumber(began), tonumber(at)) or tonumber(at)
   local last = lost_at + tonumber(ARGV[11]) * 1000000
   if last > math.max(till, tonumber(at)) and tonumber(ARGV[11]) > 0 then
     till = last
