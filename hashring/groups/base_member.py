@@ -18,7 +18,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from operator import index
 from typing import Any, Final
@@ -419,6 +419,10 @@ class BaseMember(NotCopied, ABC):
 
     def _spawn(self, stay: Stay, target: Callable[[], None], what: str) -> Latch:
         ended = start_native_thread(target, f"hashring group {self.name} {what}")
+        # Where nobody may listen, each try has a thread, for as long as the member lives.
+        for thread in [thread for thread in stay.threads if thread.is_set()]:
+            with suppress(ValueError):  # another thread was first
+                stay.threads.remove(thread)
         stay.threads.append(ended)
         return ended
 
@@ -670,7 +674,7 @@ def _leave_at_exit() -> None:
         stay.abandon()
     deadline = monotonic() + _PATIENCE_AT_EXIT
     for stay in stays:
-        for thread in stay.threads:
+        for thread in tuple(stay.threads):
             thread.wait(max(0.0, deadline - monotonic()))
 
 

@@ -24,7 +24,7 @@ class Stay:
         ended: says that all is over.
         waits_for_name: whether it waits while another session has the member's name.
         over: set when the member has let go of everything.
-        threads: each set at the end of a thread.
+        threads: each set at the end of a thread; of those that have ended, not all are there.
         machine: the member's protocol; there once the stay has begun.
         loop: drives the machine.
         inside: whether the member has entered.

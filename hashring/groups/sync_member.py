@@ -157,7 +157,7 @@ class SyncMember(BaseMember):
         _wait(stay.end)
         # A callback that never returns must not keep anybody from leaving.
         stay.called.wait(self._patience)
-        for thread in stay.threads:
+        for thread in tuple(stay.threads):
             # Over but for a moment; an assignor that never returns is not waited for.
             thread.wait(_MOMENT)
         self._close_asking()

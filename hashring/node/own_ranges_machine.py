@@ -221,7 +221,9 @@ class OwnRangesMachine(NodeMachine):
         self.near = self.near.after(news)
         self._count(news.change)
         if self.name in news.change.nodes:
-            self._change_of_own(news.change, now, continues=news.change.prev == mine.tag)
+            # Perhaps on a ring of this name in another database, whose messages come, too, and
+            # each of which is taken for the newest statement.
+            self._change_of_own(news.change, now, continues=False)
 
     # --- the end, and by hand -----------------------------------------------------------------
 

@@ -362,7 +362,9 @@ class BaseMemberMachine(ABC):
     def unsubscribed(self, number: int, error: StoreError | None, now: float) -> None:
         """The subscription is gone, or could not be made."""
         if self.listening.ended(number):
-            self.listening.at = now + RETRY
+            # Each renewal asks for what was said while nobody listens, so this need not be soon.
+            doubled = RETRY * 2.0 ** min(self.listening.failed - 1, 16)
+            self.listening.at = now + min(doubled, max(RETRY, self.interval))
 
     def told(self, number: int, channel: bytes, payload: bytes, now: float) -> None:
         """A message has arrived."""

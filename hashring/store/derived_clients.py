@@ -13,6 +13,8 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from hashring.monkey_patching import native_lock, threads_are_greenlets
@@ -54,7 +56,51 @@ def _settings(given: dict[str, Any], package: str, prefix: str, timeout: float) 
         max_connections=_CONNECTIONS,
     )
     kept.pop("retry_on_timeout", None)
+    if (provider := kept.get("credential_provider")) is not None:
+        failed = importlib.import_module(f"{package}.exceptions").ConnectionError
+        kept["credential_provider"] = _Credentials(provider, failed)
     return kept
+
+
+class _Credentials:
+    """The user's credential provider, whose errors are the client's.
+
+    A provider asks a service of its own, with errors of its own. Those would be taken for something
+    that was raised into the call from outside, and would end what runs the node.
+
+    Args:
+        provider: the user's.
+        failed: the class of error of a connection that could not be made.
+    """
+
+    def __init__(self, provider: Any, failed: type[Exception]) -> None:
+        self._provider = provider
+        self._failed = failed
+
+    @property  # type: ignore[misc] # clients ask for some kinds of providers
+    def __class__(self) -> type[Any]:
+        return type(self._provider)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._provider, name)
+
+    def get_credentials(self) -> Any:
+        """As the user's."""
+        with self._translated():
+            return self._provider.get_credentials()
+
+    async def get_credentials_async(self) -> Any:
+        """As the user's."""
+        with self._translated():
+            return await self._provider.get_credentials_async()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+            raise self._failed(f"the credential provider failed: {told}") from error
 
 
 def _without_maintenance(package: str, maker: Any) -> dict[str, Any]:

@@ -86,6 +86,7 @@ _PHRASES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("CERTIFICATE_REQUIRED", RedisUnavailable, _OWN_CERTIFICATE),
     # A client of a cluster was sent from server to server until it gave up.
     ("TTL exhausted", RedisUnavailable, _MOVING),
+    ("the credential provider failed", RedisUnavailable, "look at the service that it asks"),
     ("max number of clients reached", RedisUnavailable, "raise maxclients, or use fewer clients"),
 )
 

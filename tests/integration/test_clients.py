@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -622,6 +623,77 @@ def test_an_unreachable_host_is_named() -> None:
         port = taken.getsockname()[1]
     with pytest.raises(RedisUnavailable, match=f"localhost:{port}.*check host, port"):
         RingNode(redis.Redis(port=port), "r").start()
+
+
+class TokenServiceDown(Exception):
+    """As of a library that no part of this package knows."""
+
+
+TokenServiceDown.__module__ = "botocore.exceptions"
+
+
+class Provider(redis.CredentialProvider):
+    """Asks a service that may be down."""
+
+    down = False
+
+    def get_credentials(self) -> tuple[str, str]:
+        if self.down:
+            raise TokenServiceDown("it does not answer")
+        return "default", "right"
+
+    async def get_credentials_async(self) -> tuple[str, str]:
+        return self.get_credentials()
+
+
+def test_a_node_survives_that_its_credential_provider_fails() -> None:
+    provider = Provider()
+    with RedisServer(config=["requirepass right"]) as server:
+        client = redis.Redis(unix_socket_path=str(server.socket), credential_provider=provider)
+        with RingNode(client, "r", lock=True, ttl=3.0, heartbeat_interval=0.2) as node:
+            assert node.contains("key")
+            polled = RingNode(client, "r", name="polled", ttl=3.0, heartbeat_interval=0.2)
+            thread = Thread(target=polled.poll, daemon=True)
+            thread.start()
+            eventually(lambda: polled.state.value == "live", "it is on the ring")
+            provider.down = True
+            server.kill()
+            server.start()
+            told = "the credential provider failed: TokenServiceDown: it does not answer; look at"
+            with pytest.raises(RedisUnavailable, match=told):
+                RingNode(client, "r", name="late").start()
+            assert node.select(["other"]) == []
+            provider.down = False
+            eventually(lambda: polled.state.value == "live" and thread.is_alive(), "it is back")
+            eventually(
+                lambda: node.contains("key") or polled.contains("key"), "the key has an owner"
+            )
+            polled.stop()
+            thread.join(PATIENCE)
+
+
+def test_an_asyncio_node_survives_that_its_credential_provider_fails() -> None:
+    asyncio.run(_an_asyncio_node_survives())
+
+
+async def _an_asyncio_node_survives() -> None:
+    provider = Provider()
+    with RedisServer(config=["requirepass right"]) as server:
+        client = redis.asyncio.Redis(
+            unix_socket_path=str(server.socket), credential_provider=provider
+        )
+        async with AsyncRingNode(client, "r", lock=True, ttl=3.0, heartbeat_interval=0.2) as node:
+            assert await node.select(["key"]) == ["key"]
+            provider.down = True
+            server.kill()
+            server.start()
+            assert await node.select(["other"]) == []
+            provider.down = False
+            deadline = asyncio.get_running_loop().time() + PATIENCE
+            while await node.select(["key"]) != ["key"]:
+                assert asyncio.get_running_loop().time() < deadline
+                await asyncio.sleep(0.1)
+        await client.aclose()
 
 
 def test_a_wrong_password_is_told_from_a_missing_one() -> None:

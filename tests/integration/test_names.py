@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 
 import pytest
 from redis import Redis
@@ -90,6 +91,29 @@ def test_a_name_that_is_taken_in_another_database_is_the_nodes_still(
             eventually(lambda: here.status.heartbeats > beaten + 3, "it goes on")
             assert sum(end - start for start, end in here.get_ranges()) == RING_SIZE
             assert client.xlen("{ring}:events") == 1
+        elsewhere.flushdb()
+
+
+def test_whatever_happens_to_a_name_in_another_database_its_locks_stay(
+    redis_server: RedisServer, client: Redis
+) -> None:
+    timers = {"ttl": 60.0, "heartbeat_interval": 20.0}
+    with Redis(unix_socket_path=str(redis_server.socket), db=1) as elsewhere, ExitStack() as there:
+
+        def start(name: str) -> RingNode:
+            return there.enter_context(RingNode(elsewhere, "ring", name=name, **timers))
+
+        with RingNode(client, "ring", name="a", lock=True, **timers) as here:
+            assert here.contains("key")
+            lock = client.get("{ring}:lock:key")
+            crashed, beaten = start("a"), here.status.heartbeats
+            start("b")  # each message of theirs may be taken for the newest
+            start("a")
+            eventually(lambda: crashed.state is NodeState.SUPERSEDED, "its name was taken")
+            eventually(lambda: here.status.heartbeats > beaten, "it asks whether that was here")
+            assert client.get("{ring}:lock:key") == lock
+            assert here.contains("key")
+        there.close()
         elsewhere.flushdb()
 
 

@@ -317,6 +317,21 @@ def test_a_lost_subscription_is_made_anew_a_moment_later() -> None:
     assert isinstance(hand.next(), Run)
 
 
+def test_a_subscription_that_is_refused_again_and_again_is_asked_for_less_often() -> None:
+    hand = Hand(interval=20 * RETRY).inside()
+    waits = []
+    number = hand.number
+    for _ in range(8):
+        hand.machine.unsubscribed(number, GONE, hand.now)
+        waits.append((hand.machine.listening.at - hand.now) / RETRY)
+        step = hand.machine.listening.ask(0.0, 1.0)
+        number = step.number
+    assert waits == [1, 2, 4, 8, 16, 20, 20, 20]
+    hand.machine.subscribed(number, hand.now)
+    hand.machine.unsubscribed(number, GONE, hand.now)
+    assert hand.machine.listening.at == hand.now + RETRY
+
+
 def test_a_member_whose_renewals_never_pause_subscribes_anew_after_the_next() -> None:
     hand = Hand().inside()
     hand.machine.unsubscribed(hand.number, GONE, hand.now)
