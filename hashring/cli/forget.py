@@ -12,7 +12,6 @@ from hashring.core.safe_text import printable
 from hashring.errors import ConfigError, RingNotEmpty
 from hashring.store.ring.commands import forget
 from hashring.store.ring.ring_events import newest
-from hashring.store.ring.snapshot import Snapshot
 
 
 @click.command("forget")
@@ -44,7 +43,7 @@ def command(settings: Settings, *, yes: bool, by: str | None) -> int | None:
             forget(connection.keys, scoring=settings.scoring, by=by or here("forget"))
         )
         if not noted:  # a node came meanwhile
-            raise RingNotEmpty(settings.ring, _live_nodes(connection.snapshot()))
+            raise RingNotEmpty(settings.ring, connection.snapshot().live_nodes)
     if settings.json:
         document({"ring": settings.ring, "forgotten": True})
     else:
@@ -54,16 +53,10 @@ def command(settings: Settings, *, yes: bool, by: str | None) -> int | None:
 
 def _check_empty(connection: Connection) -> None:
     seen = connection.snapshot()
-    if live := _live_nodes(seen):
-        raise RingNotEmpty(connection.ring, live)
+    if seen.live_nodes:
+        raise RingNotEmpty(connection.ring, seen.live_nodes)
     entries = (seen.replicas, seen.unvouched, seen.garbage, seen.nodes)
     if not any(entries) and not newest(connection, connection.keys.events, 1):
         raise ConfigError(
             "ring", connection.ring, "there is no such ring; hashring status shows those there are"
         )
-
-
-def _live_nodes(seen: Snapshot) -> list[str]:
-    drained = {node for node, expires_in in seen.drained.items() if expires_in >= 0}
-    owners = {record.replica.node for record in seen.replicas if not record.expired}
-    return sorted(drained | owners)

@@ -25,13 +25,19 @@ _ERRORS: Final = {
     401: "No token, or not the one.",
     403: "The service was not started with --allow-actions, or this user may not act.",
     404: "There is no such thing.",
-    409: "No node or member would be left.",
+    409: "No node or member would be left, or the ring or group to forget has live ones.",
     413: "The body is larger than a mebibyte.",
     415: "The body is not JSON.",
     422: "Too much work for one request.",
     429: "Too many wrong tokens.",
     503: "Redis does not respond, or refuses; or the service is at its limits.",
 }
+_CONFLICTING: Final = (
+    api.DrainAsked,
+    api.GroupDrainAsked,
+    api.ForgetAsked,
+    api.GroupForgetAsked,
+)
 _TEXT: Final = {"type": "string"}
 
 
@@ -167,8 +173,8 @@ def _post(
 def _act(name: str, kind: type[Action[Any]]) -> dict[str, Any]:
     plan = plan_path(name)
     about = f"{kind.about} GET {plan} says what moves." if plan else kind.about
-    last = (409,) if issubclass(kind.asked, api.DrainAsked | api.GroupDrainAsked) else ()
-    found = _post(about, kind.asked, api.Done, 401, 403, 429, *last)
+    conflict = (409,) if issubclass(kind.asked, _CONFLICTING) else ()
+    found = _post(about, kind.asked, api.Done, 401, 403, 429, *conflict)
     found["post"]["security"] = [{"token": []}]
     return found
 
