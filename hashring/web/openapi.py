@@ -90,7 +90,7 @@ def _planned() -> Iterator[tuple[str, GetOperation]]:
 
 GET_OPERATIONS: Final[Mapping[str, GetOperation]] = {
     "/api/status": GetOperation("The verdict on all rings and groups.", api.Overview),
-    "/api/rings": GetOperation("All rings, by name.", api.Rings, queries.PageQuery, (400,)),
+    "/api/rings": GetOperation("All rings, by name.", api.Rings, queries.PageQuery, (400, 503)),
     "/api/ring": GetOperation("A ring.", api.RingAnswer, queries.RingQuery, _READ),
     "/api/nodes": GetOperation(
         "The nodes of a ring, by name.", api.Nodes, queries.NodesQuery, _READ
@@ -119,7 +119,7 @@ GET_OPERATIONS: Final[Mapping[str, GetOperation]] = {
         (*_READ, 409, 422),
     ),
     "/api/groups": GetOperation(
-        "All partition groups, by name.", api.Groups, queries.PageQuery, (400,)
+        "All partition groups, by name.", api.Groups, queries.PageQuery, (400, 503)
     ),
     "/api/group": GetOperation("A partition group.", api.Group, queries.GroupQuery, _READ),
     "/api/group/plan": GetOperation(

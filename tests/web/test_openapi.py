@@ -156,7 +156,8 @@ def test_answers_about_what_there_is_are_as_described(redis: Redis, visit: Visit
     with PartitionGroup(redis, "group", partitions=3, member="m", rebalance_delay=0):
         visitor = visit(rings=["ring"])
         description = described(visitor.app)
-        eventually(lambda: visitor.json("/api/groups")["groups"], "the group is found")
+        eventually(lambda: visitor.service.group("group"), "the group is found")
+        eventually(lambda: visitor.service.searched, "all are found")
         for path, query in (
             ("/api/rings", {}),
             ("/api/ring", {"ring": "ring"}),

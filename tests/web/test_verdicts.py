@@ -80,18 +80,69 @@ def test_of_a_redis_that_has_never_responded_nothing_is_healthy(
     assert told["servers"]["eu"]["state"] == "unknown"
 
 
+LISTS = ("/api/rings", "/api/groups")
+
+
+def watcher_client(redis: Redis, stack: ExitStack, *commands: str) -> Redis:
+    """A client of a Redis user of its own, who may do all but what is forbidden."""
+    redis.acl_setuser(
+        "watcher", enabled=True, nopass=True, keys="*", channels="*", categories=["+@all"],
+        commands=commands,
+    )  # fmt: skip
+    stack.callback(redis.acl_deluser, "watcher")
+    path = redis.connection_pool.connection_kwargs["path"]
+    return stack.enter_context(Redis(unix_socket_path=path, username="watcher", password="x"))
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_no_list_is_empty_before_redis_has_answered(path: str, stack: ExitStack) -> None:
+    client = stack.enter_context(Redis(unix_socket_path="/nowhere/redis.sock"))
+    visitor = visitor_of(Service(client))
+    assert visitor.json(path, 503)["error"] == "Redis has not responded yet"
+    service = started(visitor.service, stack)
+    eventually(lambda: service.failure is not None, "Redis was asked")
+    assert "/nowhere/redis.sock" in visitor.json(path, 503)["error"]
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_no_list_is_empty_before_a_search(path: str, redis: Redis, stack: ExitStack) -> None:
+    service = started(Service(watcher_client(redis, stack, "-scan")), stack)
+    eventually(lambda: service.search_failure is not None, "it has looked for rings")
+    error = visitor_of(service).json(path, 503)["error"]
+    assert error.startswith("rings and groups cannot be looked for: ")
+    assert error.endswith("; let its Redis user call SCAN")
+
+
+def test_a_ring_that_is_given_is_listed_without_a_search_and_the_list_says_why(
+    redis: Redis, stack: ExitStack
+) -> None:
+    service = started(Service(watcher_client(redis, stack, "-scan"), rings=["ring"]), stack)
+    eventually(lambda: service.search_failure is not None, "it has looked for rings")
+    told = visitor_of(service).json("/api/rings")
+    assert [ring["ring"] for ring in told["rings"]] == ["ring"]
+    assert "scan" in told["failure"]["error"].lower()
+
+
+@pytest.mark.usefixtures("three_places")
+def test_lists_stay_and_say_why_while_a_later_search_fails(redis: Redis, stack: ExitStack) -> None:
+    found(redis, "a", nodes=1)
+    service = started(Service(watcher_client(redis, stack)), stack)
+    visitor = visitor_of(service)
+    eventually(lambda: service.searched, "it has looked for rings")
+    assert [visitor.json(path)["failure"] for path in LISTS] == [None, None]
+    redis.acl_setuser("watcher", commands=["-scan"])
+    eventually(lambda: service.search_failure is not None, "it may not look any more")
+    told = visitor.json("/api/rings")
+    assert [ring["ring"] for ring in told["rings"]] == ["a"]
+    assert "scan" in told["failure"]["error"].lower()
+    assert "scan" in visitor.json("/api/groups")["failure"]["error"].lower()
+
+
 def test_a_redis_user_that_may_not_scan_makes_the_verdict_unknown_and_says_so(
     redis: Redis, stack: ExitStack
 ) -> None:
     put(redis, "a", 0, told={"ttl": 900})
-    redis.acl_setuser(
-        "watcher", enabled=True, nopass=True, keys="*", channels="*", categories=["+@all"],
-        commands=["-scan"],
-    )  # fmt: skip
-    stack.callback(redis.acl_deluser, "watcher")
-    path = redis.connection_pool.connection_kwargs["path"]
-    client = stack.enter_context(Redis(unix_socket_path=path, username="watcher", password="x"))
-    service = started(Service(client, rings=["ring"]), stack)
+    service = started(Service(watcher_client(redis, stack, "-scan"), rings=["ring"]), stack)
     visitor = visitor_of(service)
     assert visitor.json("/api/ring", ring="ring")["status"]["state"] == "healthy"
     eventually(lambda: service.search_failure is not None, "it has looked for rings")
