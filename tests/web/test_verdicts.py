@@ -156,6 +156,18 @@ def test_a_redis_user_that_may_not_scan_makes_the_verdict_unknown_and_says_so(
     assert "let its Redis user call SCAN" in page
 
 
+def test_a_cluster_that_serves_no_slots_makes_the_verdict_unknown_and_says_so(
+    stack: ExitStack,
+) -> None:
+    server = stack.enter_context(RedisServer(port=0, config=["cluster-enabled yes"]))
+    service = started(Service(stack.enter_context(Redis.from_url(server.url))), stack)
+    visitor = visitor_of(service)
+    eventually(lambda: service.search_failure is not None, "it has looked for rings")
+    eventually(lambda: service.answered, "the server responds")
+    assert "CLUSTERDOWN" in visitor.json("/readyz", 503)["fault"]
+    assert visitor.json("/api/status")["state"] == "unknown"
+
+
 @pytest.mark.usefixtures("three_places")
 def test_rings_that_have_no_place_are_counted_and_the_verdict_is_unknown(
     redis: Redis, stack: ExitStack, caplog: pytest.LogCaptureFixture
