@@ -30,6 +30,7 @@ from hashring.store.ring.node_reports import (
     NodeFacts,
     Sees,
     node_facts,
+    nodes_without_locks,
     told_algorithms,
     told_zones,
 )
@@ -103,6 +104,7 @@ class RingReading:
                 now=snapshot.now,
                 algorithms=told_algorithms(snapshot),
                 drains=snapshot.binding_drains,
+                without_locks=nodes_without_locks(snapshot, nodes),
             ),
         )
 

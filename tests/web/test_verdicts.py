@@ -168,6 +168,20 @@ def test_a_cluster_that_serves_no_slots_makes_the_verdict_unknown_and_says_so(
     assert visitor.json("/api/status")["state"] == "unknown"
 
 
+def test_a_node_without_locks_beside_nodes_with_locks_degrades_page_api_and_metrics(
+    redis: Redis, stack: ExitStack
+) -> None:
+    put(redis, "a", 0, told={"ttl": 900, "lock": True})
+    put(redis, "b", 1, told={"ttl": 900})
+    visitor = visitor_of(started(Service(redis, rings=["ring"]), stack))
+    eventually(lambda: "hashring_ring_state" in visitor.page("/metrics"), "the ring is read")
+    text = "1 node without lock=True: b; works on keys that others have locked"
+    assert text in unescape(visitor.page("/ring", name="ring"))
+    [reason] = visitor.json("/api/ring", ring="ring")["status"]["reasons"]
+    assert (reason["state"], reason["text"]) == ("degraded", text)
+    assert 'hashring_ring_state{ring="ring",state="degraded"} 1.0' in visitor.page("/metrics")
+
+
 @pytest.mark.usefixtures("three_places")
 def test_rings_that_have_no_place_are_counted_and_the_verdict_is_unknown(
     redis: Redis, stack: ExitStack, caplog: pytest.LogCaptureFixture
