@@ -389,7 +389,7 @@ def group_health(
 def _group_reasons(
     group: str, status: GroupStatus, decisions: Sequence[Decision], now: float
 ) -> Iterator[Reason]:
-    if not status.members and not status.unreadable:
+    if not status.has_members:
         yield _no_member(group, status.expired, decisions, now)
         return
     if status.unreadable:
