@@ -171,6 +171,7 @@ def ring_health(
     now: float,
     algorithms: Collection[str] = (),
     drains: Mapping[str, DrainOrder] | None = None,
+    without_locks: Sequence[str] = (),
 ) -> Health:
     """The verdict on a ring.
 
@@ -181,11 +182,27 @@ def ring_health(
         now: Redis time of the reading, in seconds since 1970.
         algorithms: the hash algorithms that the nodes report.
         drains: the orders to drain nodes, without those about processes that lost a made-up name.
+        without_locks: the live nodes that do not lock keys although others do.
     """
-    found = [*_ring_reasons(ring, nodes, events, now, algorithms)]
+    found = [
+        *_mixed_locks(ring, without_locks),
+        *_ring_reasons(ring, nodes, events, now, algorithms),
+    ]
     if any(not node.expired for node in nodes):
         found += _forgotten(ring, drains or {}, now)
     return Health.of(found)
+
+
+def _mixed_locks(ring: str, without: Sequence[str]) -> Iterator[Reason]:
+    if without:
+        verb = "works" if len(without) == 1 else "work"
+        yield Reason(
+            State.DEGRADED,
+            f"{counted(len(without), 'node')} without lock=True: {_listed(without)}; "
+            f"{verb} on keys that others have locked",
+            "give all nodes lock=True",
+            command_line("doctor", ring=ring),
+        )
 
 
 def _forgotten(ring: str, drains: Mapping[str, DrainOrder], now: float) -> Iterator[Reason]:
@@ -372,7 +389,7 @@ def group_health(
 def _group_reasons(
     group: str, status: GroupStatus, decisions: Sequence[Decision], now: float
 ) -> Iterator[Reason]:
-    if not status.members and not status.unreadable:
+    if not status.has_members:
         yield _no_member(group, status.expired, decisions, now)
         return
     if status.unreadable:

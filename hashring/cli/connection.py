@@ -14,6 +14,7 @@ from hashring.core.safe_text import printable
 from hashring.errors import RedisRefused, RedisUnavailable, WrongServer
 from hashring.store.client_errors import in_doubt, may_have_been_done
 from hashring.store.command import Command, text
+from hashring.store.discovery import check_slots_served
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
 from hashring.store.redis_url import client_of, without_password
@@ -72,7 +73,7 @@ class Connection:
         """This connection; for a Redis Cluster, one to each of its primaries in turn.
 
         Raises:
-            RedisUnavailable: Redis cannot be reached.
+            RedisUnavailable: Redis cannot be reached, or the cluster serves no slots.
         """
         places = self._primaries()
         if not places:
@@ -172,6 +173,9 @@ class Connection:
         """Host and port of each primary of the Redis Cluster; none if it is none.
 
         An empty host is that of the server that was asked.
+
+        Raises:
+            RedisUnavailable: Redis cannot be reached, or the cluster serves no slots.
         """
         try:
             told = self.call("HELLO")
@@ -191,6 +195,8 @@ class Connection:
                 err=True,
             )
             return []
+        if not slots:
+            check_slots_served(self)
         return sorted({(text(primary[0] or b""), int(primary[1])) for _, _, primary, *_ in slots})
 
     def _url_of(self, host: str, port: int | None) -> str:

@@ -12,7 +12,6 @@ from hashring.cli.rings_here import check_exists
 from hashring.core.safe_text import printable
 from hashring.errors import RingNotEmpty
 from hashring.store.ring.commands import forget
-from hashring.store.ring.snapshot import Snapshot
 
 
 @click.command("forget")
@@ -43,7 +42,7 @@ def command(settings: Settings, *, yes: bool, by: str | None) -> int | None:
             forget(connection.keys, scoring=settings.scoring, by=by or here("forget"))
         )
         if not noted:  # a node came meanwhile
-            raise RingNotEmpty(settings.ring, _live_nodes(connection.snapshot()))
+            raise RingNotEmpty(settings.ring, connection.snapshot().live_nodes)
     if settings.json:
         document({"ring": settings.ring, "forgotten": True})
     else:
@@ -53,12 +52,6 @@ def command(settings: Settings, *, yes: bool, by: str | None) -> int | None:
 
 def _check_empty(connection: Connection) -> None:
     seen = connection.snapshot()
-    if live := _live_nodes(seen):
-        raise RingNotEmpty(connection.ring, live)
+    if seen.live_nodes:
+        raise RingNotEmpty(connection.ring, seen.live_nodes)
     check_exists(connection, seen)
-
-
-def _live_nodes(seen: Snapshot) -> list[str]:
-    drained = {node for node, expires_in in seen.drained.items() if expires_in >= 0}
-    owners = {record.replica.node for record in seen.replicas if not record.expired}
-    return sorted(drained | owners)

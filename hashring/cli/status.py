@@ -29,7 +29,7 @@ from hashring.store.discovery import discover
 from hashring.store.group.commands import group_keys, read, read_decision
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
-from hashring.store.ring.node_reports import node_facts, told_algorithms
+from hashring.store.ring.node_reports import node_facts, nodes_without_locks, told_algorithms
 from hashring.store.ring.ring_events import newest
 from hashring.store.ring.snapshot import Snapshot, snapshot
 
@@ -98,13 +98,15 @@ def _of_ring(connection: Connection, name: str, settings: Settings) -> Health:
 
 
 def _verdict(connection: Connection, name: str, seen: Snapshot, scoring: Scoring) -> Health:
+    nodes = node_facts(seen, scoring)
     return ring_health(
-        node_facts(seen, scoring),
+        nodes,
         newest(connection, ring_keys(name).events, _EVENTS),
         ring=name,
         now=seen.now,
         algorithms=told_algorithms(seen),
         drains=seen.binding_drains,
+        without_locks=nodes_without_locks(seen, nodes),
     )
 
 

@@ -30,6 +30,7 @@ from hashring.store.ring.node_reports import (
     NodeFacts,
     Sees,
     node_facts,
+    nodes_without_locks,
     told_algorithms,
     told_zones,
 )
@@ -103,6 +104,7 @@ class RingReading:
                 now=snapshot.now,
                 algorithms=told_algorithms(snapshot),
                 drains=snapshot.binding_drains,
+                without_locks=nodes_without_locks(snapshot, nodes),
             ),
         )
 
@@ -358,7 +360,9 @@ class _Group:
         add("generation", status.generation)
         add("blocking_members", len(status.blocking))
         add("drained_members", sum(order.drained for order in status.orders.values()))
-        for phase, holds in one_hot(_PHASES, status.phase.value).items():
+        # Without members the group does nothing more, whatever it was about to do.
+        phase_now = status.phase.value if status.has_members else ""
+        for phase, holds in one_hot(_PHASES, phase_now).items():
             families.add("hashring_group_phase", (*group, phase.lower()), holds)
         for kind in WaitKind:
             count = sum(wait.kind is kind for wait in status.waits)

@@ -151,7 +151,12 @@ FLEET_METRICS: Final = (
     Spec("gauge", "hashring_group_unowned_partitions", _GROUP, "Partitions that nobody holds."),
     Spec("gauge", "hashring_group_draining_partitions", _GROUP, "Removed ones, not empty yet."),
     Spec("gauge", "hashring_group_generation", _GROUP, "Number of the group's last decision."),
-    Spec("gauge", "hashring_group_phase", (*_GROUP, "phase"), "1 for the phase it is in."),
+    Spec(
+        "gauge",
+        "hashring_group_phase",
+        (*_GROUP, "phase"),
+        "1 for the phase it is in; without members for none.",
+    ),
     Spec("gauge", "hashring_group_waits", (*_GROUP, "reason"), "What it waits for, how often."),
     Spec("gauge", "hashring_group_drained_members", _GROUP, "Members that are drained by order."),
     Spec("gauge", "hashring_group_blocking_members", _GROUP, "Members that others wait for."),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from hashring.errors import ConfigError
+from hashring.errors import ConfigError, RedisRefused
 from hashring.store.group.commands import group_keys
 from hashring.store.interface import RedisCaller
 from hashring.store.ring.key_names import ring_keys
@@ -14,6 +15,7 @@ _RING: Final = b":epoch"
 _GROUP: Final = b":group:state"
 # What ends in `:epoch` or `:state`, and little else: one walk over the keys finds both.
 _PATTERN: Final = "*:[es][pt][oa][ct][he]"
+_ANY_KEY: Final = b"{hashring}:epoch"
 _STEP: Final = 500  # keys that Redis looks at in one step
 
 
@@ -51,6 +53,17 @@ def discover(redis: RedisCaller) -> Iterator[Found | None]:
         if int(cursor) == 0:
             return
         yield None
+
+
+def check_slots_served(redis: RedisCaller) -> None:
+    """Refuse a server of a Redis Cluster that is down: it has no rings, and yet answers ``SCAN``.
+
+    Raises:
+        RedisUnavailable: it is down, or cannot be asked.
+    """
+    # Another server of a cluster may have the key; some users may not read it.
+    with suppress(RedisRefused):
+        redis.call("GET", _ANY_KEY)
 
 
 def _name(kind: str, key: bytes) -> str | None:

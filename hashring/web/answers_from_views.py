@@ -21,7 +21,7 @@ from hashring.web.key_lookup import Lookup
 from hashring.web.ring_view import NodeView, RingView
 from hashring.web.service import Service
 from hashring.web.watcher_health import doubts, verdict_of, verdicts
-from hashring.web.watcher_threads import GroupWatcher, RingWatcher
+from hashring.web.watcher_threads import Failure, GroupWatcher, RingWatcher
 
 A = TypeVar("A")
 
@@ -31,7 +31,15 @@ MOST_MOVES: Final = 10_000
 
 def failure(watcher: RingWatcher | GroupWatcher) -> api.FailureAnswer | None:
     """Why there is nothing newer."""
-    found = watcher.failure
+    return _failure(watcher.failure)
+
+
+def search_failure(service: Service) -> api.FailureAnswer | None:
+    """Why new rings and groups are not found."""
+    return _failure(service.failure or service.search_failure)
+
+
+def _failure(found: Failure | None) -> api.FailureAnswer | None:
     return None if found is None else api.FailureAnswer(since=found.since, error=str(found.error))
 
 

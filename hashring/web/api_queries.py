@@ -179,10 +179,25 @@ class MemberWeightQuery(MemberQuery):
 
 @dataclass(frozen=True)
 class PlannedGroupChange:
-    """A change of a group; ``None`` is as it is."""
+    """A change of a group; ``None`` is as it is.
+
+    Attributes:
+        join, leave: names.
+        weight: by name, of members that join or stay.
+        partitions: how many there are to be.
+        access: the access type.
+    """
 
     join: Annotated[Sequence[str], _JOINING] = ()
     leave: Annotated[Sequence[str], _LEAVING] = ()
+    weight: Annotated[
+        Mapping[str, float],
+        weights_parameter(
+            "A member that joins or stays, and its new weight: worker-3=2; may come more than "
+            "once.",
+            MOST_LEAVING,
+        ),
+    ] = field(default_factory=dict)
     partitions: Annotated[
         int | None, whole_parameter("Another number of partitions.", 1, MOST_PARTITIONS)
     ] = None
@@ -193,7 +208,7 @@ class PlannedGroupChange:
     @property
     def empty(self) -> bool:
         """Whether nothing is to change."""
-        return not (self.join or self.leave or self.partitions or self.access)
+        return not (self.join or self.leave or self.weight or self.partitions or self.access)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from hashring.web.ring_actions import PlannedRingAction
 from hashring.web.server_sent_events import Streams, changes_after, live_changes
 from hashring.web.service import Service
 from hashring.web.users import current_client
+from hashring.web.watcher_health import doubts
 from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 
 T = TypeVar("T")
@@ -92,9 +93,22 @@ class ApiRoutes:
     # --- rings --------------------------------------------------------------------------------
 
     def _rings(self, asked: queries.PageQuery) -> Response:
-        rings, _ = self._service.listed()
+        searched, (rings, _) = self._service.searched, self._service.listed()
         page, following = _page(rings, asked)
-        return _json(api.Rings(rings=[answers.ring_in_list(ring) for ring in page], next=following))
+        if not (searched or rings):
+            self._refuse_unsearched()
+        return _json(
+            api.Rings(
+                rings=[answers.ring_in_list(ring) for ring in page],
+                next=following,
+                failure=answers.search_failure(self._service),
+            )
+        )
+
+    def _refuse_unsearched(self) -> None:
+        """Refuse to answer with an empty list before anybody looked."""
+        for doubt in doubts(self._service)[:1]:
+            abort(503, doubt.text + (f"; {doubt.remedy}" if doubt.remedy else ""))
 
     def _ring(self, asked: queries.RingQuery) -> Response:
         watcher, view = ring_of(self._service, asked.ring)
@@ -173,10 +187,17 @@ class ApiRoutes:
     # --- groups -------------------------------------------------------------------------------
 
     def _groups(self, asked: queries.PageQuery) -> Response:
-        _, groups = self._service.listed()
+        searched, (_, groups) = self._service.searched, self._service.listed()
         page, following = _page(groups, asked)
-        found = [answers.group_in_list(group) for group in page]
-        return _json(api.Groups(groups=found, next=following))
+        if not (searched or groups):
+            self._refuse_unsearched()
+        return _json(
+            api.Groups(
+                groups=[answers.group_in_list(group) for group in page],
+                next=following,
+                failure=answers.search_failure(self._service),
+            )
+        )
 
     def _group(self, asked: queries.GroupQuery) -> Response:
         watcher, view = group_of(self._service, asked.group)

@@ -150,10 +150,14 @@ class RingInList(Answer):
 
 
 class Rings(Answer):
-    """Rings by name; ``next`` is what to give as ``after`` for those that follow."""
+    """Rings by name; ``next`` is what to give as ``after`` for those that follow.
+
+    ``failure`` says why new rings are not found; ``null`` while Redis lists all of them.
+    """
 
     rings: list[RingInList]
     next: str | None
+    failure: FailureAnswer | None
 
 
 class NodeAnswer(Answer):
@@ -367,10 +371,11 @@ class GroupInList(Answer):
 
 
 class Groups(Answer):
-    """Groups by name; ``next`` is what to give as ``after`` for those that follow."""
+    """Groups by name; ``next`` and ``failure`` are as for rings."""
 
     groups: list[GroupInList]
     next: str | None
+    failure: FailureAnswer | None
 
 
 class MoveAnswer(Answer):

@@ -10,19 +10,24 @@ from typing import Final
 from flask import abort
 from markupsafe import Markup
 
-from hashring.core.groups import group_plan
+from hashring.core.assignors.situation import GroupMember
+from hashring.core.groups import group_plan, member_orders
 from hashring.core.groups.group_plan import GroupForesight, assignor_of
 from hashring.core.groups.state import GroupState
 from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import RingPlan, planned_counts, planned_ring, ring_plan
 from hashring.drawing.ring_picture import ring_colors, ring_picture
+from hashring.errors import ConfigError
 from hashring.web.api_queries import MOST_PARTITIONS, PlannedGroupChange, PlannedRingChange
 from hashring.web.group_view import GroupView
+from hashring.web.page_templates import shown
 from hashring.web.ring_view import RingView
 
 MOST_PLACED: Final = 500_000
 """Points that one plan may go through: for each node that gets some, all that are there then."""
+PLANNING: Final = "plan"
+"""Who gives the orders that are only planned."""
 
 
 # --- rings ------------------------------------------------------------------------------------
@@ -35,6 +40,7 @@ def ring_after(view: RingView, change: PlannedRingChange) -> Ring:
         HashringError: it cannot be made.
         HTTPException: it is too much work.
     """
+    _check_joining(change)
     shapes = view.shapes
     n_replicas = change.replicas or view.usual_replicas
     counts = planned_counts(
@@ -73,6 +79,27 @@ def _check_work(ring: Ring, counts: Mapping[str, int]) -> None:
         )
 
 
+def _check_joining(change: PlannedRingChange | PlannedGroupChange) -> None:
+    """Refuse a name that may be a name and a weight, as the command line takes them.
+
+    It is a name if it has a weight of its own.
+    """
+    for text in change.join:
+        name, _, number = text.rpartition("=")
+        if not name or text in change.weight:
+            continue
+        try:
+            float(number)
+        except ValueError:
+            continue
+        raise ConfigError(
+            "join",
+            shown(text),
+            f"give the weight apart: join {shown(name)}, weight {shown(text)}. If it is the whole "
+            f"name, give it a weight: {shown(text)}=1",
+        )
+
+
 @dataclass(frozen=True)
 class PicturedPlan(RingPlan):
     """What a change would do to a ring, and a picture of the ring after."""
@@ -96,13 +123,19 @@ def pictured_plan(view: RingView, after: Ring) -> PicturedPlan:
 
 def group_after(view: GroupView, change: PlannedGroupChange) -> GroupForesight:
     """What would move: costly, so in its turn; see :func:`ring_after`."""
-    terms = view.state.terms
+    _check_joining(change)
+    state, terms = view.state, view.state.terms
     _check_size(max(change.partitions or 0, terms.partitions))
+    for name, weight in change.weight.items():
+        if name in change.leave:
+            raise ConfigError("leave", shown(name), "cannot get a weight in the same plan")
+        if name not in change.join:
+            state = member_orders.weigh(state, name, weight, view.now, PLANNING).state
     return group_plan.foresee(
-        view.state,
+        state,
         view.reading.facts,
         assignor_of(terms, change.access),
-        join=change.join,
+        join=[GroupMember(name, weight=change.weight.get(name, 1.0)) for name in change.join],
         leave=change.leave,
         partitions=change.partitions,
         access=change.access,

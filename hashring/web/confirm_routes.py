@@ -13,7 +13,7 @@ from werkzeug.datastructures import MultiDict
 
 from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.ring_plan import RingPlan
-from hashring.errors import ConfigError, GroupNotEmpty, StoreError
+from hashring.errors import ConfigError, GroupNotEmpty, RingNotEmpty, StoreError
 from hashring.web.actions import Actions
 from hashring.web.base_action import Question
 from hashring.web.costly_requests import Turns
@@ -98,7 +98,7 @@ class ConfirmRoutes:
             abort(400, f"this form cannot be what the service sent: {error}")
         try:
             deed = action.do(asked, address_of(request))
-        except (ConfigError, GroupNotEmpty) as error:
+        except (ConfigError, GroupNotEmpty, RingNotEmpty) as error:
             # What somebody else did meanwhile, or a box that was not ticked.
             page = self._page(what, self._question(what, request.form), str(error))
             return page, status_of(error)

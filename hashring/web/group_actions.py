@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from hashring.core.groups import member_orders, next_state
 from hashring.core.groups.group_plan import GroupForesight
@@ -25,14 +25,12 @@ from hashring.web.base_action import (
     Question,
     weight_in_words,
 )
-from hashring.web.change_plans import group_ordered
+from hashring.web.change_plans import PLANNING, group_ordered
 from hashring.web.group_view import GroupView
 from hashring.web.page_templates import day, shown
 from hashring.web.parameter_kinds import Given
 from hashring.web.request_checks import group_of, text_of
 from hashring.web.watcher_threads import GroupWatcher
-
-_PLANNING: Final = "plan"  # who gives the orders that are only planned
 
 Q = TypeVar("Q", bound=MemberQuery)
 
@@ -163,7 +161,7 @@ class DrainMember(PlannedGroupAction[api.GroupDrainAsked, MemberQuery]):
         group, member = asked.group, asked.member
         found = self._ordered(
             group,
-            lambda state, now: member_orders.drain(state, member, now, _PLANNING, force=True),
+            lambda state, now: member_orders.drain(state, member, now, PLANNING, force=True),
         )
         if member_orders.is_last(found.view.state, member, found.view.now):
             note = "No other member is left: drained ones keep the partitions until one joins."
@@ -198,7 +196,7 @@ class UndrainMember(PlannedGroupAction[api.GroupUndrainAsked, MemberQuery]):
         """To drain a member no more."""
         group, member = asked.group, asked.member
         found = self._ordered(
-            group, lambda state, now: member_orders.undrain(state, member, now, _PLANNING)
+            group, lambda state, now: member_orders.undrain(state, member, now, PLANNING)
         )
         if found.state is found.view.state:
             return replace(found, note=NO_DRAIN)
@@ -227,7 +225,7 @@ class WeighMember(PlannedGroupAction[api.GroupWeightAsked, MemberWeightQuery]):
         """To give a member another weight; its own, if none is given."""
         group, member, weight = asked.group, asked.member, asked.weight
         return self._ordered(
-            group, lambda state, now: member_orders.weigh(state, member, weight, now, _PLANNING)
+            group, lambda state, now: member_orders.weigh(state, member, weight, now, PLANNING)
         )
 
     def _do(self, asked: api.GroupWeightAsked, by: str) -> Deed:

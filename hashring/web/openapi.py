@@ -25,13 +25,19 @@ _ERRORS: Final = {
     401: "No token, or not the one.",
     403: "The service was not started with --allow-actions, or this user may not act.",
     404: "There is no such thing.",
-    409: "No node or member would be left.",
+    409: "No node or member would be left, or the ring or group to forget has live ones.",
     413: "The body is larger than a mebibyte.",
     415: "The body is not JSON.",
     422: "Too much work for one request.",
     429: "Too many wrong tokens.",
     503: "Redis does not respond, or refuses; or the service is at its limits.",
 }
+_CONFLICTING: Final = (
+    api.DrainAsked,
+    api.GroupDrainAsked,
+    api.ForgetAsked,
+    api.GroupForgetAsked,
+)
 _TEXT: Final = {"type": "string"}
 
 
@@ -84,7 +90,7 @@ def _planned() -> Iterator[tuple[str, GetOperation]]:
 
 GET_OPERATIONS: Final[Mapping[str, GetOperation]] = {
     "/api/status": GetOperation("The verdict on all rings and groups.", api.Overview),
-    "/api/rings": GetOperation("All rings, by name.", api.Rings, queries.PageQuery, (400,)),
+    "/api/rings": GetOperation("All rings, by name.", api.Rings, queries.PageQuery, (400, 503)),
     "/api/ring": GetOperation("A ring.", api.RingAnswer, queries.RingQuery, _READ),
     "/api/nodes": GetOperation(
         "The nodes of a ring, by name.", api.Nodes, queries.NodesQuery, _READ
@@ -113,7 +119,7 @@ GET_OPERATIONS: Final[Mapping[str, GetOperation]] = {
         (*_READ, 409, 422),
     ),
     "/api/groups": GetOperation(
-        "All partition groups, by name.", api.Groups, queries.PageQuery, (400,)
+        "All partition groups, by name.", api.Groups, queries.PageQuery, (400, 503)
     ),
     "/api/group": GetOperation("A partition group.", api.Group, queries.GroupQuery, _READ),
     "/api/group/plan": GetOperation(
@@ -167,8 +173,8 @@ def _post(
 def _act(name: str, kind: type[Action[Any]]) -> dict[str, Any]:
     plan = plan_path(name)
     about = f"{kind.about} GET {plan} says what moves." if plan else kind.about
-    last = (409,) if issubclass(kind.asked, api.DrainAsked | api.GroupDrainAsked) else ()
-    found = _post(about, kind.asked, api.Done, 401, 403, 429, *last)
+    conflict = (409,) if issubclass(kind.asked, _CONFLICTING) else ()
+    found = _post(about, kind.asked, api.Done, 401, 403, 429, *conflict)
     found["post"]["security"] = [{"token": []}]
     return found
 

@@ -209,12 +209,12 @@ def _required(field: Field[Any]) -> bool:
 
 
 def _named_weight(text: str, *, spaced: bool) -> tuple[str, float]:
-    """A node and its weight.
+    """A name and the weight of whose it is.
 
     Args:
         spaced: whether there may be spaces around the equals sign; otherwise they are of the name.
     """
-    # A node's name may hold an equals sign.
+    # A name may hold an equals sign.
     name, _, number = text.rpartition("=")
     name = name.strip() if spaced else name
     try:
@@ -222,5 +222,5 @@ def _named_weight(text: str, *, spaced: bool) -> tuple[str, float]:
     except ValueError:
         name = ""
     if not name:
-        raise ConfigError("weight", text, "give a node and its weight, such as worker-3=2")
+        raise ConfigError("weight", text, "give a name and its weight, such as worker-3=2")
     return name, weight

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from hashring.core.hashing import key_bytes
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import RingPlan, ring_plan
-from hashring.errors import StoreError, UnknownNodeError
+from hashring.errors import RingNotEmpty, StoreError, UnknownNodeError
 from hashring.store.command import Command
 from hashring.store.locks.commands import check_locked_key, look, take_away
 from hashring.store.ring.commands import FORGET, LeaveStatus, forget, leave
@@ -141,10 +141,10 @@ class ForgetRing(RingAction[api.ForgetAsked]):
     def _do(self, asked: api.ForgetAsked, by: str) -> Deed:
         watcher, _ = ring_of(self._service, asked.ring)
         command = forget(watcher.keys, scoring=watcher.scoring, by=by)
-        if self._service.store.run(command):
-            text = f"The ring {shown(asked.ring)} was forgotten. It is back once a node joins it."
-            return Deed(text, self._event(watcher, FORGET, by))
-        return Deed(f"The ring {shown(asked.ring)} was not forgotten: it has nodes.")
+        if not self._service.store.run(command):
+            raise RingNotEmpty(asked.ring, self._read(watcher).live_nodes)
+        text = f"The ring {shown(asked.ring)} was forgotten. It is back once a node joins it."
+        return Deed(text, self._event(watcher, FORGET, by))
 
 
 class ReleaseLock(RingAction[api.ReleaseAsked]):

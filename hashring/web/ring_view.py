@@ -24,6 +24,7 @@ from hashring.store.ring.node_reports import (
     Sees,
     node_facts,
     node_shapes,
+    nodes_without_locks,
     told_algorithms,
 )
 from hashring.store.ring.ring_events import RingEvent
@@ -156,13 +157,15 @@ class RingView:
     @cached_property
     def health(self) -> Health:
         """Whether it is well, and if not, why."""
+        facts = [node.facts for node in self.nodes]
         return ring_health(
-            [node.facts for node in self.nodes],
+            facts,
             self.events,
             ring=self.name,
             now=self.now,
             algorithms=self.algorithms,
             drains=self.snapshot.binding_drains,
+            without_locks=nodes_without_locks(self.snapshot, facts),
         )
 
     @property

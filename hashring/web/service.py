@@ -69,6 +69,7 @@ class Service:
         self._pulse = PulseWatcher(self._store)
         self._names = NamesWatcher(self._store)
         self._stopped = False
+        self._adopted = False
         self._pulse.looked = self._pulsed
         self._names.looked = self._searched
 
@@ -143,8 +144,8 @@ class Service:
 
     @property
     def searched(self) -> bool:
-        """Whether all rings and groups were looked for once."""
-        return self._names.view is not None
+        """Whether all rings and groups were looked for once, and are listed."""
+        return self._adopted
 
     @property
     def unwatched(self) -> int:
@@ -190,7 +191,10 @@ class Service:
 
     def _searched(self) -> None:
         if self._names.failure is None and self._names.view is not None:
-            self._watched.adopt(self._names.view)
+            try:
+                self._watched.adopt(self._names.view)
+            finally:  # what was found stands, also if there is no thread for some of it
+                self._adopted = True
 
     def _pulsed(self) -> None:
         if self._pulse.failure is None and self._pulse.view is not None:

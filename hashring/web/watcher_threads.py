@@ -18,7 +18,7 @@ from zlib import crc32
 from hashring.core.replica import Replica
 from hashring.errors import HashringError, RedisUnavailable
 from hashring.metrics import FleetCollector
-from hashring.store.discovery import Found, discover
+from hashring.store.discovery import Found, check_slots_served, discover
 from hashring.store.group.commands import Decision, group_keys, read, read_decision
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
@@ -383,6 +383,7 @@ class NamesWatcher(Watcher[frozenset[Found]]):
 
     def _look(self) -> frozenset[Found]:
         """Walk over the keys of the database, in steps."""
+        check_slots_served(self._store)
         names = set()
         for found in discover(self._store):
             if found is not None:

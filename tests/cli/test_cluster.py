@@ -160,6 +160,14 @@ def test_a_client_of_one_server_is_told_to_be_one_of_the_cluster(other: str) -> 
         assert "this server is one of a Redis Cluster" in str(caught.value)
 
 
+@pytest.mark.parametrize("command", ["status", "group list", "nodes"])
+def test_a_cluster_that_serves_no_slots_is_down(run: Run, command: str) -> None:
+    with RedisServer(port=0, config=["cluster-enabled yes"]) as server:
+        error = run(*command.split(), url=server.url, status=3).err
+    assert "CLUSTERDOWN" in error
+    assert error.endswith("the cluster does not cover all slots: look at its nodes\n")
+
+
 def test_watch_goes_back_to_the_given_server_when_that_with_the_ring_is_gone() -> None:
     config = ["cluster-enabled yes", "cluster-require-full-coverage no"]
     with (

@@ -123,6 +123,31 @@ def test_show_says_in_a_line_what_one_member_is_waited_for(ask: Ask, pair: Pair)
     ]
 
 
+def test_a_group_whose_members_all_left_is_stopped_and_waits_for_nothing(
+    client: Redis, run: Run
+) -> None:
+    with (
+        PartitionGroup(client, "g", 8, member="a", rebalance_delay=1000),
+        PartitionGroup(client, "g", 8, member="b", rebalance_delay=1000),
+    ):
+        eventually(lambda: run("group", "show", "g").out.startswith("g: Holddown, "), "b waits")
+        assert "members wait for that time and act at once" in run("group", "show", "g").out
+    lines = run("group", "show", "g").lines
+    assert lines[0].startswith("g: generation ")
+    assert lines[2:] == ["stopped: it has no members", "without an owner: 0-7"]
+    assert run("group", "list").lines[1].split()[:2] == ["stopped", "0"]
+    assert run("group", "show", "g", "--json").json["waits"] == []
+
+
+def test_a_group_whose_last_member_expired_is_down(client: Redis, run: Run) -> None:
+    with PartitionGroup(client, "g", 8, member="a"):
+        eventually(lambda: client.exists("{g}:group:control"), "it has decided")
+        client.zadd("{g}:group:leases", {"a": 1})
+        text = "down: no member is left; a expired without leaving: no partition has an owner"
+        assert text in run("group", "show", "g").lines
+        assert run("group", "list").lines[1].split()[:2] == ["down", "0"]
+
+
 def test_plan_says_what_would_move(ask: Ask, pair: Pair) -> None:
     output = ask("plan", "orders", "--join", "c").output.splitlines()
     assert output[0].endswith("-> c (a has 4, its fair share is 2.667; c has 0 of 2.667)")

@@ -221,6 +221,25 @@ def test_an_old_drain_of_a_crashed_process_with_a_made_up_name_is_no_alarm(
     assert ("drained for more than a day: b:2" in told.out) is not crashed
 
 
+def test_a_node_without_locks_beside_nodes_with_locks_degrades_the_ring(
+    client: Redis, run: Run
+) -> None:
+    put(client, "a", 0, ring="ring", told={"ttl": 900, "lock": True})
+    assert run("status", "--ring", "ring").lines[0].startswith("healthy")
+    put(client, "b", 1, ring="ring", told={"ttl": 900})
+    [told] = run("status", "--ring", "ring", "--json", status=1).json["verdicts"]
+    assert told["reasons"] == [
+        {
+            "state": "degraded",
+            "text": "1 node without lock=True: b; works on keys that others have locked",
+            "remedy": "give all nodes lock=True",
+            "command": "hashring doctor --ring ring",
+        }
+    ]
+    put(client, "a", 0, ring="ring", told={"ttl": 900})
+    assert run("status", "--ring", "ring").lines[0].startswith("healthy")
+
+
 def test_as_json(client: Redis, run: Run) -> None:
     put(client, "a:1", 0, ring="dead", expires_in=-5)
     told = json.loads(run("status", "--ring", "dead", "--json", status=2).out)

@@ -153,9 +153,15 @@ def test_a_ring_whose_nodes_are_gone_is_forgotten_from_the_list_and_stays_so(
     asked = {"ring": "old", "by": "ada"}
     headers = {"Authorization": f"Bearer {TOKEN}"}
     answer = visitor.client.post("/api/act/forget", json=asked, headers=headers)
-    assert answer.json == {
-        "done": "The ring old was not forgotten: it has nodes.", "event": None,
-    }  # fmt: skip
+    error = (
+        "ring 'old' has 1 live node: 'a'; it can be forgotten once all have left or expired: stop "
+        "them, or wait"
+    )
+    assert (answer.status_code, answer.json) == (409, {"error": error})
+    page = visitor.client.get("/act/forget?ring=old").text
+    refused = visitor.client.post("/act/forget", data=form_data(page))
+    assert (refused.status_code, error in unescape(refused.text)) == (409, True)
+    assert form_data(refused.text)["ring"] == "old"
     put(redis, "a", 0, ring="old", expires_in=-60)
     asked_from = "/act/forget?ring=old&amp;next=%2F"
     eventually(lambda: asked_from in visitor.page("/"), "the list offers it")

@@ -22,6 +22,7 @@ HALF = RING_SIZE // 2
 def test_rings_and_groups_are_found_without_being_named(redis: Redis, visit: Visit) -> None:
     with nodes_on(redis, "accounts", "a"), nodes_on(redis, "{team}:feeds", "b"):
         visitor = visit()
+        eventually(lambda: visitor.service.searched, "it has looked for rings")
         eventually(lambda: len(visitor.json("/api/rings")["rings"]) == 2, "both are found")
         names = [ring["ring"] for ring in visitor.json("/api/rings")["rings"]]
     assert names == ["accounts", "{team}:feeds"]

@@ -183,6 +183,49 @@ def test_a_plan_of_a_group_shows_moves_rounds_and_counts(redis: Redis, visit: Vi
         assert "/plan/group?group=orders&amp;leave=m" in visitor.page("/group", name="orders")
 
 
+def test_a_plan_of_a_group_takes_weights_of_members_that_join_and_stay(
+    redis: Redis, visit: Visit
+) -> None:
+    with PartitionGroup(redis, "orders", partitions=12, member="m", rebalance_delay=0):
+        visitor = visit()
+        eventually(
+            lambda: visitor.json("/api/group", group="orders")["members"], "the member is there"
+        )
+
+        def after(**asked: object) -> object:
+            return visitor.json("/api/group/plan", group="orders", **asked)["after"]
+
+        assert after(join="n", weight="n=2") == {"m": 4, "n": 8}
+        assert after(join=["n", "o"], weight=["m=2"]) == {"m": 6, "n": 3, "o": 3}
+        text = words(visitor.page("/plan/group", group="orders", join="n", weight="n = 2\nm=1"))
+        assert "n 0 8" in text
+        told = visitor.json("/api/group/plan", 404, group="orders", weight="nobody=2")
+        assert "nobody" in told["error"]
+        told = visitor.json("/api/group/plan", 400, group="orders", leave="m", weight="m=2")
+        assert told["error"] == "leave='m': cannot get a weight in the same plan"
+
+
+@pytest.mark.parametrize("kind", ["ring", "group"])
+def test_a_name_that_joins_with_a_weight_behind_it_is_refused_unless_it_has_a_weight(
+    redis: Redis, visit: Visit, kind: str
+) -> None:
+    put(redis, "m", 0)
+    with PartitionGroup(redis, "group", partitions=12, member="m", rebalance_delay=0):
+        visitor = visit(rings=["ring"])
+        eventually(
+            lambda: visitor.json("/api/group", group="group")["members"], "the member is there"
+        )
+        path = "/api/plan" if kind == "ring" else "/api/group/plan"
+        told = visitor.json(path, 400, **{kind: kind}, join="x=2")
+        assert told["error"] == (
+            "join='x=2': give the weight apart: join x, weight x=2. If it is the whole name, give "
+            "it a weight: x=2=1"
+        )
+        told = visitor.json(path, **{kind: kind}, join="x=2", weight="x=2=1")
+        assert set(told["after"]) == {"m", "x=2"}
+        assert visitor.get(f"/plan/{kind}", **{kind: kind}, join="x=2").status_code == 400
+
+
 def test_a_plan_of_a_group_without_members_says_what_nobody_owns(
     redis: Redis, visit: Visit
 ) -> None:

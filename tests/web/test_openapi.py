@@ -143,6 +143,11 @@ def test_the_documentation_lists_every_status_of_a_refusal() -> None:
     assert described <= set(re.findall(r"(?m)^([45]\d\d)  ", text))
 
 
+@pytest.mark.parametrize("action", ["forget", "group-forget"])
+def test_forgetting_what_lives_is_a_conflict_in_the_description(action: str) -> None:
+    assert "409" in document("")["paths"][f"/api/act/{action}"]["post"]["responses"]
+
+
 def test_answers_about_what_there_is_are_as_described(redis: Redis, visit: Visit) -> None:
     from schemathesis.specs.openapi.checks import response_schema_conformance  # noqa: PLC0415
 
@@ -151,7 +156,8 @@ def test_answers_about_what_there_is_are_as_described(redis: Redis, visit: Visit
     with PartitionGroup(redis, "group", partitions=3, member="m", rebalance_delay=0):
         visitor = visit(rings=["ring"])
         description = described(visitor.app)
-        eventually(lambda: visitor.json("/api/groups")["groups"], "the group is found")
+        eventually(lambda: visitor.service.group("group"), "the group is found")
+        eventually(lambda: visitor.service.searched, "all are found")
         for path, query in (
             ("/api/rings", {}),
             ("/api/ring", {"ring": "ring"}),

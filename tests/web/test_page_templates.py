@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 from hashring.core.groups.state import EventKind, GroupEvent
 from hashring.store.group.commands import Decision
 from hashring.web.decision_effects import happenings
-from hashring.web.page_templates import clock, shown
+from hashring.web.group_view import GroupView
+from hashring.web.page_templates import Templates, clock, shown
+from tests.unit.groups.desk import Desk
 
 DAY = 86_400.0
 
@@ -29,6 +34,32 @@ def test_a_decision_names_the_partitions_to_which_the_same_happened_together() -
         ("revoked", (2, 3, 4, 9), "from", "a", "b"),
         ("granted", (1,), "to", "b", None),
     ]
+
+
+def test_a_time_that_has_passed_is_not_shown_as_time_to_come() -> None:
+    templates = Templates("", "", actions=False)
+    assert ">12 s<" in templates.part("waits", holding_down(), False)
+    late = templates.part("waits", holding_down(late=20), False)
+    assert "for the members to come to rest, which is over" in late
+    assert "more at most" not in late
+    assert "Members wait for that time" not in late
+
+
+def test_a_group_whose_members_all_left_shows_that_it_is_stopped() -> None:
+    templates = Templates("", "", actions=False)
+    view = holding_down(members=False)
+    assert ">stopped<" in templates.part("group_head", view, False)
+    assert not templates.part("waits", view, False)
+
+
+def holding_down(*, late: float = 0.0, members: bool = True) -> GroupView:
+    """A group that was to wait for 12 s, so many seconds after that."""
+    desk = Desk(8, rebalance_delay=12.0).join("a").step().join("b").step()
+    desk.now += late
+    if not members:
+        desk.leave("a", "b").step()
+    reading: Any = SimpleNamespace(facts=desk.facts)
+    return GroupView("g", reading, desk.state, ())
 
 
 def test_a_name_of_spaces_alone_can_be_seen_and_clicked() -> None:

@@ -80,18 +80,69 @@ def test_of_a_redis_that_has_never_responded_nothing_is_healthy(
     assert told["servers"]["eu"]["state"] == "unknown"
 
 
+LISTS = ("/api/rings", "/api/groups")
+
+
+def watcher_client(redis: Redis, stack: ExitStack, *commands: str) -> Redis:
+    """A client of a Redis user of its own, who may do all but what is forbidden."""
+    redis.acl_setuser(
+        "watcher", enabled=True, nopass=True, keys="*", channels="*", categories=["+@all"],
+        commands=commands,
+    )  # fmt: skip
+    stack.callback(redis.acl_deluser, "watcher")
+    path = redis.connection_pool.connection_kwargs["path"]
+    return stack.enter_context(Redis(unix_socket_path=path, username="watcher", password="x"))
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_no_list_is_empty_before_redis_has_answered(path: str, stack: ExitStack) -> None:
+    client = stack.enter_context(Redis(unix_socket_path="/nowhere/redis.sock"))
+    visitor = visitor_of(Service(client))
+    assert visitor.json(path, 503)["error"] == "Redis has not responded yet"
+    service = started(visitor.service, stack)
+    eventually(lambda: service.failure is not None, "Redis was asked")
+    assert "/nowhere/redis.sock" in visitor.json(path, 503)["error"]
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_no_list_is_empty_before_a_search(path: str, redis: Redis, stack: ExitStack) -> None:
+    service = started(Service(watcher_client(redis, stack, "-scan")), stack)
+    eventually(lambda: service.search_failure is not None, "it has looked for rings")
+    error = visitor_of(service).json(path, 503)["error"]
+    assert error.startswith("rings and groups cannot be looked for: ")
+    assert error.endswith("; let its Redis user call SCAN")
+
+
+def test_a_ring_that_is_given_is_listed_without_a_search_and_the_list_says_why(
+    redis: Redis, stack: ExitStack
+) -> None:
+    service = started(Service(watcher_client(redis, stack, "-scan"), rings=["ring"]), stack)
+    eventually(lambda: service.search_failure is not None, "it has looked for rings")
+    told = visitor_of(service).json("/api/rings")
+    assert [ring["ring"] for ring in told["rings"]] == ["ring"]
+    assert "scan" in told["failure"]["error"].lower()
+
+
+@pytest.mark.usefixtures("three_places")
+def test_lists_stay_and_say_why_while_a_later_search_fails(redis: Redis, stack: ExitStack) -> None:
+    found(redis, "a", nodes=1)
+    service = started(Service(watcher_client(redis, stack)), stack)
+    visitor = visitor_of(service)
+    eventually(lambda: service.searched, "it has looked for rings")
+    assert [visitor.json(path)["failure"] for path in LISTS] == [None, None]
+    redis.acl_setuser("watcher", commands=["-scan"])
+    eventually(lambda: service.search_failure is not None, "it may not look any more")
+    told = visitor.json("/api/rings")
+    assert [ring["ring"] for ring in told["rings"]] == ["a"]
+    assert "scan" in told["failure"]["error"].lower()
+    assert "scan" in visitor.json("/api/groups")["failure"]["error"].lower()
+
+
 def test_a_redis_user_that_may_not_scan_makes_the_verdict_unknown_and_says_so(
     redis: Redis, stack: ExitStack
 ) -> None:
     put(redis, "a", 0, told={"ttl": 900})
-    redis.acl_setuser(
-        "watcher", enabled=True, nopass=True, keys="*", channels="*", categories=["+@all"],
-        commands=["-scan"],
-    )  # fmt: skip
-    stack.callback(redis.acl_deluser, "watcher")
-    path = redis.connection_pool.connection_kwargs["path"]
-    client = stack.enter_context(Redis(unix_socket_path=path, username="watcher", password="x"))
-    service = started(Service(client, rings=["ring"]), stack)
+    service = started(Service(watcher_client(redis, stack, "-scan"), rings=["ring"]), stack)
     visitor = visitor_of(service)
     assert visitor.json("/api/ring", ring="ring")["status"]["state"] == "healthy"
     eventually(lambda: service.search_failure is not None, "it has looked for rings")
@@ -103,6 +154,32 @@ def test_a_redis_user_that_may_not_scan_makes_the_verdict_unknown_and_says_so(
     page = words(visitor.page("/"))
     assert "It is not known whether these are all rings and groups." in page
     assert "let its Redis user call SCAN" in page
+
+
+def test_a_cluster_that_serves_no_slots_makes_the_verdict_unknown_and_says_so(
+    stack: ExitStack,
+) -> None:
+    server = stack.enter_context(RedisServer(port=0, config=["cluster-enabled yes"]))
+    service = started(Service(stack.enter_context(Redis.from_url(server.url))), stack)
+    visitor = visitor_of(service)
+    eventually(lambda: service.search_failure is not None, "it has looked for rings")
+    eventually(lambda: service.answered, "the server responds")
+    assert "CLUSTERDOWN" in visitor.json("/readyz", 503)["fault"]
+    assert visitor.json("/api/status")["state"] == "unknown"
+
+
+def test_a_node_without_locks_beside_nodes_with_locks_degrades_page_api_and_metrics(
+    redis: Redis, stack: ExitStack
+) -> None:
+    put(redis, "a", 0, told={"ttl": 900, "lock": True})
+    put(redis, "b", 1, told={"ttl": 900})
+    visitor = visitor_of(started(Service(redis, rings=["ring"]), stack))
+    eventually(lambda: "hashring_ring_state" in visitor.page("/metrics"), "the ring is read")
+    text = "1 node without lock=True: b; works on keys that others have locked"
+    assert text in unescape(visitor.page("/ring", name="ring"))
+    [reason] = visitor.json("/api/ring", ring="ring")["status"]["reasons"]
+    assert (reason["state"], reason["text"]) == ("degraded", text)
+    assert 'hashring_ring_state{ring="ring",state="degraded"} 1.0' in visitor.page("/metrics")
 
 
 @pytest.mark.usefixtures("three_places")

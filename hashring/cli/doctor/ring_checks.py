@@ -17,7 +17,13 @@ from hashring.core.ring_change import ChangeKind
 from hashring.core.safe_text import printable
 from hashring.health import long_drained
 from hashring.store.ring.commands import Scoring
-from hashring.store.ring.node_reports import NodeFacts, Sees, locking_nodes, node_facts
+from hashring.store.ring.node_reports import (
+    NodeFacts,
+    Sees,
+    locking_nodes,
+    node_facts,
+    nodes_without_locks,
+)
 from hashring.store.ring.ring_events import RingEvent
 from hashring.store.ring.snapshot import Snapshot
 
@@ -312,9 +318,8 @@ def _often_joined(events: list[RingEvent], reason: str) -> list[str]:
 
 
 def _locks(snapshot: Snapshot, live: list[NodeFacts]) -> Finding:
-    locking = locking_nodes(snapshot)
-    without = [node.name for node in live if node.name not in locking]
-    if not locking:
+    without = nodes_without_locks(snapshot, live)
+    if not locking_nodes(snapshot):
         return ok("locks", "no node locks keys")
     if not without:
         return ok("locks", "every node locks keys")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from hashring.cli.connection import Connection
+from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.errors import ConfigError, GroupFormatError, UnknownMemberError, WrongKeyType
-from hashring.health import command_line
+from hashring.health import Health, command_line, group_health
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_flows import change
 from hashring.store.discovery import discover
-from hashring.store.group.commands import Reading, group_keys, read
+from hashring.store.group.commands import Reading, group_keys, read, read_decision
+
+_DECISIONS: Final = 5
 
 
 def standing(connection: Connection, name: str) -> tuple[GroupState, Reading]:
@@ -29,6 +33,24 @@ def standing(connection: Connection, name: str) -> tuple[GroupState, Reading]:
             "group", name, "there is no such group; hashring group list shows those there are"
         )
     return state, reading
+
+
+def without_members(
+    connection: Connection, name: str, status: GroupStatus, now: float
+) -> Health | None:
+    """The verdict on a group that has no members; ``None`` if it has some.
+
+    Args:
+        now: Redis time of the reading.
+
+    Raises:
+        StoreError: its last decisions cannot be read.
+    """
+    if status.has_members:
+        return None
+    control = group_keys(name).control
+    entries = connection.call("XREVRANGE", control, "+", "-", "COUNT", _DECISIONS)
+    return group_health(status, [*map(read_decision, entries)], group=name, now=now)
 
 
 Standing = tuple[GroupState, Reading]

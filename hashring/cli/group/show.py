@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import click
 
 from hashring.cli.common_options import Settings, server_options
-from hashring.cli.connection import connected
-from hashring.cli.group.read_and_commit import standing
+from hashring.cli.connection import Connection, connected
+from hashring.cli.group.read_and_commit import standing, without_members
 from hashring.cli.local_time import local_second
 from hashring.cli.output import columns, document, seconds
 from hashring.core.groups import group_status
@@ -18,6 +18,7 @@ from hashring.core.groups.group_status import GroupStatus, WaitKind, Waits
 from hashring.core.groups.state import EXCLUSIVE, GroupState, MemberOrder
 from hashring.core.readable_numbers import counted, spans
 from hashring.core.safe_text import printable
+from hashring.health import Health
 
 _HOT_SHOWN: Final = 10
 
@@ -47,22 +48,56 @@ def _sharing(state: GroupState) -> str:
     return f"assignor {state.terms.assignor}"
 
 
-def state_lines(name: str, state: GroupState, status: GroupStatus, now: float) -> Iterator[str]:
+@dataclass(frozen=True)
+class Look:
+    """Where a group stands.
+
+    Attributes:
+        name: the group's.
+        state: what was decided.
+        status: what comes of it.
+        now: Redis time of the reading.
+        idle: the verdict on a group without members; ``None`` if it has some.
+    """
+
+    name: str
+    state: GroupState
+    status: GroupStatus
+    now: float
+    idle: Health | None
+
+
+def look(connection: Connection, name: str) -> Look:
+    """Read where a group stands.
+
+    Raises:
+        ConfigError: there is no such group.
+        StoreError: it cannot be read.
+    """
+    state, reading = standing(connection, name)
+    status, now = group_status.status(state, reading.facts), reading.facts.now
+    return Look(name, state, status, now, without_members(connection, name, status, now))
+
+
+def state_lines(seen: Look) -> Iterator[str]:
     """Where a group stands, in lines of text."""
-    terms = state.terms
+    terms, status = seen.state.terms, seen.status
+    phase = "" if seen.idle else f"{status.phase.value}, "
     yield (
-        f"{printable(name)}: {status.phase.value}, generation {status.generation}, "
+        f"{printable(seen.name)}: {phase}generation {status.generation}, "
         f"{counted(status.partitions, 'partition')}, {counted(len(status.members), 'member')}, "
-        f"{_sharing(state)}"
+        f"{_sharing(seen.state)}"
     )
     yield (
         f"rebalance delay {terms.rebalance_delay:g} s, max handoff time "
         f"{terms.max_handoff_time:g} s, {counted(terms.handoffs, 'handoff')} at once, "
         f"ttl {terms.ttl:g} s"
     )
+    for reason in seen.idle.reasons if seen.idle else ():
+        yield f"{reason.state.value}: {printable(reason.text)}"
     for wait in status.waits_together:
-        yield _wait_line(wait, now)
-    if status.until is not None and status.latest is not None:
+        yield _wait_line(wait, seen.now)
+    if status.until is not None and status.latest is not None and status.until > seen.now:
         yield (
             f"members wait for that time and act at once; if they stop first, another does within "
             f"{seconds(status.latest - status.until)}"
@@ -108,14 +143,15 @@ def _order_text(order: MemberOrder) -> str:
     return " and ".join(words)
 
 
-def state_document(name: str, state: GroupState, status: GroupStatus) -> dict[str, Any]:
+def state_document(seen: Look) -> dict[str, Any]:
     """The same as JSON."""
+    status = seen.status
     return {
-        "group": name,
+        "group": seen.name,
         **asdict(status),
         "members": [asdict(member) | {"active": member.active} for member in status.members],
         "blocking": status.blocking,
-        "terms": asdict(state.terms),
+        "terms": asdict(seen.state.terms),
     }
 
 
@@ -134,9 +170,8 @@ def command(settings: Settings, group: str) -> None:
       hashring group show orders --json | jq .waits
     """
     with connected(settings) as connection:
-        state, reading = standing(connection, group)
-    status = group_status.status(state, reading.facts)
+        seen = look(connection, group)
     if settings.json:
-        document(state_document(group, state, status))
+        document(state_document(seen))
     else:
-        click.echo("\n".join(state_lines(group, state, status, reading.facts.now)))
+        click.echo("\n".join(state_lines(seen)))

@@ -9,14 +9,10 @@ import click
 
 from hashring.cli.common_options import NumberRange, Settings, server_options
 from hashring.cli.connection import connected
-from hashring.cli.group.read_and_commit import standing
-from hashring.cli.group.show import state_document, state_lines
+from hashring.cli.group.show import Look, look, state_document, state_lines
 from hashring.cli.output import can_redraw, json_line
-from hashring.core.groups import group_status
-from hashring.core.groups.state import GroupState
 from hashring.core.order_checks import LONGEST
 from hashring.errors import ConfigError, HashringError, RetryLater
-from hashring.store.group.commands import Reading
 
 _CLEAR: Final = "\x1b[2J\x1b[1;1H"
 
@@ -44,12 +40,12 @@ def command(settings: Settings, group: str, interval: float) -> None:
       hashring group watch orders --interval 10 --json | jq -c .phase
     """
     with connected(settings) as connection:
-        _show(settings, group, *standing(connection, group))
+        _show(settings, look(connection, group))
         away: HashringError | None = None
         while True:
             time.sleep(interval)
             try:
-                found = standing(connection, group)
+                found = look(connection, group)
             except (RetryLater, ConfigError) as error:
                 if type(error) is not type(away):
                     click.echo(f"hashring: {error}", err=True)
@@ -59,14 +55,13 @@ def command(settings: Settings, group: str, interval: float) -> None:
                 back = "Redis answers" if isinstance(away, RetryLater) else "the group is there"
                 click.echo(f"hashring: {back} again", err=True)
             away = None
-            _show(settings, group, *found)
+            _show(settings, found)
 
 
-def _show(settings: Settings, group: str, state: GroupState, reading: Reading) -> None:
-    status = group_status.status(state, reading.facts)
+def _show(settings: Settings, seen: Look) -> None:
     if settings.json:
-        json_line(state_document(group, state, status))
+        json_line(state_document(seen))
     else:
         if can_redraw():
             click.echo(_CLEAR, nl=False, color=True)
-        click.echo("\n".join(state_lines(group, state, status, reading.facts.now)))
+        click.echo("\n".join(state_lines(seen)))

@@ -50,7 +50,7 @@ class MoveReason(str, Enum):
     LOAD = "load"
     """Its owner is busier than others, as members report."""
     RULE = "rule"
-    """The assignor's rule places it elsewhere, whatever the counts."""
+    """The assignor's rule, or exclusive access, places it elsewhere, whatever the counts."""
     REMOVED = "removed"
     """The partition count shrinks: it is to be drained, and then it is gone."""
 
@@ -462,6 +462,8 @@ class _Changes:
             load = loads.get(partition)
             known = "nobody reports" if load is None else f"is {load:.4g}"
             return MoveReason.LOAD, f"evens out loads; its own {known}"
+        if self._begun.terms.access == EXCLUSIVE:
+            return MoveReason.RULE, f"{EXCLUSIVE} access: one member has everything"
         has, gets = self._had.get(before, 0), self._had.get(after, 0)
         # A group that does not come to rest may leave partitions at members without a share.
         fair_before, fair_after = self._fair.get(before, 0.0), self._fair.get(after, 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -102,12 +102,12 @@ class GroupStatus:
     """Where a group stands.
 
     Attributes:
-        phase: Ready, Holddown or Rebalancing.
+        phase: Ready, Holddown or Rebalancing; without members, as they left it.
         generation: number of the last decision.
         partitions: how many.
         until: Redis time at which the holddown ends, or by which the last handoff under way
             does; ``None`` when there is neither.
-        waits: what it waits for.
+        waits: what it waits for; nothing without members, since nobody waits.
         unowned: partitions that nobody holds, those of members included that are gone.
         draining: removed partitions that are not empty yet.
         members: in order of joining.
@@ -140,6 +140,11 @@ class GroupStatus:
     unreadable: tuple[str, ...] = ()
 
     @property
+    def has_members(self) -> bool:
+        """Whether any lease stands."""
+        return bool(self.members or self.unreadable)
+
+    @property
     def blocking(self) -> tuple[str, ...]:
         """The members that others wait for."""
         return tuple(sorted({wait.member for wait in self.waits if wait.member is not None}))
@@ -168,28 +173,7 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
     """Where a group stands, for whom it waits, and until when."""
     present = state.present(facts)
     orders = state.orders_at(facts.now)
-    waits = []
-    if state.holddown is not None:
-        waits.append(GroupWait(WaitKind.CHANGES, until=state.holddown.until))
-    if state.recovering is not None:
-        waits.append(GroupWait(WaitKind.RETURN, until=state.recovering))
-    for partition, handoff in sorted(state.handoffs.items()):
-        owner = present.get(handoff.owner)
-        heard = owner is None or owner.seen >= handoff.generation
-        waits.append(
-            GroupWait(
-                WaitKind.RELEASE if heard else WaitKind.LEASE,
-                handoff.owner,
-                partition,
-                handoff.ends_by(handoff.generation if owner is None else owner.seen),
-            )
-        )
-    for partition, name in sorted(state.warming.items()):
-        owner = present.get(state.owners[partition] or "")
-        leaving = None if owner is None else owner.leaving
-        until = None if leaving is None else leaving + state.terms.leave_timeout
-        waits.append(GroupWait(WaitKind.WARMUP, name, partition, until))
-    waits.extend(GroupWait(WaitKind.DRAIN, state.holder(p), p) for p in sorted(state.draining))
+    waits = tuple(_waits(state, present)) if facts.live else ()
     # A decision may be older than the facts: a session that is gone holds nothing any more.
     seats = {name: seat.session for name, seat in state.roster.items()}
     seated = {name for name, member in present.items() if seats.get(name) == member.session}
@@ -208,7 +192,7 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
         state.generation,
         state.terms.partitions,
         until,
-        tuple(waits),
+        waits,
         tuple(unowned),
         tuple(sorted(state.draining)),
         tuple(
@@ -233,6 +217,29 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
         ),
         tuple(sorted(m.name for m in facts.unreadable if m.expires > facts.now)),
     )
+
+
+def _waits(state: GroupState, present: Mapping[str, MemberFacts]) -> Iterator[GroupWait]:
+    if state.holddown is not None:
+        yield GroupWait(WaitKind.CHANGES, until=state.holddown.until)
+    if state.recovering is not None:
+        yield GroupWait(WaitKind.RETURN, until=state.recovering)
+    for partition, handoff in sorted(state.handoffs.items()):
+        owner = present.get(handoff.owner)
+        heard = owner is None or owner.seen >= handoff.generation
+        yield GroupWait(
+            WaitKind.RELEASE if heard else WaitKind.LEASE,
+            handoff.owner,
+            partition,
+            handoff.ends_by(handoff.generation if owner is None else owner.seen),
+        )
+    for partition, name in sorted(state.warming.items()):
+        owner = present.get(state.owners[partition] or "")
+        leaving = None if owner is None else owner.leaving
+        until = None if leaving is None else leaving + state.terms.leave_timeout
+        yield GroupWait(WaitKind.WARMUP, name, partition, until)
+    for partition in sorted(state.draining):
+        yield GroupWait(WaitKind.DRAIN, state.holder(partition), partition)
 
 
 def _too_hot(

@@ -260,6 +260,14 @@ def locking_nodes(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(name for name, node in snapshot.nodes.items() if node.told.get("lock") is True)
 
 
+def nodes_without_locks(snapshot: Snapshot, nodes: Iterable[NodeFacts]) -> list[str]:
+    """The live nodes among these that do not lock keys although others do, in the same order."""
+    locking = locking_nodes(snapshot)
+    if not locking:
+        return []
+    return [node.name for node in nodes if not node.expired and node.name not in locking]
+
+
 def told_limit(snapshot: Snapshot, name: str) -> int | None:
     """How many keys a node reports that it may hold; ``None`` without a limit."""
     return _count(_told(snapshot, name).get("limit"))

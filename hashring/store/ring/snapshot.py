@@ -83,6 +83,13 @@ class Snapshot:
         return self.stamp.at / 1e6
 
     @property
+    def live_nodes(self) -> tuple[str, ...]:
+        """The names of the nodes that have not expired, drained ones included, sorted."""
+        drained = {node for node, expires_in in self.drained.items() if expires_in >= 0}
+        owners = {record.replica.node for record in self.replicas if not record.expired}
+        return tuple(sorted(drained | owners))
+
+    @property
     def standing_drains(self) -> dict[str, DrainOrder]:
         """Those of ``drains`` whose time is not up."""
         return {name: order for name, order in self.drains.items() if order.stands(self.now)}

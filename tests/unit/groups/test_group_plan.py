@@ -19,6 +19,7 @@ from hashring.core.assignors import (
     as_assignor,
     assignor_named,
 )
+from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.groups import member_orders
 from hashring.core.groups.group_plan import MoveReason, foresee
 from hashring.core.groups.reported_loads import LOOKED_AT_EVERY
@@ -130,6 +131,15 @@ def test_a_join_with_a_weight_is_planned_with_it() -> None:
     desk = three()
     found = foresee(desk.state, desk.facts, desk.assignor, join=[GroupMember("d", weight=4.0)])
     assert found.after == {"a": 1, "b": 1, "c": 1, "d": 4}
+
+
+def test_a_plan_of_exclusive_access_gives_it_as_the_reason() -> None:
+    desk = three()
+    found = foresee(desk.state, desk.facts, ExclusiveAssignor(), access="exclusive")
+    assert {move.after for move in found.moves} == {"a"}
+    assert {(move.reason, move.why) for move in found.moves} == {
+        (MoveReason.RULE, "exclusive access: one member has everything")
+    }
 
 
 def test_a_rule_that_does_not_look_at_counts_is_called_one() -> None:

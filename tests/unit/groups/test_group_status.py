@@ -85,6 +85,14 @@ def test_a_removed_partition_says_who_has_to_drain_it() -> None:
     assert found.draining == (1,)
 
 
+def test_a_group_without_members_waits_for_nothing() -> None:
+    desk = three().join("d").step()
+    desk.leave("a", "b", "c", "d").step()
+    assert desk.state.phase is GroupPhase.HOLDDOWN
+    found = status(desk.state, desk.facts)
+    assert (found.has_members, found.waits, found.until, found.latest) == (False, (), None, None)
+
+
 def test_after_a_loss_it_says_until_when_members_may_return() -> None:
     desk = Desk(2, ttl=10).join("a", seen=3, claims={0: 1}).step()
     found = status(desk.state, desk.facts)

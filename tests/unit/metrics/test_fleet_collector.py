@@ -69,6 +69,9 @@ def group_reading(status: GroupStatus, *decisions: Decision) -> GroupReading:
     )
 
 
+PHASES = ("ready", "holddown", "rebalancing")
+
+
 def group(*, phase: GroupPhase = GroupPhase.READY, **more: Any) -> GroupStatus:
     fields: dict[str, Any] = {
         "phase": phase,
@@ -292,6 +295,14 @@ def test_a_group_that_was_read_has_its_numbers() -> None:
     assert one(samples, "hashring_group_waits", group="orders", reason="release") == 2
     assert one(samples, "hashring_group_events_total", group="orders", kind="revoked") == 2
     assert one(samples, "hashring_group_member_partitions", group="orders", member="m") == 2
+
+
+def test_a_group_without_members_is_in_no_phase() -> None:
+    collector = FleetCollector()
+    collector.saw_group(group_reading(group(phase=GroupPhase.HOLDDOWN)))
+    samples = read(collector)
+    phases = [one(samples, "hashring_group_phase", group="orders", phase=p) for p in PHASES]
+    assert phases == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
