@@ -158,7 +158,7 @@ def test_it_goes_on_when_redis_was_read_only(
 @pytest.mark.parametrize(
     ("change", "refusal"),
     [
-        (("ACL", "SETUSER", "default", "-hgetall"), "let the user run the ring's commands"),
+        (("ACL", "SETUSER", "default", "-hgetall"), "give the user the rights of a node"),
         (("SET", "{accounts}:orders", "x"), "remove the key that is in the way"),
     ],
     ids=["rights", "type"],

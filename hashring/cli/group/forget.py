@@ -39,7 +39,7 @@ def command(settings: Settings, group: str, *, yes: bool, by: str | None) -> int
         _, reading = standing(connection, group)
         # Refuses what cannot work before anybody is asked.
         check_empty(group, reading.facts)
-        if not yes and not confirmed("Forget", "forgetting", f"group {printable(group)!r}"):
+        if not yes and not confirmed("Forget", "forgetting", f"group {group!r}"):
             return 1
         flow = forget(group, group_keys(group), by or here("group forget"))
         state = run_flow(connection.order, flow)

@@ -74,7 +74,7 @@ def _change(
         # Refuses what cannot work before anybody is asked.
         changed(state)
         if not yes and not confirmed(
-            "Change", "change", f"{printable(group)!r} from {before} to {shown}"
+            "Change", "change", f"{group!r} from {before} to {shown}"
         ):
             return 1
 
