@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from hashring.core.groups.lease_table import LeaseTable, PartitionLease
+from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules, PartitionLease, beat
 from hashring.store.interface import Store
 from hashring.store.lease_challenge.commands import (
     ChallengeKeys,
@@ -125,3 +125,15 @@ def test_a_table_was_begun_at_one_time_whatever_is_written(
     written = store.run(read_table(keys))
     assert (written.begun, written.elsewhere) == (begun, False)
     assert begun <= written.now
+
+
+def test_a_table_of_before_the_clock_was_set_back_is_read_in_the_time_of_now(
+    store: Store, keys: ChallengeKeys
+) -> None:
+    first = store.run(read_table(keys))
+    ahead = first.now + 3600
+    rules = LeaseTableRules(ttl=60)
+    assert store.run(write_table(keys, first, beat(EMPTY, "a", ahead, rules), ()))
+    second = store.run(read_table(keys))
+    assert second.table is not None
+    assert second.table.members["a"] == pytest.approx(second.now + 60)

@@ -1152,3 +1152,37 @@ def test_a_reading_that_knows_the_members_of_the_one_before_is_as_a_fresh_one(
     assert second.garbage == fresh.garbage
     assert set(parsed) == {r.replica.member for r in fresh.replicas}
     assert second.replicas[1].replica is first.replicas[0].replica
+
+
+# --- when the clock of Redis' machine was set back ------------------------------------------------
+
+
+def test_a_node_that_crashed_expires_a_ttl_after_the_clock_was_set_back(place: Place) -> None:
+    place.join("long", A, 10, scoring=Scoring.expiry(5 * TTL), told={"ttl": 5 * TTL})
+    place.join("crashed", B, 20, told={"ttl": TTL})
+    before = place.now()
+    for member, score in place.zset().items():
+        if b":long:" not in member:
+            place.zadd(member, score + 100 * TTL)
+    place.join("other", C, 40)
+    scores = {member.split(b":")[1]: score for member, score in place.zset().items()}
+    assert before + TTL - 1 <= scores[b"crashed"] <= place.now() + TTL
+    # It has the ttl that it tells, which the others need not have.
+    assert before + 5 * TTL - 1 <= scores[b"long"] <= before + 5 * TTL
+
+
+def test_what_does_not_tell_its_ttl_is_left_as_it_is(place: Place) -> None:
+    place.join("silent", A, 10)
+    ((member, score),) = place.zset().items()
+    place.zadd(member, score + 100 * TTL)
+    place.join("other", B, 20)
+    assert place.zset()[member] == pytest.approx(score + 100 * TTL)
+
+
+def test_heartbeats_of_redis_hashring_are_none_of_later_than_now(place: Place) -> None:
+    scoring = Scoring.last_heartbeat(TTL)
+    place.join("crashed", A, 10, scoring=scoring)
+    ((member, score),) = place.zset().items()
+    place.zadd(member, score + 3600)
+    place.join("other", B, 20, scoring=scoring)
+    assert score <= place.zset()[member] <= place.now()

@@ -255,6 +255,9 @@ _TABLE: Final[_Fields] = {
     "ttl": _SECONDS,
 }
 
+# Earlier versions write none.
+_TABLE_TIME: Final[_Fields] = {"as_of": _SECONDS}
+
 _EVENT: Final[_Fields] = {
     "member": _NAME,
     "partition": _or_none(_COUNT),
@@ -498,7 +501,7 @@ def load_events(text: str | bytes) -> tuple[GroupEvent, ...]:
 
 def dump_table(table: LeaseTable) -> str:
     """The leases of a lease challenge."""
-    return _dumps(_dumped(table, _TABLE))
+    return _dumps(_dumped(table, _TABLE | _TABLE_TIME))
 
 
 def load_table(text: str | bytes) -> LeaseTable:
@@ -507,4 +510,8 @@ def load_table(text: str | bytes) -> LeaseTable:
     Raises:
         GroupFormatError: the text is no table.
     """
-    return _whole("table", text, lambda body: LeaseTable(**_loaded(body, _TABLE)))
+
+    def read(body: Any) -> LeaseTable:
+        return LeaseTable(**_loaded(body, _TABLE), **_loaded_if_there(body, _TABLE_TIME))
+
+    return _whole("table", text, read)

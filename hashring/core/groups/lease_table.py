@@ -94,6 +94,7 @@ class LeaseTable:
         token: the greatest token granted so far.
         quiet_until: until when nothing is taken, since members may return that hold it.
         ttl: the ``ttl`` of the members' rules; 0 when no member has written it.
+        as_of: Redis time of the last :func:`beat`; 0 when it was not noted.
     """
 
     partitions: int
@@ -102,6 +103,7 @@ class LeaseTable:
     token: int = 0
     quiet_until: float = 0.0
     ttl: float = 0.0
+    as_of: float = 0.0
 
     def __post_init__(self) -> None:
         check_partitions(self.partitions)
@@ -130,6 +132,31 @@ class LeaseTable:
             return self
         return replace(self, partitions=partitions, leases={})
 
+    def at(self, now: float) -> LeaseTable:
+        """This table in the time of a clock that shows ``now``, and may have been set back.
+
+        No time is later than the last beat by more than it could be then. So if the clock shows
+        less than then, all times are as much earlier: what was left of each then is left now.
+        """
+        back = self.as_of - now
+        if back <= 0:
+            return self
+        return replace(
+            self,
+            leases={
+                p: replace(
+                    lease,
+                    expires=lease.expires - back,
+                    since=lease.since - back,
+                    deadline=None if lease.deadline is None else lease.deadline - back,
+                )
+                for p, lease in self.leases.items()
+            },
+            members={name: until - back for name, until in self.members.items()},
+            quiet_until=self.quiet_until - back,
+            as_of=now,
+        )
+
     def _is_in_use(self, now: float) -> bool:
         return any(until > now for until in self.members.values())
 
@@ -154,6 +181,7 @@ def beat(
     Args:
         released: partitions it was asked for and has stopped working on.
     """
+    table = table.at(now)
     members = {name: until for name, until in table.members.items() if until > now}
     members[member] = now + rules.ttl
     leases = {p: _renewed(lease, member, now, rules) for p, lease in table.leases.items()}
@@ -183,7 +211,7 @@ def beat(
             leases[wish] = replace(
                 leases[wish], wanted_by=member, deadline=now + rules.max_handoff_time
             )
-    return replace(table, leases=leases, members=members, token=token, ttl=rules.ttl)
+    return replace(table, leases=leases, members=members, token=token, ttl=rules.ttl, as_of=now)
 
 
 def recover(

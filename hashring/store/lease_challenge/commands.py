@@ -43,7 +43,7 @@ class TableReading:
     Attributes:
         now: Redis time.
         tag: names this very table; empty when none was begun.
-        table: ``None`` when there is none yet.
+        table: in the time of ``now``; ``None`` when there is none yet.
         run: the run of the Redis server that was read.
         elsewhere: whether the table was written on another run, which may have written more since.
         begun: Redis time at which the table was begun, which tells it from one that was lost;
@@ -63,10 +63,11 @@ def read_table(keys: ChallengeKeys) -> Command[TableReading]:
 
     def read(raw: Any) -> TableReading:
         at, tag, text, written_on, begun, run = raw
+        now = int(at) / 1e6
         return TableReading(
-            now=int(at) / 1e6,
+            now=now,
             tag=tag.decode(),
-            table=load_table(text) if text else None,
+            table=load_table(text).at(now) if text else None,
             run=run.decode(),
             elsewhere=bool(text or written_on) and written_on != run,
             begun=float(begun) / 1e6 if begun.isdigit() else None,

@@ -1,5 +1,44 @@
 -- What expired goes, and the index holds what the ring holds.
 
+local ROUNDING = 0.001 -- seconds that a score may be higher than it should be
+local MOST_CUT = 10000 -- members that one call looks at; the next one goes on
+
+-- Cut scores from before the clock of this machine was set back.
+--
+-- No heartbeat writes a higher score than now and its node's ttl, so a higher one is from before, and
+-- the member would not expire for as long as the clock was set back. Live nodes write theirs anew. One
+-- whose node does not tell its ttl stays: too short a time could give away what it still owns.
+local function cut_scores(lead, lag)
+  local function latest(node)
+    if lag > 0 then
+      return now
+    end
+    local ttl = node and told_of(redis.call('HGET', KEYS[3], node)).ttl
+    return type(ttl) == 'number' and now + ttl or math.huge
+  end
+  local function higher(key, count)
+    return redis.call('ZREVRANGEBYSCORE', key, '+inf', '(' .. seconds(now + lead + ROUNDING),
+      'WITHSCORES', 'LIMIT', 0, count)
+  end
+  local highest = higher(KEYS[1], 1)
+  if not highest[1] or tonumber(highest[2]) <= latest(node_of(highest[1])) + ROUNDING then
+    return
+  end
+  for _, key in ipairs({KEYS[1], KEYS[11]}) do
+    local found, known = higher(key, MOST_CUT), {}
+    for i = 1, #found, 2 do
+      local node = found[i]
+      if key == KEYS[1] then
+        node = node_of(found[i]) or ''
+      end
+      known[node] = known[node] or latest(node)
+      if tonumber(found[i + 1]) > known[node] + ROUNDING then
+        redis.call('ZADD', key, seconds(known[node]), found[i])
+      end
+    end
+  end
+end
+
 -- Forget the drained nodes that did not beat since `horizon`. The orders about them stand.
 local function sweep_drained(horizon)
   local gone = redis.call('ZRANGEBYSCORE', KEYS[11], '-inf', '(' .. seconds(horizon), 'LIMIT', 0, 1000)

@@ -42,6 +42,7 @@ if KEYS[13] then
   this_server, noted_server = lineage(), redis.call('GET', KEYS[13])
 end
 
+cut_scores(lead, lag)
 local swept = sweep(now - lag, node, history)
 if indexed then
   swept = swept + reconcile(node, history)

@@ -580,3 +580,29 @@ def test_a_partition_changes_hands_only_when_it_is_free_and_under_a_greater_toke
                 assert was.expires <= now or freed
             elif lease.owner is not None:
                 assert lease.expires >= was.expires
+
+
+# --- when the clock of Redis' machine was set back ----------------------------------------------
+
+
+def test_what_was_left_of_a_lease_is_left_when_the_clock_is_set_back() -> None:
+    table = beat(LeaseTable(2), "a", 5000.0, RULES)
+    table = recover(table, "b", 5000.0, RULES, {}, lost_by=5000.0)
+    before = table.at(5010.0)
+    assert before == table
+    after = table.at(1400.0)
+    assert after.members == {"a": 1400.0 + RULES.ttl}
+    assert after.quiet_until == 1400.0 + RULES.ttl
+    assert {lease.expires for lease in after.leases.values()} == {1400.0 + RULES.ttl}
+    assert after.at(1500.0) == after
+
+
+def test_a_crashed_members_leases_end_though_the_clock_is_set_back_an_hour() -> None:
+    table = beat(beat(LeaseTable(4), "a", 5000.0, RULES), "b", 5000.0, RULES)
+    assert set(table.held("a", 5000.0)) == {0, 1, 2, 3}
+    table = beat(table, "b", 1400.0, RULES)
+    assert not table.held("b", 1400.0)
+    table = beat(table, "b", 1400.0 + RULES.ttl - 1, RULES)
+    assert not table.held("b", 1400.0 + RULES.ttl - 1)
+    table = beat(table, "b", 1401.0 + RULES.ttl, RULES)
+    assert set(table.held("b", 1401.0 + RULES.ttl)) == {0, 1, 2, 3}
