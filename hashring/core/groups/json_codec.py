@@ -501,7 +501,7 @@ def load_events(text: str | bytes) -> tuple[GroupEvent, ...]:
 
 def dump_table(table: LeaseTable) -> str:
     """The leases of a lease challenge."""
-    return _dumps(_dumped(table, _TABLE | _TABLE_TIME))
+    return _dumps(_dumped(table, {**_TABLE, **_TABLE_TIME}))
 
 
 def load_table(text: str | bytes) -> LeaseTable:
