@@ -73,9 +73,7 @@ def _change(
         before = asked = getattr(state.terms, term)
         # Refuses what cannot work before anybody is asked.
         changed(state)
-        if not yes and not confirmed(
-            "Change", "change", f"{group!r} from {before} to {shown}"
-        ):
+        if not yes and not confirmed("Change", "change", f"{group!r} from {before} to {shown}"):
             return 1
 
         def confirmed_change(state: GroupState, _: float) -> StepOutcome:
