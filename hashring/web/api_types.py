@@ -334,7 +334,7 @@ class Group(Answer):
     """A partition group.
 
     ``owners`` has the owner of each partition, by number; ``orders`` has those about members that
-    do not run, too.
+    do not run, too. Without members, ``phase`` is as they left it, and ``waits`` is empty.
     """
 
     group: str

@@ -49,7 +49,7 @@ def _sharing(state: GroupState) -> str:
 
 
 @dataclass(frozen=True)
-class Look:
+class SeenGroup:
     """Where a group stands.
 
     Attributes:
@@ -67,7 +67,7 @@ class Look:
     idle: Health | None
 
 
-def look(connection: Connection, name: str) -> Look:
+def look(connection: Connection, name: str) -> SeenGroup:
     """Read where a group stands.
 
     Raises:
@@ -76,10 +76,10 @@ def look(connection: Connection, name: str) -> Look:
     """
     state, reading = standing(connection, name)
     status, now = group_status.status(state, reading.facts), reading.facts.now
-    return Look(name, state, status, now, without_members(connection, name, status, now))
+    return SeenGroup(name, state, status, now, without_members(connection, name, status, now))
 
 
-def state_lines(seen: Look) -> Iterator[str]:
+def state_lines(seen: SeenGroup) -> Iterator[str]:
     """Where a group stands, in lines of text."""
     terms, status = seen.state.terms, seen.status
     phase = "" if seen.idle else f"{status.phase.value}, "
@@ -143,7 +143,7 @@ def _order_text(order: MemberOrder) -> str:
     return " and ".join(words)
 
 
-def state_document(seen: Look) -> dict[str, Any]:
+def state_document(seen: SeenGroup) -> dict[str, Any]:
     """The same as JSON."""
     status = seen.status
     return {

@@ -9,7 +9,7 @@ import click
 
 from hashring.cli.common_options import NumberRange, Settings, server_options
 from hashring.cli.connection import connected
-from hashring.cli.group.show import Look, look, state_document, state_lines
+from hashring.cli.group.show import SeenGroup, look, state_document, state_lines
 from hashring.cli.output import can_redraw, json_line
 from hashring.core.order_checks import LONGEST
 from hashring.errors import ConfigError, HashringError, RetryLater
@@ -58,7 +58,7 @@ def command(settings: Settings, group: str, interval: float) -> None:
             _show(settings, found)
 
 
-def _show(settings: Settings, seen: Look) -> None:
+def _show(settings: Settings, seen: SeenGroup) -> None:
     if settings.json:
         json_line(state_document(seen))
     else:
