@@ -8,7 +8,7 @@ from typing import Any
 
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.value_checks import is_coroutine_function
-from hashring.errors import ConfigError, NodeForked, NodeStateError
+from hashring.errors import ConfigError, NodeStateError
 from hashring.node.forks import own_name, remember
 from hashring.node.key_answers import KeyAnswers, Shown, monotonic, without_ranges
 from hashring.node.lock_flows import Asking, Hold
@@ -330,13 +330,13 @@ class Node(NotCopied, KeyAnswers):
             self._asking.book.abandon()
         self._view = without_ranges(self._view)
 
-    def _refuse_if_forked(self) -> None:
-        if self._parent is not None:
-            raise NodeForked(self.name, self._parent, made_up=not self._settings.name)
+    @property
+    def _is_named(self) -> bool:
+        return bool(self._settings.name)
 
     def _adopt_in_child(self) -> None:
         """Become a node of this process, before it starts here."""
-        if self._settings.name:
+        if self._is_named:
             # The name is the parent's, and taking it would take the parent's points.
             self._refuse_if_forked()
         if self._parent is None:

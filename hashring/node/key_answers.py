@@ -12,7 +12,7 @@ from hashring.core.hashing import HashAlgorithm, key_bytes
 from hashring.core.ranges import PointRange
 from hashring.core.ring import Ring
 from hashring.core.select_keys import cells_of, select_inside
-from hashring.errors import ConfigError, KeyValueError
+from hashring.errors import ConfigError, KeyValueError, NodeForked
 from hashring.node.node_machine import View
 from hashring.protocol.locks.key_states import Key, KeyState
 
@@ -82,7 +82,12 @@ class KeyAnswers:
         raise NotImplementedError
 
     def _refuse_if_forked(self) -> None:
-        """Refuse to answer in a forked child."""
+        if self._parent is not None:
+            raise NodeForked(self.name, self._parent, made_up=not self._is_named)
+
+    @property
+    def _is_named(self) -> bool:
+        """Whether the application named the node."""
         raise NotImplementedError
 
     def _ask_book(self, data: bytes) -> bool:
