@@ -50,6 +50,9 @@ def interruptible(spark: SparkSession, work: Callable[[], _Result]) -> _Result:
     @inheritable_thread_target(spark)
     def tagged() -> _Result:
         context.addJobTag(tag)
+        # Makes this session the active one of the thread. Java looks there for settings, and for
+        # the formats that were registered.
+        spark.createDataFrame([], "none INT")
         try:
             return work()
         finally:
