@@ -47,7 +47,7 @@ class RangeChanges:
         if ranges != self._ranges[-1]:
             if len(self._ranges) <= _MOST:
                 self._ranges.append(ranges)
-            else:  # far from the two that the callback is told of now
+            else:  # 64 places behind the two that the callback has now
                 self._ranges[-1] = ranges
         return self._ranges[-1] is not self._said
 
