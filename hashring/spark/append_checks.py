@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 from hashring.core.safe_text import printable
 from hashring.errors import ColumnError, OutputRefused
 from hashring.spark.column_checks import quoted
+from hashring.spark.directory_columns import addresses
 from hashring.spark.input import NO_PATH, exactly
 from hashring.spark.key_points import HASHED_BY, KEYED_BY, WEIGHED_BY
 from hashring.spark.spark_failures import SPARK_ERRORS
@@ -102,7 +103,7 @@ def addresses_there(spark: SparkSession, path: str) -> list[str]:
     # This format alone is listed without a look into the files.
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", True)
     try:
-        found = reader.load(exactly(path)).inputFiles()
+        found = addresses(reader.load(exactly(path)))
     except SPARK_ERRORS as error:
         if NO_PATH in str(error):
             return []
@@ -142,7 +143,7 @@ def is_empty(spark: SparkSession, path: str) -> bool:
 
     Spark leaves such a directory of a job that failed.
     """
-    return not _seen(spark, exactly(path.rstrip("/"))) and _has_nothing(spark, path)
+    return not seen_files(spark, exactly(path.rstrip("/"))) and _has_nothing(spark, path)
 
 
 def has_no_rows(spark: SparkSession, path: str, local: Path | None) -> bool:
@@ -155,23 +156,26 @@ def has_no_rows(spark: SparkSession, path: str, local: Path | None) -> bool:
         return not local.exists() or (local.is_dir() and not any(map(is_seen, os.listdir(local))))
     place = exactly(path.rstrip("/"))
     # The first names what is in a directory, and a file itself.
-    return not _seen(spark, place) and _seen(spark, f"{place}/{_SEEN}") is None
+    return not seen_files(spark, place) and seen_files(spark, f"{place}/{_SEEN}") is None
 
 
 def is_empty_directory(spark: SparkSession, path: str) -> bool:
     """Whether a directory is at a path, and holds nothing, not even hidden files."""
-    return _seen(spark, exactly(path.rstrip("/"))) == [] and _has_nothing(spark, path)
+    return seen_files(spark, exactly(path.rstrip("/"))) == [] and _has_nothing(spark, path)
 
 
 def _has_nothing(spark: SparkSession, path: str) -> bool:
     # The pattern matches hidden names, too, such as that of what is not committed.
-    return _seen(spark, f"{exactly(path.rstrip('/'))}/*") is None
+    return seen_files(spark, f"{exactly(path.rstrip('/'))}/*") is None
 
 
-def _seen(spark: SparkSession, pattern: str) -> list[str] | None:
-    """The files at a path or a pattern, without hidden ones; ``None`` if nothing is there."""
+def seen_files(spark: SparkSession, pattern: str) -> list[str] | None:
+    """The files at a path or a pattern, or in such directories, without hidden ones.
+
+    ``None`` if not even a directory is there.
+    """
     try:
-        return spark.read.format("binaryFile").load(pattern).inputFiles()
+        return addresses(spark.read.format("binaryFile").load(pattern))
     except SPARK_ERRORS as error:
         if NO_PATH in str(error):
             return None
@@ -192,7 +196,7 @@ def check_no_log(spark: SparkSession, path: str, local: Path | None) -> None:
         if local is not None:
             is_there = next(local.glob(log), None) is not None
         else:
-            is_there = _seen(spark, f"{exactly(path.rstrip('/'))}/{log}") is not None
+            is_there = seen_files(spark, f"{exactly(path.rstrip('/'))}/{log}") is not None
         if is_there:
             raise OutputRefused(
                 path,

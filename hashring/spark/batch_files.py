@@ -15,9 +15,9 @@ from urllib.parse import unquote
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.spark.directory_columns import addresses, files_beside_columns, is_data
-from hashring.spark.input import NO_PATH, exactly, local_path
-from hashring.spark.spark_failures import SPARK_ERRORS
+from hashring.spark.append_checks import seen_files
+from hashring.spark.directory_columns import files_beside_columns, is_data
+from hashring.spark.input import exactly, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,13 +82,7 @@ def _has_rows_of(batch: DataFrame, place: str) -> bool:
 
 def _there(spark: SparkSession, files: Collection[str], place: str) -> str | None:
     """The name of a file in a place that is there: a user may move it after the batch failed."""
-    reader = spark.read.format("binaryFile")
-    try:
-        there = set(addresses(reader.load(exactly(unquote(place)))))
-    except SPARK_ERRORS as error:
-        if NO_PATH in str(error):
-            return None
-        raise
+    there = set(seen_files(spark, exactly(unquote(place))) or ())
     found = (file.rpartition("/") for file in files if file in there)
     return next(
         (name for directory, _, name in found if directory == place and is_data(name)), None

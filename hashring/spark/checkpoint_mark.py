@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Final
 
 from hashring.atomic_writes import replace_text
 from hashring.errors import OutputExists, OutputRefused
-from hashring.spark.append_checks import has_no_rows
+from hashring.spark.append_checks import has_no_rows, seen_files
 from hashring.spark.compaction import BATCH, newest_batch
-from hashring.spark.input import NO_PATH, exactly
+from hashring.spark.input import exactly
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import is_of_one_job
 
@@ -112,7 +112,7 @@ class StreamMark:
     ) -> None:
         output, checkpoint = self._output.rstrip("/"), self._checkpoint.rstrip("/")
         place = f"{output}/{BATCH}={number}"
-        if is_gone := _files(spark, exactly(place)) is None:
+        if is_gone := seen_files(spark, exactly(place)) is None:
             if not is_replaced:
                 return
             why = "is gone: a process that replaced it has not ended"
@@ -228,7 +228,7 @@ def _numbers(first: int, last: int) -> str:
 
 def is_finished(spark: SparkSession, directory: str) -> bool:
     """Whether Spark has finished what it wrote to a directory, on any file system."""
-    return _files(spark, exactly(f"{directory}/_SUCCESS")) is not None
+    return seen_files(spark, exactly(f"{directory}/_SUCCESS")) is not None
 
 
 def _newest_offset(spark: SparkSession, checkpoint: str) -> int:
@@ -243,21 +243,8 @@ def _newest_commit(spark: SparkSession, checkpoint: str) -> int:
 
 def _largest(spark: SparkSession, pattern: str, number: str) -> int:
     """The largest number in the names of the files that a pattern matches; -1 for none."""
-    files = _files(spark, pattern) or ()
+    files = seen_files(spark, pattern) or ()
     return max((int(found[1]) for file in files if (found := re.search(number, file))), default=-1)
-
-
-def _files(spark: SparkSession, pattern: str) -> list[str] | None:
-    """The files that a pattern matches, or that are in such directories.
-
-    ``None`` if not even a directory is there.
-    """
-    try:
-        return spark.read.format("binaryFile").load(pattern).inputFiles()
-    except SPARK_ERRORS as error:
-        if NO_PATH in str(error):
-            return None
-        raise
 
 
 def numbers_after(number: int) -> str:

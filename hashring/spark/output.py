@@ -32,6 +32,7 @@ from hashring.spark.append_checks import (
 from hashring.spark.column_checks import char_type, check_distinct, quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_append import append_files
+from hashring.spark.directory_columns import addresses
 from hashring.spark.directory_lock import alone
 from hashring.spark.directory_swap import put_back, swap
 from hashring.spark.input import (
@@ -225,7 +226,7 @@ class Output:
         """
         if self.mode != "overwrite" or local is None or "input" in self.used or not local.is_dir():
             return
-        if place := read_apart(df.inputFiles(), local):
+        if place := read_apart(addresses(df), local):
             raise self._in_the_output("input", place)
 
     def _in_the_output(self, name: str, path: str | Path) -> ConfigError:

@@ -25,6 +25,7 @@ from hashring.ring_files import read_ring, write_ring
 from hashring.spark.cell_files import CELL, KEPT_RING, kept_cells, touched_cells
 from hashring.spark.column_checks import quoted
 from hashring.spark.counts_while_read import Counts
+from hashring.spark.directory_columns import addresses
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import WHOLE, exactly, local_path
 from hashring.spark.interruptible import interruptible
@@ -134,7 +135,7 @@ def _write_aside(  # noqa: PLR0917 - one caller
     # What cannot be read would be gone from the files that take the place of these.
     reader = spark.read.options(basePath=f"file://{place}", **WHOLE)
     rows = reader.parquet(*(exactly(f"file://{place}/{name}") for name in touched))
-    found.files = len(rows.inputFiles())
+    found.files = len(addresses(rows))
     columns = ring_columns(spark, ring)
     coded = columns.with_code(rows, "point", _CODE)
     owner = columns.told("node", F.col(_CODE))
