@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -122,6 +124,18 @@ class Proxy:
             return len(found)
 
         return self._do(abort)
+
+    def reset(self) -> int:
+        """Cut every connection such that the client reads no end of it, but an error; how many."""
+
+        def linger() -> None:
+            for connection in self._connections:
+                at_once = struct.pack("ii", 1, 0)
+                sock = connection.client.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+
+        self._do(linger)
+        return self.cut()
 
     def count(self, kind: str | None = None) -> int:
         """How many connections are open."""

@@ -40,6 +40,10 @@ _REFUSALS: Final = frozenset({"ResponseError", "BusyLoadingError", "Authenticati
 
 _NOT_CONNECTED: Final = re.compile(r"(Error|Timeout)\b.* connecting to ")
 
+# uvloop raises a RuntimeError with these words where asyncio's own loop raises a
+# ConnectionResetError: the connection was closed before anything was written.
+_CLOSED: Final = "the handler is closed"
+
 _CLIENTS: Final = frozenset({"redis", "valkey", "hiredis", "libvalkey"})
 
 # What a client, or what reads an answer, raises for one that it does not understand. In Python 3.10
@@ -75,7 +79,13 @@ def is_of_call(error: BaseException) -> TypeGuard[Exception]:
     """
     if isinstance(error, OSError) or any(_package(kind) in _CLIENTS for kind in type(error).mro()):
         return True
+    if _is_of_closed_connection(error):
+        return True
     return isinstance(error, _OF_ANSWERS) and is_of_libraries(error)
+
+
+def _is_of_closed_connection(error: BaseException) -> bool:
+    return type(error) is RuntimeError and str(error).endswith(_CLOSED)
 
 
 def _package(kind: type) -> str:
@@ -106,6 +116,8 @@ def may_have_been_done(error: Exception) -> bool:
     Not if the server refused it, or if there was no connection to send it on.
     """
     if any(base.__name__ in _REFUSALS for base in type(error).__mro__):
+        return False
+    if _is_of_closed_connection(error):
         return False
     return not _NOT_CONNECTED.match(str(error))
 

@@ -9,6 +9,7 @@ outstanding, and connects again instead.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,11 @@ def _reads_apart(connection: Any) -> bool:
     # registers callbacks, reads messages too; it disconnects before it returns its connection.
     callbacks = connection._connect_callbacks
     return connection._connecting or any(each() is not None for each in callbacks)
+
+
+def has_ended(stream: asyncio.StreamReader | None) -> bool:
+    """Whether a connection of asyncio's has ended; ``None`` for one that was never made."""
+    return stream is not None and (stream.at_eof() or stream.exception() is not None)
 
 
 class _InStep(_Connection):
@@ -78,10 +84,16 @@ class _AsyncInStep(_AsyncConnection):
     _refusal: type[Exception]
     _outstanding = False
     _connecting = False
+    _reader: asyncio.StreamReader | None
+
+    async def _drop_unfit(self) -> None:
+        # Of a connection that was reset, the client learns only when it writes.
+        unfit = self._outstanding or has_ended(self._reader)
+        if unfit and not _reads_apart(self):
+            await self.disconnect(nowait=True)
 
     async def connect(self) -> None:
-        if self._outstanding and not _reads_apart(self):
-            await self.disconnect(nowait=True)
+        await self._drop_unfit()
         if self.is_connected:
             return
         self._connecting = True
@@ -99,8 +111,7 @@ class _AsyncInStep(_AsyncConnection):
         self._outstanding = False
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
-        if self._outstanding and not _reads_apart(self):
-            await self.disconnect(nowait=True)
+        await self._drop_unfit()
         if not self.is_connected:
             await self.connect()
         self._outstanding = True

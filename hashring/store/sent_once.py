@@ -6,12 +6,12 @@ user set something else. A command that was done the first time is then done aga
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 from typing import Any
 
 from hashring.errors import ConfigError
 from hashring.store.client_kind import client_family, is_cluster
+from hashring.store.connections_in_step import has_ended
 
 
 class SentOnce:
@@ -99,14 +99,10 @@ class _AsyncPool(_Pool):
         connection = await self._pool.get_connection(*arguments, **options)
         try:
             # asyncio clients leave it to retries that the server has closed a connection meanwhile.
-            if _has_ended(getattr(connection, "_reader", None)):
+            if has_ended(getattr(connection, "_reader", None)):
                 await connection.disconnect()
                 await connection.connect()
         except BaseException:
             await self._pool.release(connection)
             raise
         return self._lend(connection)
-
-
-def _has_ended(stream: asyncio.StreamReader | None) -> bool:
-    return stream is not None and (stream.at_eof() or stream.exception() is not None)

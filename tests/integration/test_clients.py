@@ -39,6 +39,8 @@ from hashring import (
     WrongKeyType,
     lease_challenge,
 )
+from hashring.fencing import AsyncRedisFence
+from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.client_kind import is_async
 from hashring.store.derived_clients import derive
 from hashring.store.embedded_server import RedisServer
@@ -149,6 +151,53 @@ def test_asyncio_clients(redis_server: RedisServer, package: Any) -> None:
         await client.aclose()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize("package", [redis.asyncio.Redis, valkey.asyncio.Valkey])
+def test_an_asyncio_connection_that_was_reset_between_two_calls_is_replaced(
+    redis_server: RedisServer, package: Any
+) -> None:
+    async def run(proxy: Proxy) -> None:
+        async with package(port=proxy.port) as client:
+            store = AsyncRedisStore(client, PATIENCE)
+            asked = owner(ring_keys("clients"), 0)
+            before = await store.run(asked)
+            proxy.reset()
+            for _ in range(10):
+                await asyncio.sleep(0)  # The loop reads that it was reset.
+            assert await store.run(asked) == before
+            await store.close()
+
+    with Proxy(redis_server.socket) as proxy:
+        asyncio.run(asyncio.wait_for(run(proxy), PATIENCE))
+
+
+class ClosedByUvloop(redis.asyncio.UnixDomainSocketConnection):
+    """It is found closed when a script is to be sent, and says so as uvloop does."""
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        if b"EVAL" in b"".join(command):
+            raise RuntimeError("unable to perform operation on <T>; the handler is closed")
+        await super().send_packed_command(command, check_health)
+
+
+def test_a_connection_that_uvloop_has_closed_is_a_failure_of_redis(
+    redis_server: RedisServer,
+) -> None:
+    async def run() -> None:
+        pool: Any = redis.asyncio.ConnectionPool(
+            connection_class=ClosedByUvloop, path=str(redis_server.socket)
+        )
+        async with redis.asyncio.Redis.from_pool(pool) as client:
+            store = AsyncRedisStore(client, PATIENCE)
+            with pytest.raises(RedisUnavailable, match="the handler is closed"):
+                await store.run(owner(ring_keys("clients"), 0))
+            await store.close()
+            with pytest.raises(RedisUnavailable) as failure:
+                await AsyncRedisFence(client).write("{a}", 5, ["INCR", "{a}:x"])
+            assert "may have been done" not in str(failure.value)
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
 
 # --- TLS --------------------------------------------------------------------------------------

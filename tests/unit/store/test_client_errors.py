@@ -12,8 +12,8 @@ import pytest
 import redis.exceptions
 import valkey.exceptions
 
-from hashring.errors import ConfigError, GroupFormatError, RedisRefused
-from hashring.store.client_errors import is_of_call, is_of_libraries
+from hashring.errors import ConfigError, GroupFormatError, RedisRefused, RedisUnavailable
+from hashring.store.client_errors import is_of_call, is_of_libraries, may_have_been_done, translate
 from hashring.store.command import Command
 from hashring.store.lua_scripts import script
 from hashring.store.redis_answers import read_answer
@@ -39,7 +39,9 @@ class OwnRedisError(redis.exceptions.ConnectionError):
     pass
 
 
+OF_UVLOOP = RuntimeError("unable to perform operation on <TCPTransport>; the handler is closed")
 OF_CALL = [
+    OF_UVLOOP,
     redis.exceptions.ConnectionError(),
     redis.exceptions.ResponseError("NOPERM"),
     valkey.exceptions.TimeoutError(),
@@ -119,3 +121,8 @@ def test_what_is_raised_while_an_answer_is_read_and_is_not_about_it_comes_out(
 def test_an_answer_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(RedisRefused, match="cannot be understood"):
         read_answer(b"x", Command(script("locks", "look"), (b"ring",), (), int))
+
+
+def test_a_connection_that_uvloop_has_closed_is_one_that_was_reset_before_the_write() -> None:
+    assert type(translate(OF_UVLOOP, "heartbeat")) is RedisUnavailable
+    assert not may_have_been_done(OF_UVLOOP)
