@@ -221,3 +221,6 @@ class RedisStore:
         """Close all connections that the caller may use; the next call makes new ones."""
         if (known := self._known) is not None:
             close(known.client)
+        if connections_home() is not None and self._derived is not None:
+            # Of before gevent patched the program: since then nobody takes them.
+            close(self._derived.client)

@@ -708,3 +708,31 @@ def test_a_member_without_descriptors_for_its_threads_does_not_end_the_program(
     done = ran(FEW_DESCRIPTORS, redis_server.url)
     assert done.stdout == "done\n", done.stderr
     assert done.returncode == 0
+
+
+PATCHED_LATE = """
+import sys, time
+from gevent import monkey
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import owner
+from hashring.store.ring.key_names import ring_keys
+from redis import Redis
+
+store = RedisStore(Redis.from_url(sys.argv[1]), 5.0)
+store.run(owner(ring_keys("accounts"), 0))
+monkey.patch_all()
+store.run(owner(ring_keys("accounts"), 0))
+store.close()
+with Redis.from_url(sys.argv[1]) as admin:
+    until = time.monotonic() + 5
+    while len(admin.client_list()) > 1 and time.monotonic() < until:
+        time.sleep(0.01)
+    print(len(admin.client_list()))
+"""
+
+
+def test_a_store_that_closes_closes_also_what_it_opened_before_the_program_was_patched(
+    redis_server: RedisServer,
+) -> None:
+    done = ran(PATCHED_LATE, redis_server.url)
+    assert done.stdout == "1\n", done.stderr
