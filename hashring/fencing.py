@@ -127,6 +127,7 @@ class RedisFence:
                 token may be the same. See docs/howto/fencing.rst for writes that count once.
             StoreError: Redis refused. If it refused a command, those before it are done, as in any
                 Redis transaction. If ``<resource>:fence`` is no token, nothing is done.
+            Exception: what the client's own credential provider raised; nothing was sent.
         """
         arguments = _arguments(resource, token, commands, keys, self._forget_after)
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -56,10 +56,43 @@ def _settings(given: dict[str, Any], package: str, prefix: str, timeout: float) 
         max_connections=_CONNECTIONS,
     )
     kept.pop("retry_on_timeout", None)
+    errors = importlib.import_module(f"{package}.exceptions")
     if (provider := kept.get("credential_provider")) is not None:
-        failed = importlib.import_module(f"{package}.exceptions").ConnectionError
-        kept["credential_provider"] = _Credentials(provider, failed)
+        kept["credential_provider"] = _Credentials(provider, errors.ConnectionError)
+    if (connected := kept.get(f"{package}_connect_func")) is not None:
+        kept[f"{package}_connect_func"] = _on_connect(connected, package, errors)
     return kept
+
+
+def _on_connect(function: Callable[[Any], Any], package: str, errors: Any) -> Callable[[Any], Any]:
+    """What the user's client calls once it is connected, with the client's errors alone.
+
+    Its other errors are translated for the same reason as those of :class:`_Credentials`.
+    """
+
+    @contextmanager
+    def translated() -> Iterator[None]:
+        try:
+            yield
+        except getattr(errors, f"{package.capitalize()}Error"):
+            raise  # what the server refused, or the end of the connection
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+            raise errors.ConnectionError(f"{package}_connect_func failed: {told}") from error
+
+    if inspect.iscoroutinefunction(function):
+
+        async def connected_async(connection: Any) -> None:
+            with translated():
+                await function(connection)
+
+        return connected_async
+
+    def connected(connection: Any) -> None:
+        with translated():
+            function(connection)
+
+    return connected
 
 
 class _Credentials:

@@ -87,6 +87,7 @@ _PHRASES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     # A client of a cluster was sent from server to server until it gave up.
     ("TTL exhausted", RedisUnavailable, _MOVING),
     ("the credential provider failed", RedisUnavailable, "look at the service that it asks"),
+    ("_connect_func failed", RedisUnavailable, "look at what your client calls once connected"),
     # Of uvloop.
     ("the handler is closed", RedisUnavailable, _ADDRESS),
     ("max number of clients reached", RedisUnavailable, "raise maxclients, or use fewer clients"),

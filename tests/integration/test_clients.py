@@ -745,6 +745,49 @@ async def _an_asyncio_node_survives() -> None:
         await client.aclose()
 
 
+def fails(connection: Any) -> None:
+    raise TokenServiceDown("it does not answer")
+
+
+async def fails_later(connection: Any) -> None:
+    raise TokenServiceDown("it does not answer")
+
+
+@pytest.mark.parametrize(
+    ("package", "function"),
+    [(redis, fails), (valkey, fails), (redis.asyncio, fails_later), (valkey.asyncio, fails)],
+    ids=["redis", "valkey", "redis.asyncio", "valkey.asyncio"],
+)
+def test_what_a_client_calls_once_connected_fails_as_its_connection(
+    redis_server: RedisServer, package: Any, function: Any
+) -> None:
+    name = package.__name__.partition(".")[0]
+    client = getattr(package, name.capitalize())(
+        unix_socket_path=str(redis_server.socket), **{f"{name}_connect_func": function}
+    )
+    asynchronous = is_async(client)
+    store: Any = (LoopStore if asynchronous else RedisStore)(client, PATIENCE)
+    told = f"{name}_connect_func failed: TokenServiceDown: it does not answer; look at what"
+    with pytest.raises(RedisUnavailable, match=told):
+        store.run(owner(ring_keys("clients"), 0))
+    store.close()
+
+
+def test_what_the_server_refuses_once_a_client_is_connected_is_told_as_its_refusal(
+    redis_server: RedisServer,
+) -> None:
+    def wrong_password(connection: Any) -> None:
+        connection.on_connect()
+        connection.send_command("AUTH", "nobody", "wrong")
+        connection.read_response()
+
+    client = redis.Redis(
+        unix_socket_path=str(redis_server.socket), redis_connect_func=wrong_password
+    )
+    with pytest.raises(PermissionDenied, match="password"):
+        RedisStore(client, PATIENCE).run(owner(ring_keys("clients"), 0))
+
+
 def test_a_wrong_password_is_told_from_a_missing_one() -> None:
     with RedisServer(port=0, config=["requirepass right"]) as server:
         for password in (None, "wrong"):
