@@ -159,7 +159,13 @@ class LeaseTableMachine(BaseMemberMachine):
             table = LeaseTable(self.partitions, token=table.token, ttl=table.ttl)
         if lost_by is not None:
             table = lease_table.recover(
-                table, self._me, reading.now, self._rules, claims, lost_by=lost_by
+                table,
+                self._me,
+                reading.now,
+                self._rules,
+                claims,
+                newest=self.membership.newest_token,
+                lost_by=lost_by,
             )
         if reading.table is not None:
             if self.sight is TableSight.NONE:

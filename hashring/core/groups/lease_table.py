@@ -221,6 +221,7 @@ def recover(
     rules: LeaseTableRules,
     claims: Mapping[int, int],
     *,
+    newest: int,
     lost_by: float,
 ) -> LeaseTable:
     """A member that knows of a loss of the table, or of its last writes, brings back what it holds.
@@ -230,6 +231,8 @@ def recover(
 
     Args:
         claims: the partitions it holds by its own clock, with their tokens.
+        newest: the greatest token that it ever had: later ones are to be greater, also if Redis'
+            clock was set back.
         lost_by: Redis time after which no lease of before was granted.
     """
     leases = dict(table.leases)
@@ -240,7 +243,7 @@ def recover(
     return replace(
         table,
         leases=leases,
-        token=max(table.token, *claims.values(), 0),
+        token=max(table.token, newest),
         quiet_until=max(table.quiet_until, lost_by + max(rules.ttl, table.ttl)),
     )
 

@@ -262,6 +262,11 @@ class Membership:
         return True
 
     @property
+    def newest_token(self) -> int:
+        """The greatest token under which any partition was ever held; 0 before the first."""
+        return max(self._past.values(), default=0)
+
+    @property
     def cold(self) -> frozenset[int]:
         """The partitions to warm up for that the application has not answered for."""
         return self.warming - self._lags.keys()

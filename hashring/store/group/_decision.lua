@@ -8,6 +8,7 @@ local MANY = 256
 local function write_state(number, phase, fields)
   local _, before = generation()
   local tag = number .. ':' .. at
+  keep_clock()
   redis.call('HSET', KEYS[1], 'tag', tag, 'phase', phase)
   local names = {}
   for i = 1, #fields, 2 do

@@ -11,7 +11,9 @@
 --                                       "until member": who is at work on the next step;
 --                                       decider: "session member": who took the last one;
 --                                       watched: "due n": how many members wait for that due;
---                                       server: the run of Redis that the last step read; see ../_which_server.lua
+--                                       server: the run of Redis that the last step read; see ../_which_server.lua;
+--                                       clock: "latest ahead" in microseconds: what the group's clock
+--                                       showed last, and by how much it is ahead of the server's
 --   2  {<group>}:group:members  hash    member -> "session joined JSON of what it reports"
 --   3  {<group>}:group:leases   zset    member -> Redis time at which its lease ends
 --   4  {<group>}:group:views    hash    member -> "session tag", and in lines "tag JSON" the latest
@@ -22,7 +24,9 @@
 -- A member's own channel is {<group>}:group:to:<member>. A message is the tag of a decision that
 -- concerns it, or "step": it is to take the next step.
 --
--- Time is this server's; no client's clock is ever used. Tokens are larger than Lua's JSON writes
+-- Time is this server's; no client's clock is ever used. If somebody sets it back, the group's clock
+-- goes on from where it was, and is ahead from then on: to the group it stood still for a moment.
+-- "Redis time" is the group's clock, here and wherever a group is spoken of. Tokens are larger than Lua's JSON writes
 -- exactly, so nothing here ever re-encodes JSON.
 
 -- A script that fails midway is not rolled back: a key of the wrong type must fail it here.
@@ -33,8 +37,32 @@ redis.call('HLEN', KEYS[4])
 redis.call('XLEN', KEYS[5])
 
 local time = redis.call('TIME')
-local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
-local at = string.format('%d%06d', tonumber(time[1]), tonumber(time[2]))
+local micros = tonumber(time[1]) * 1000000 + tonumber(time[2])
+-- With more digits it was not written here, and no number of Lua's is exact.
+local latest, ahead = string.match(redis.call('HGET', KEYS[1], 'clock') or '', '^(%d+) (%d+)$')
+if latest and #latest < 17 and #ahead < 17 then
+  ahead = math.max(tonumber(ahead), tonumber(latest) - micros)
+else
+  ahead = 0
+end
+micros = micros + ahead
+local now = micros / 1000000
+local at = string.format('%.0f', micros)
+
+-- The group's clock goes on from this moment. Every script calls it that changes something, or that
+-- has somebody wait for time to pass: once the server's clock was set back, it stands still until then.
+local function keep_clock()
+  redis.call('HSET', KEYS[1], 'clock', at .. ' ' .. string.format('%.0f', ahead))
+end
+
+-- The same, if there is a group, on a server that is full, too. That refuses a script's first write, if
+-- it takes memory: then one that takes none is to come first.
+local function keep_clock_of_group()
+  redis.call('HDEL', KEYS[1], '')
+  if redis.call('HGET', KEYS[1], 'tag') then
+    keep_clock()
+  end
+end
 
 local function text(value)
   return string.format('%.6f', value)
@@ -90,6 +118,7 @@ end
 
 -- A fact has changed: the next member that renews is to take a step.
 local function changed()
+  keep_clock()
   count_one_more('changes')
   redis.call('HSET', KEYS[1], 'due', text(now))
 end

@@ -48,7 +48,9 @@ end
 
 local goes_on = tonumber(ARGV[11]) > 0
 local current, tag = generation()
-if tag ~= ARGV[1] or server() ~= ARGV[13] then
+-- Who had no lease then may have renewed it since the clock was set back.
+local of_later = tonumber(ARGV[12]) > now
+if tag ~= ARGV[1] or server() ~= ARGV[13] or of_later then
   local till, member = claim()
   return {'conflict', till > now and member ~= ARGV[8] and 1 or 0}
 end

@@ -9,6 +9,7 @@
     python -m hashring.testing.simulator --weights       # nodes whose weights change
     python -m hashring.testing.simulator --groups        # of a partition group
     python -m hashring.testing.simulator --challenge     # of the lease challenge
+    python -m hashring.testing.simulator --set-back      # of a Redis whose clock is set back
     python -m hashring.testing.simulator --rare          # with more faults; also beside the others
     python -m hashring.testing.simulator --seed 1234     # one, as a story when it fails
 
@@ -33,7 +34,11 @@ from hashring.testing.simulator.groups.random_histories import (
     with_rare_group_events,
 )
 from hashring.testing.simulator.history import Event, History
-from hashring.testing.simulator.random_events import with_rare_events, with_returns
+from hashring.testing.simulator.random_events import (
+    with_clock_set_back,
+    with_rare_events,
+    with_returns,
+)
 from hashring.testing.simulator.ring import RingSimulator
 from hashring.testing.simulator.ring.random_histories import (
     own_ranges,
@@ -41,6 +46,7 @@ from hashring.testing.simulator.ring.random_histories import (
     random_lock_history,
     with_drains,
     with_rare_ring_events,
+    with_ring_clock_set_back,
     with_weights,
 )
 from hashring.testing.simulator.rules import Violation
@@ -59,10 +65,12 @@ __all__ = [
     "random_history",
     "random_lock_history",
     "undecided_group_history",
+    "with_clock_set_back",
     "with_drains",
     "with_rare_events",
     "with_rare_group_events",
     "with_rare_ring_events",
     "with_returns",
+    "with_ring_clock_set_back",
     "with_weights",
 ]

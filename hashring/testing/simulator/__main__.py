@@ -19,11 +19,13 @@ from hashring.testing.simulator import (
     random_group_history,
     random_history,
     random_lock_history,
+    with_clock_set_back,
     with_drains,
     with_rare_events,
     with_rare_group_events,
     with_rare_ring_events,
     with_returns,
+    with_ring_clock_set_back,
     with_weights,
 )
 from hashring.testing.simulator.play import Simulator
@@ -56,6 +58,9 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="nodes, or members of a lease challenge, stop and are started again, about a loss of "
         "data; members of groups always do",
+    )
+    parser.add_argument(
+        "--set-back", action="store_true", help="somebody sets the clock of Redis' machine back"
     )
     parser.add_argument(
         "--rare",
@@ -97,13 +102,16 @@ def _played(options: argparse.Namespace) -> tuple[Simulator[Any, Any], Callable[
     if options.challenge:
         simulator, make = ChallengeSimulator(), random_challenge_history
     rare: Callable[[Any], Any] = with_rare_ring_events
+    set_back: Callable[[Any], Any] = with_ring_clock_set_back
     if options.groups or options.challenge:
         rare = with_rare_group_events if options.groups else with_rare_events
+        set_back = with_clock_set_back
     for asked, change in (
         (options.own_ranges, own_ranges),
         (options.drains and not options.groups, with_drains),
         (options.weights, with_weights),
         (options.returns, with_returns),
+        (options.set_back, set_back),
         (options.rare, rare),
     ):
         if asked:

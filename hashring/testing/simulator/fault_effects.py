@@ -154,6 +154,10 @@ def _failover(world: World[Any], event: Event) -> None:
     _disturb(world, world.now, reset=True)
 
 
+def _set_back(world: World[Any], event: Event) -> None:
+    world.set_clock_back(event.set_back)
+
+
 FAULTS: Final[dict[str, Fault]] = {
     "start": _start,
     "stop": of_process(_stop),
@@ -180,4 +184,5 @@ FAULTS: Final[dict[str, Fault]] = {
     "refuse": _refuse,
     "wipe": _wipe,
     "failover": _failover,
+    "set back": _set_back,
 }

@@ -39,6 +39,11 @@ class Event:
         return float(lag), float(skew)
 
     @property
+    def set_back(self) -> float:
+        """By how many seconds Redis' clock is set back."""
+        return float(self.what) if self.kind == "set back" else 0.0
+
+    @property
     def term(self) -> tuple[str, Any]:
         """Of a migration: which of a group's settings is changed, and to what."""
         name, value = self.what.split(maxsplit=1)
@@ -72,3 +77,8 @@ class History:
     def faults_end(self) -> float:
         """When the last event is over, in seconds from the beginning."""
         return max((event.at + event.seconds for event in self.events), default=0.0)
+
+    @property
+    def set_back(self) -> float:
+        """By how many seconds Redis' clock is set back in all."""
+        return sum(event.set_back for event in self.events)

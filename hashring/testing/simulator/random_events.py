@@ -44,6 +44,9 @@ RARE: Final[dict[str, int]] = {
 }
 """Kinds of events that come up in histories :func:`with_rare_events`."""
 
+SET_BACK: Final = (0.5, 3.0, 30.0, 600.0)
+"""By how many seconds Redis' clock is set back: less than a ttl, about one, and many."""
+
 RATES: Final = (1.0, 1.0, 1.01)
 """How fast clocks go there. A member whose clock loses is late by that: it is not promised."""
 
@@ -106,6 +109,23 @@ def with_returns(history: H) -> H:
 def has_returns(history: History) -> bool:
     """Whether a process stops and is started again."""
     return any(event.kind == "return" for event in history.events)
+
+
+def with_clock_set_back(history: H, amounts: Sequence[float] = SET_BACK) -> H:
+    """The history with a Redis whose clock is set back once or twice, by its seed.
+
+    Args:
+        amounts: by how many seconds.
+    """
+    rng = Random(f"{history.seed} set back")
+    window = max((event.at for event in history.events), default=0.0) + 2.0
+    events = [*history.events]
+    for _ in range(rng.choice((1, 1, 2))):
+        # Half of it comes with other trouble.
+        about = rng.choice(history.events).at + rng.uniform(-0.05, 0.3)
+        at = max(0.0, rng.choice((rng.uniform(0.0, window), about)))
+        events.append(Event(round(at, 3), "set back", what=str(rng.choice(amounts))))
+    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
 
 
 def with_rare_events(history: H, skews: Sequence[float] = ()) -> H:

@@ -50,6 +50,9 @@ class Rule(Generic[W, P]):
     def touched(self, world: W, lost: bool) -> None:
         """Somebody changed Redis' data behind everyone's back; ``lost`` when it lost some."""
 
+    def set_back(self, world: W) -> None:
+        """Somebody set Redis' clock back: what had expired, and is still there, stands again."""
+
     def ordered(self, world: W) -> None:
         """Somebody has given an order about a node, which takes away what has expired, too."""
 

@@ -21,7 +21,11 @@ class VirtualTime:
     def __init__(self) -> None:
         self.now = 0.0
         self.skew = 0.0
-        """How far Redis' clock is off what it was at the beginning, since a failover."""
+        """How far the clock of Redis' machine is off that of the first one, since a failover."""
+        self.set_back = 0.0
+        """By how many seconds somebody has set Redis' clock back so far."""
+        self.set_back_at = NEVER
+        """When somebody did so last."""
         self._queue: list[tuple[float, int, Callable[[], Any]]] = []
         self._number = 0
 
@@ -32,7 +36,11 @@ class VirtualTime:
 
     def redis_time(self) -> float:
         """What Redis' clock shows."""
-        return EPOCH + self.skew + self.now
+        return EPOCH + self.skew - self.set_back + self.now
+
+    def true_time(self, redis_time: float) -> float:
+        """When Redis' clock will show this time, or did, if it is not set back again."""
+        return redis_time - EPOCH - self.skew + self.set_back
 
     def run(self, until: float) -> None:
         """Let time pass.

@@ -136,6 +136,21 @@ class World(VirtualTime, Generic[P]):
         for rule in self.rules:
             rule.told_yes(self, process, keys)
 
+    def set_clock_back(self, seconds: float) -> None:
+        """Somebody sets Redis' clock back."""
+        self.set_back += seconds
+        self.set_back_at = self.now
+        for rule in self.rules:
+            rule.set_back(self)
+
+    @property
+    def lost_and_set_back(self) -> bool:
+        """Whether Redis has lost data, and its clock was set back: before that or later.
+
+        Then tokens may fall, and what is newer than the loss may look older.
+        """
+        return self.set_back_at > NEVER and self.lost_at > NEVER
+
     # --- Redis --------------------------------------------------------------------------------
 
     def execute(self, process: P, call: Call) -> None:

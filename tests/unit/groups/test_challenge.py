@@ -514,10 +514,12 @@ def test_who_has_one_less_does_not_ask() -> None:
 
 
 def test_after_a_loss_what_members_bring_back_stays_theirs_and_nothing_is_taken() -> None:
-    table = recover(LeaseTable(3), "a", 100.0, RULES, {0: 7}, lost_by=100.0)
+    table = recover(LeaseTable(3), "a", 100.0, RULES, {0: 7}, newest=7, lost_by=100.0)
     table = beat(table, "a", 100.0, RULES)
     assert sorted(table.held("a", 100.0)) == [0]
-    table = beat(recover(table, "b", 101.0, RULES, {1: 8}, lost_by=100.0), "b", 101.0, RULES)
+    table = beat(
+        recover(table, "b", 101.0, RULES, {1: 8}, newest=8, lost_by=100.0), "b", 101.0, RULES
+    )
     assert sorted(table.held("b", 101.0)) == [1]
     # What nobody brought back is free once every lease of before has ended.
     assert table.holder(2, 159.0) is None
@@ -526,10 +528,21 @@ def test_after_a_loss_what_members_bring_back_stays_theirs_and_nothing_is_taken(
     assert table.leases[2].token > 8
 
 
+def test_after_a_loss_tokens_are_greater_than_any_that_a_member_had() -> None:
+    later = int(5000.0 * 1e6)
+    # Redis' clock was set back, too, and it holds nothing any more.
+    table = recover(LeaseTable(1), "a", 100.0, RULES, {}, newest=later, lost_by=0.0)
+    assert beat(table, "a", 100.0, RULES).leases[0].token > later
+
+
 def test_of_two_claims_the_one_with_the_greater_token_counts() -> None:
-    table = recover(LeaseTable(1), "a", 100.0, RULES, {0: 7}, lost_by=100.0)
-    assert recover(table, "b", 100.0, RULES, {0: 6}, lost_by=100.0).holder(0, 100.0) == "a"
-    assert recover(table, "b", 100.0, RULES, {0: 8}, lost_by=100.0).holder(0, 100.0) == "b"
+    table = recover(LeaseTable(1), "a", 100.0, RULES, {0: 7}, newest=7, lost_by=100.0)
+    assert (
+        recover(table, "b", 100.0, RULES, {0: 6}, newest=6, lost_by=100.0).holder(0, 100.0) == "a"
+    )
+    assert (
+        recover(table, "b", 100.0, RULES, {0: 8}, newest=8, lost_by=100.0).holder(0, 100.0) == "b"
+    )
 
 
 def test_who_leaves_lets_go_of_everything() -> None:
@@ -587,7 +600,7 @@ def test_a_partition_changes_hands_only_when_it_is_free_and_under_a_greater_toke
 
 def test_what_was_left_of_a_lease_is_left_when_the_clock_is_set_back() -> None:
     table = beat(LeaseTable(2), "a", 5000.0, RULES)
-    table = recover(table, "b", 5000.0, RULES, {}, lost_by=5000.0)
+    table = recover(table, "b", 5000.0, RULES, {}, newest=0, lost_by=5000.0)
     before = table.at(5010.0)
     assert before == table
     after = table.at(1400.0)

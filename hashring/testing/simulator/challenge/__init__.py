@@ -95,4 +95,5 @@ class ChallengeSimulator(Simulator[ChallengeHistory, ChallengeWorld]):
     def again(self, history: ChallengeHistory) -> str:
         """The command line's options that play the history."""
         returns = "--returns " * has_returns(history)
+        returns += "--set-back " * (history.set_back > 0)
         return "--challenge " + returns + "--rare " * is_rare(history)

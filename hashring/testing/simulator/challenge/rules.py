@@ -32,6 +32,7 @@ from hashring.store.lease_challenge.commands import TableReading
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.process import ChallengeProcess
 from hashring.testing.simulator.challenge.world import ChallengeRule, ChallengeWorld
+from hashring.testing.simulator.virtual_time import NEVER
 
 # Seconds between two looks at who holds what, and that a call may take unless something is wrong.
 _LOOK_EVERY: Final = 0.25
@@ -104,7 +105,7 @@ class ChallengeTokens(ChallengeRule):
                 continue
             granted = (lease.token, lease.owner)
             last = self._granted.get(partition, granted)
-            if granted != last and lease.token <= last[0]:
+            if granted != last and lease.token <= last[0] and not world.lost_and_set_back:
                 raise self.broken(
                     world, f"partition {partition} was granted as {last}, and is now as {granted}"
                 )
@@ -152,6 +153,9 @@ class ChallengeNobody(ChallengeRule):
             if reply.elsewhere or (reply.table is None and process.has_seen):
                 self._excuse(world.now)
         elif reply:
+            if world.set_back_at > max(self._wrote.values(), default=NEVER):
+                # What was left of leases is left from here.
+                self._excuse(world.now)
             self._wrote[process.spec.label] = world.now
 
     def touched(self, world: ChallengeWorld, lost: bool) -> None:
@@ -170,7 +174,8 @@ class ChallengeNobody(ChallengeRule):
             if not _is_well(world, process) and _may_have_leases(process):
                 self._excuse(self._wrote.get(process.spec.label, -math.inf))
         well = [process for process in world.alive if _is_well(world, process)]
-        excused = not well or world.now < self._excused_until
+        # If Redis lost the table, too, who was away cannot tell by when, and waits for longer.
+        excused = not well or world.now < self._excused_until or world.lost_and_set_back
         held = {p for process in world.processes.values() for p in process.held()}
         if excused:
             self._free_since.clear()

@@ -69,4 +69,5 @@ class GroupSimulator(Simulator[GroupHistory, GroupWorld]):
     def again(self, history: GroupHistory) -> str:
         """The command line's options that play the history."""
         orders = any(event.kind in ("drain", "undrain", "weigh") for event in history.events)
-        return "--groups " + "--drains " * orders + "--rare " * is_rare(history)
+        set_back = "--set-back " * (history.set_back > 0)
+        return "--groups " + "--drains " * orders + set_back + "--rare " * is_rare(history)

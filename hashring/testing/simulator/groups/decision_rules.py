@@ -135,7 +135,7 @@ class PartitionTokens(DecisionRule):
 
     def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
         before, after = decision.before, decision.after
-        stepped_back = world.redis_time() < self._latest
+        stepped_back = world.redis_time() < self._latest or world.lost_and_set_back
         self._latest = max(self._latest, world.redis_time())
         claimed = {(p, token) for m in decision.facts.members for p, token in m.claims.items()}
         for partition in after.existing:

@@ -143,6 +143,7 @@ class Prompt(GroupRule):
             isinstance(machine.failure, MemberExists)
             and machine.waits_for_name
             and max(others, default=NEVER) < began
+            and world.set_back_at < began
         ):
             raise self.broken(
                 world, f"{process.spec.label} gave up a name that nobody has renewed meanwhile"

@@ -23,6 +23,9 @@ RENEWALS_AT_REST: Final = 4
 """For how many renewals nothing must change at the end."""
 
 
+_LOSES: Final = ("wipe", "failover", "rewind", "delete")
+
+
 def patience(history: GroupHistory) -> float:
     """Seconds from the end of all faults until the group is at rest at the latest."""
     terms = history.terms
@@ -34,6 +37,10 @@ def patience(history: GroupHistory) -> float:
     moves *= 1 + sum(event.kind in again for event in history.events)
     waits = 4 * sum(map(history.most, ("ttl", "rebalance_delay", "leave_timeout")))
     waits += sum(4 * abs(e.lag_and_skew[1]) for e in history.events if e.kind == "failover")
+    # The group's clock stands still from the last renewal to the next. If Redis loses it, members
+    # hold nothing again until tokens are as great as before.
+    loses = any(event.kind in _LOSES or event.what == "empty" for event in history.events)
+    waits += history.set_back if loses else min(history.set_back, terms.ttl)
     if history.looks_at_loads:
         # What was moved for its load within the last minute counts.
         waits += 2 * reported_loads.WINDOW

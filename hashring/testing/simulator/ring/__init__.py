@@ -12,7 +12,7 @@ from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.play import Simulator
 from hashring.testing.simulator.random_events import has_returns, is_rare
 from hashring.testing.simulator.ring.fault_effects import RING_FAULTS
-from hashring.testing.simulator.ring.history import NodeHistory
+from hashring.testing.simulator.ring.history import TTL, NodeHistory
 from hashring.testing.simulator.ring.lock_rules import SETTLED
 from hashring.testing.simulator.ring.node_rules import RECOVERY, REST
 from hashring.testing.simulator.ring.rule_sets import rules_of
@@ -42,6 +42,12 @@ class RingSimulator(Simulator[NodeHistory, RingWorld]):
     def patience(self, history: NodeHistory) -> tuple[float, float]:
         """Seconds to recover, and seconds to rest after that."""
         skews = sum(2 * abs(e.lag_and_skew[1]) for e in history.events if e.kind == "failover")
+        # Locks last by Redis' clock, and so do orders that have an end, and nodes whose ttl nobody
+        # can read. What other scores show too late is less than a ttl.
+        on_its_clock = history.locks is not None or any(
+            event.kind in ("drain", "delete", "garbage entry") for event in history.events
+        )
+        skews += 2 * (history.set_back if on_its_clock else min(history.set_back, TTL))
         return (RECOVERY if history.locks is None else SETTLED) + skews, REST
 
     def again(self, history: NodeHistory) -> str:
@@ -55,6 +61,7 @@ class RingSimulator(Simulator[NodeHistory, RingWorld]):
             "--drains": drains,
             "--weights": weights,
             "--returns": has_returns(history),
+            "--set-back": history.set_back > 0,
             "--rare": is_rare(history),
         }
         return "".join(f"{name} " for name, given in options.items() if given)

@@ -246,7 +246,7 @@ class LockTokens(LockWatch):
                 continue  # Taken away by hand, and Redis lost the ring before its holder learnt it.
             if script != "locks_acquire":
                 raise self.broken(world, f"{script} made a lock on {key.decode()} under {token}")
-            if token <= self._newest.get(key, 0):
+            if token <= self._newest.get(key, 0) and not world.lost_and_set_back:
                 raise self.broken(world, f"{key.decode()} was taken again under {token}")
             self._newest[key] = token
         self._standing = locks
@@ -258,6 +258,9 @@ class LockTokens(LockWatch):
         if before is None or before[:2] != lock or world.now > self._lost_at + TTL:
             return False
         return world.sent_at < before[2] - (world.redis_time() - world.now)
+
+    def set_back(self, world: RingWorld) -> None:
+        self._standing = world.locks()
 
     def touched(self, world: RingWorld, lost: bool) -> None:
         # A failover brings old locks back: nobody took them.
@@ -301,7 +304,7 @@ class LockLimit(LockWatch):
             if places > limit:
                 raise self.broken(world, f"{process.spec.label} has {places} keys, not {limit}")
             late_at = max(process.late_at, self._late_at.get(process.spec.label, NEVER))
-            if world.now <= max(late_at, world.lost_at) + terms.ttl:
+            if world.now <= max(late_at, world.lost_at) + terms.ttl + world.set_back:
                 continue
             held = locks[process.machine.session]
             if held > limit:

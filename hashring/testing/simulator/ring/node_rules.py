@@ -90,7 +90,7 @@ from hashring.testing.simulator.ring.world import (
     RingWorld,
     replica_of,
 )
-from hashring.testing.simulator.virtual_time import EPOCH, NEVER
+from hashring.testing.simulator.virtual_time import NEVER
 
 MOMENT: Final = min(0.25, 0.25 * HEARTBEAT)
 
@@ -170,7 +170,7 @@ class NodeRenewal(RingRule):
                 # one up, and the answer is on its way. The next two rules say how long it may be.
                 continue
             score = members.get(replica.member, 0.0)
-            expires = score - EPOCH - world.skew
+            expires = world.true_time(score)
             if process.deadline > expires + _ROUNDING:
                 raise self.broken(
                     world,
@@ -259,6 +259,8 @@ class Own(RingRule):
         )
         if not process.spec.asynchronous and any(loop.busy for loop in process.loops):
             self._busy_at[label] = world.now  # It hears nothing before the answer.
+        # Until it knows that Redis' clock was set back, a message may look like an old one to it.
+        told = told and process.renewed_sent > world.set_back_at
         told = told and world.now > max(changed, self._busy_at.get(label, 0.0)) + PROMPT
         if told or world.now > since + WINDOW:
             raise self.broken(

@@ -9,7 +9,13 @@ from typing import Final
 
 from hashring.testing.simulator import random_events
 from hashring.testing.simulator.history import Event
-from hashring.testing.simulator.random_events import drawn, seconds, with_rare_events
+from hashring.testing.simulator.random_events import (
+    SET_BACK,
+    drawn,
+    seconds,
+    with_clock_set_back,
+    with_rare_events,
+)
 from hashring.testing.simulator.ring.history import (
     TTL,
     LockTerms,
@@ -163,6 +169,11 @@ def with_weights(history: NodeHistory) -> NodeHistory:
             what = rng.choice((*WEIGHTS, "own")) if kind == "weigh" else rng.choice(WEIGHTS)
             events.append(Event(round(later, 3), kind, who, what=what))
     return _with(history, [*events, *_late_heartbeats(history.seed, events)])
+
+
+def with_ring_clock_set_back(history: NodeHistory) -> NodeHistory:
+    """As :func:`with_clock_set_back`, by not too much: locks last longer by as much."""
+    return with_clock_set_back(history, SET_BACK[:3])
 
 
 def with_rare_ring_events(history: NodeHistory) -> NodeHistory:

@@ -130,6 +130,11 @@ class RingWorld(World[RingProcess]):
             if process.user is not None:
                 process.user.cancels.clear()
 
+    def set_clock_back(self, seconds: float) -> None:
+        """Somebody sets Redis' clock back."""
+        self._locks_of = -1
+        super().set_clock_back(seconds)
+
     def touched(self, *, lost: bool) -> None:
         """Somebody changed Redis' data behind everyone's back."""
         self._locks_of = -1
