@@ -13,14 +13,12 @@ from hashring.cli.given_options import refuse
 from hashring.cli.order_commands import show_order_plan
 from hashring.cli.plan_text import show_plan
 from hashring.core.placement import PLACEMENTS
-from hashring.core.ring import Ring
 from hashring.core.ring_plan import planned_ring, usual_replicas
 from hashring.core.safe_text import printable
 from hashring.errors import ConfigError
 from hashring.store.ring.node_orders import checked_weight
 from hashring.store.ring.node_reports import node_shapes, ring_algorithm
-from hashring.store.ring.ring_after_orders import known_nodes
-from hashring.store.ring.snapshot import Snapshot
+from hashring.store.ring.ring_after_orders import idle_nodes
 
 _GREATEST_WEIGHT: Final = 100.0
 """Of a joining node written as ``name:2``. More is the end of a name such as ``host:4711``."""
@@ -103,7 +101,7 @@ def command(
         snapshot = connection.snapshot()
     ring = snapshot.ring(ring_algorithm(snapshot, wire=settings.wire))
     shapes = node_shapes(snapshot)
-    idle = _idle(snapshot, ring, ({*leaves} ^ {*reweighed}) - {*asked})
+    idle = idle_nodes(snapshot, ring) & (({*leaves} ^ {*reweighed}) - {*asked})
     for node in idle & {*reweighed}:
         checked_weight(reweighed.pop(node))
     leaves = tuple(node for node in leaves if node not in idle)
@@ -124,11 +122,6 @@ def command(
     if idle and not settings.json:
         click.echo(note)
     show_plan(settings, ring, after)
-
-
-def _idle(snapshot: Snapshot, ring: Ring, nodes: set[str]) -> set[str]:
-    """Those of the nodes that are known and own nothing, such as drained and expired ones."""
-    return {node for node in known_nodes(snapshot) if node in nodes and node not in ring}
 
 
 def _joiner(text: str) -> tuple[str, float]:

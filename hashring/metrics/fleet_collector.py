@@ -64,6 +64,7 @@ class RingReading:
         balance: ``None`` when there is no live node.
         duplicate_points: points that several live nodes have.
         garbage: members that are no replicas.
+        without_locks: live nodes that do not lock keys although others do.
         events: the end of its history, oldest first; those that an earlier reading held may be
             there again, or be left out.
         health: the verdict.
@@ -77,6 +78,7 @@ class RingReading:
     balance: Balance | None
     duplicate_points: int
     garbage: int
+    without_locks: int
     events: Sequence[RingEvent]
     health: Health
 
@@ -87,6 +89,7 @@ class RingReading:
         """The reading that a snapshot and the end of the history make."""
         frozen = snapshot.ring()
         nodes = node_facts(snapshot, scoring, frozen)
+        without_locks = nodes_without_locks(snapshot, nodes)
         return cls(
             ring=ring,
             at=snapshot.now,
@@ -96,6 +99,7 @@ class RingReading:
             balance=balance(frozen),
             duplicate_points=len(frozen.duplicate_points),
             garbage=len(snapshot.garbage),
+            without_locks=len(without_locks),
             events=events,
             health=ring_health(
                 nodes,
@@ -104,7 +108,7 @@ class RingReading:
                 now=snapshot.now,
                 algorithms=told_algorithms(snapshot),
                 drains=snapshot.binding_drains,
-                without_locks=nodes_without_locks(snapshot, nodes),
+                without_locks=without_locks,
             ),
         )
 
@@ -298,6 +302,7 @@ class _Ring:
             add("expected_share_variation_ratio", reading.balance.expected_cv)
         add("duplicate_points", reading.duplicate_points)
         add("garbage_members", reading.garbage)
+        add("nodes_without_locks", reading.without_locks)
         for reason, count in self._changes.counts.items():
             families.add("hashring_ring_changes", (*ring, reason), count)
         families.add_buckets("hashring_ring_takeover_seconds", ring, self._takeovers)

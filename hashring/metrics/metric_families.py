@@ -127,6 +127,12 @@ FLEET_METRICS: Final = (
     ),
     Spec("gauge", "hashring_ring_duplicate_points", _RING, "Points that several nodes have."),
     Spec("gauge", "hashring_ring_garbage_members", _RING, "Members that are no replicas."),
+    Spec(
+        "gauge",
+        "hashring_ring_nodes_without_locks",
+        _RING,
+        "Live nodes that do not lock keys although others do.",
+    ),
     Spec("counter", "hashring_ring_changes", (*_RING, "reason"), "Changes of the ring."),
     Spec(
         "histogram",

@@ -155,17 +155,26 @@ class RingView:
         return self.snapshot.stamp.epoch
 
     @cached_property
+    def facts(self) -> Sequence[NodeFacts]:
+        """What is known of each of its nodes."""
+        return [node.facts for node in self.nodes]
+
+    @cached_property
+    def without_locks(self) -> Sequence[str]:
+        """The live nodes that do not lock keys although others do."""
+        return nodes_without_locks(self.snapshot, self.facts)
+
+    @cached_property
     def health(self) -> Health:
         """Whether it is well, and if not, why."""
-        facts = [node.facts for node in self.nodes]
         return ring_health(
-            facts,
+            self.facts,
             self.events,
             ring=self.name,
             now=self.now,
             algorithms=self.algorithms,
             drains=self.snapshot.binding_drains,
-            without_locks=nodes_without_locks(self.snapshot, facts),
+            without_locks=self.without_locks,
         )
 
     @property
@@ -278,11 +287,12 @@ class RingView:
             self.name,
             self.now,
             self.epoch,
-            [node.facts for node in self.nodes],
+            self.facts,
             len(self.ring),
             self.balance,
             len(self.duplicates),
             len(self.snapshot.garbage),
+            len(self.without_locks),
             events,
             self.health,
         )

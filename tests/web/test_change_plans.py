@@ -11,7 +11,7 @@ from redis import Redis
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from tests.conftest import eventually
-from tests.web.conftest import HOSTILE, TOKEN, Visit, put
+from tests.web.conftest import HOSTILE, SESSION, TOKEN, Visit, put
 from tests.web.test_acting import form_data, sign_in
 
 pytestmark = pytest.mark.one_server
@@ -71,6 +71,18 @@ def test_a_plan_counts_points_as_the_nodes_of_the_ring_do(redis: Redis, visit: V
     joined = visitor.json("/api/plan", ring="ring", join="d")["least"]
     assert joined == pytest.approx(1 / 4)
     assert re.search(r'name="replicas"[^>]* value="64"', visitor.page("/plan/ring", ring="ring"))
+
+
+def test_a_node_that_owns_nothing_moves_nothing_in_a_plan(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", QUARTER)
+    redis.hset("{ring}:nodes", "drained", SESSION + "{}")
+    visitor = visit(rings=["ring"])
+    assert visitor.json("/api/plan", ring="ring", leave="drained")["moved"] == 0
+    assert visitor.json("/api/plan", ring="ring", weight="drained=2")["moved"] == 0
+    told = visitor.json("/api/plan", ring="ring", leave=["drained", "a"])
+    assert set(told["after"]) == {"b"}
+    assert "'gone' is not on" in str(visitor.json("/api/plan", 404, ring="ring", leave="gone"))
 
 
 def test_a_name_with_spaces_around_it_is_another_node_in_the_api(

@@ -180,6 +180,7 @@ def test_a_node_without_locks_beside_nodes_with_locks_degrades_page_api_and_metr
     [reason] = visitor.json("/api/ring", ring="ring")["status"]["reasons"]
     assert (reason["state"], reason["text"]) == ("degraded", text)
     assert 'hashring_ring_state{ring="ring",state="degraded"} 1.0' in visitor.page("/metrics")
+    assert 'hashring_ring_nodes_without_locks{ring="ring"} 1.0' in visitor.page("/metrics")
 
 
 @pytest.mark.usefixtures("three_places")

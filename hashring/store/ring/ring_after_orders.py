@@ -18,6 +18,15 @@ def known_nodes(snapshot: Snapshot) -> list[str]:
     return sorted(on_ring | set(snapshot.nodes) | set(snapshot.drains) | set(snapshot.weights))
 
 
+def idle_nodes(snapshot: Snapshot, ring: Ring) -> frozenset[str]:
+    """The nodes that are known and own nothing, such as drained and expired ones.
+
+    Args:
+        ring: the snapshot's.
+    """
+    return frozenset(known_nodes(snapshot)).difference(ring.nodes)
+
+
 def drained_ring(snapshot: Snapshot, ring: Ring, node: str) -> Ring:
     """The ring after a node is drained, and others have obeyed the orders to drain that stand.
 

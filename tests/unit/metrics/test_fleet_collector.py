@@ -54,7 +54,7 @@ def reading(*nodes: NodeFacts, at: float = 100.0, events: Iterable[RingEvent] = 
     ring = Ring({node.name: [7 * i] for i, node in enumerate(nodes) if not node.expired})
     known = tuple(events)
     health = ring_health(nodes, known, ring="ring", now=at)
-    return RingReading("accounts", at, 4, nodes, len(ring), balance(ring), 0, 0, known, health)
+    return RingReading("accounts", at, 4, nodes, len(ring), balance(ring), 0, 0, 0, known, health)
 
 
 def event(at: float, kind: ChangeKind, reason: str, *nodes: str) -> RingEvent:
