@@ -26,8 +26,9 @@
 --
 -- Time is this server's; no client's clock is ever used. If somebody sets it back, the group's clock
 -- goes on from where it was, and is ahead from then on: to the group it stood still for a moment.
--- "Redis time" is the group's clock, here and wherever a group is spoken of. Tokens are larger than Lua's JSON writes
--- exactly, so nothing here ever re-encodes JSON.
+-- "Redis time" is the group's clock, here and wherever a group is spoken of.
+--
+-- Tokens are larger than Lua's JSON writes exactly, so nothing here ever re-encodes JSON.
 
 -- A script that fails midway is not rolled back: a key of the wrong type must fail it here.
 redis.call('HLEN', KEYS[1])
@@ -49,14 +50,14 @@ micros = micros + ahead
 local now = micros / 1000000
 local at = string.format('%.0f', micros)
 
--- The group's clock goes on from this moment. Every script calls it that changes something, or that
--- has somebody wait for time to pass: once the server's clock was set back, it stands still until then.
+-- Have the group's clock go on from this moment. Once the server's clock was set back, it stands still
+-- until a script does so: every one that changes something, or has somebody wait for time to pass.
 local function keep_clock()
   redis.call('HSET', KEYS[1], 'clock', at .. ' ' .. string.format('%.0f', ahead))
 end
 
--- The same, if there is a group, on a server that is full, too. That refuses a script's first write, if
--- it takes memory: then one that takes none is to come first.
+-- The same, if there is a group, and on a server that is full, too. Such a server refuses a script's
+-- first write if it takes memory: then one that takes none is to come first.
 local function keep_clock_of_group()
   redis.call('HDEL', KEYS[1], '')
   if redis.call('HGET', KEYS[1], 'tag') then

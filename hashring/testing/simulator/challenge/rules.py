@@ -7,14 +7,16 @@ table that it read.
 
 **Deadline.** No deadline that a process receives is later than the end of its lease.
 
-**Tokens.** Each grant of a partition has a greater token than the one before, also after a loss.
+**Tokens.** Each grant of a partition has a greater token than the one before, also after a loss,
+unless Redis' clock was set back as well.
 
 **Goodbye.** A process that stopped, with no call that failed since it started, has no entry and no
 lease in Redis once its machine has ended.
 
 **Nobody's time.** A partition that nobody holds while a member is well is held again before
 :func:`held_again_within` has passed. The leases of members in trouble may end first, and the quiet
-time after a loss may pass.
+time after a loss may pass. What was left of leases when Redis' clock was set back is left at the
+next write. It is not looked at if Redis lost the table, too.
 
 **Level.** Once faults are over, every partition is worked on by one member, no member has two more
 than another, and nothing moves any more.

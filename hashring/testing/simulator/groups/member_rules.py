@@ -13,7 +13,8 @@ that token.
 
 **Prompt.** While its connection works, a process is let in one ttl after it asks for a name that
 nobody renews. It counts as a member one heartbeat after it joined, however long the assignor takes.
-It has left ``leave_timeout`` and ``max_handoff_time`` after it was first asked to hand over.
+It has left ``leave_timeout`` and ``max_handoff_time`` after it was first asked to hand over. Who
+asks for a name while Redis' clock is set back may have to ask once more.
 
 **Goodbye.** A process that stops while Redis answers it has no lease there when it has left.
 Excepted is what Redis lost, or brought back, meanwhile.

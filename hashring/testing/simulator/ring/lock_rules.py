@@ -12,9 +12,9 @@ had learnt what that person did; and those that were taken after a loss of the w
 node that knew the ring was back.
 
 **Tokens.** Each lock that is taken has a greater token than any before it on that key, whatever
-Redis lost; and only taking makes a lock, or putting back one that Redis lost while it was held. One
-that ended on time, or was released, may be put back only by a call that was sent before, and after
-a loss.
+Redis lost, unless its clock was set back as well. Only taking makes a lock, or putting back one
+that Redis lost while it was held. One that ended on time, or was released, may be put back only by
+a call that was sent before, and after a loss.
 
 **Limit.** No node believes that it holds more keys than its limit, nor keeps places for more; and
 Redis has no more locks of a session, except, until they expire, those taken by a call that arrived
