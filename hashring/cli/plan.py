@@ -16,9 +16,8 @@ from hashring.core.placement import PLACEMENTS
 from hashring.core.ring_plan import planned_ring, usual_replicas
 from hashring.core.safe_text import printable
 from hashring.errors import ConfigError
-from hashring.store.ring.node_orders import checked_weight
 from hashring.store.ring.node_reports import node_shapes, ring_algorithm
-from hashring.store.ring.ring_after_orders import idle_nodes
+from hashring.store.ring.ring_after_orders import split_idle
 
 _GREATEST_WEIGHT: Final = 100.0
 """Of a joining node written as ``name:2``. More is the end of a name such as ``host:4711``."""
@@ -101,18 +100,15 @@ def command(
         snapshot = connection.snapshot()
     ring = snapshot.ring(ring_algorithm(snapshot, wire=settings.wire))
     shapes = node_shapes(snapshot)
-    idle = idle_nodes(snapshot, ring) & (({*leaves} ^ {*reweighed}) - {*asked})
-    for node in idle & {*reweighed}:
-        checked_weight(reweighed.pop(node))
-    leaves = tuple(node for node in leaves if node not in idle)
+    leave, reweighed, idle = split_idle(snapshot, ring, join=asked, leave=leaves, weights=reweighed)
     note = f"{printable(', '.join(sorted(idle)))} {'owns' if len(idle) == 1 else 'own'} nothing now"
-    if not (asked or leaves or reweighed):
+    if not (asked or leave or reweighed):
         show_order_plan(settings, ring, ring, f"nothing moves: {note}")
         return
     after = planned_ring(
         ring,
         join=asked,
-        leave=leaves,
+        leave=leave,
         weights=asked | reweighed,
         n_replicas=n_replicas or usual_replicas(ring, shapes),
         placement=placement,

@@ -19,8 +19,7 @@ from hashring.core.ring import Ring
 from hashring.core.ring_plan import RingPlan, planned_counts, planned_ring, ring_plan
 from hashring.drawing.ring_picture import ring_colors, ring_picture
 from hashring.errors import ConfigError
-from hashring.store.ring.node_orders import checked_weight
-from hashring.store.ring.ring_after_orders import idle_nodes
+from hashring.store.ring.ring_after_orders import split_idle
 from hashring.web.api_queries import MOST_PARTITIONS, PlannedGroupChange, PlannedRingChange
 from hashring.web.group_view import GroupView
 from hashring.web.page_templates import shown
@@ -43,12 +42,9 @@ def ring_after(view: RingView, change: PlannedRingChange) -> Ring:
         HTTPException: it is too much work.
     """
     _check_joining(change)
-    idle = idle_nodes(view.snapshot, view.ring) & ({*change.leave} ^ {*change.weight})
-    idle -= {*change.join}
-    leave = [node for node in change.leave if node not in idle]
-    weights = dict(change.weight)
-    for node in idle & weights.keys():
-        checked_weight(weights.pop(node))
+    leave, weights, _ = split_idle(
+        view.snapshot, view.ring, join=change.join, leave=change.leave, weights=change.weight
+    )
     shapes = view.shapes
     n_replicas = change.replicas or view.usual_replicas
     counts = planned_counts(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hashring.core.placement import free_points, points_of_weight
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import NodeShape, reweighed_ring
+from hashring.store.ring.node_orders import checked_weight
 from hashring.store.ring.node_reports import USUAL_POINTS, node_shapes
 from hashring.store.ring.snapshot import Snapshot
 
@@ -18,13 +19,31 @@ def known_nodes(snapshot: Snapshot) -> list[str]:
     return sorted(on_ring | set(snapshot.nodes) | set(snapshot.drains) | set(snapshot.weights))
 
 
-def idle_nodes(snapshot: Snapshot, ring: Ring) -> frozenset[str]:
-    """The nodes that are known and own nothing, such as drained and expired ones.
+def split_idle(
+    snapshot: Snapshot,
+    ring: Ring,
+    *,
+    join: Iterable[str],
+    leave: Sequence[str],
+    weights: Mapping[str, float],
+) -> tuple[list[str], dict[str, float], set[str]]:
+    """A plan's ``leave`` and ``weights`` without idle nodes, and the idle nodes among them.
+
+    An idle node is known and owns nothing, such as a drained or an expired one: the plan changes
+    nothing about it. One that joins is none, nor one with two orders, which is refused later.
 
     Args:
         ring: the snapshot's.
+
+    Raises:
+        ConfigError: the weight of an idle node is none.
     """
-    return frozenset(known_nodes(snapshot)).difference(ring.nodes)
+    named = ({*leave} ^ weights.keys()).difference(join)
+    idle = named.intersection(known_nodes(snapshot)).difference(ring.nodes)
+    for node in idle & weights.keys():
+        checked_weight(weights[node])
+    others = {node: weight for node, weight in weights.items() if node not in idle}
+    return [node for node in leave if node not in idle], others, idle
 
 
 def drained_ring(snapshot: Snapshot, ring: Ring, node: str) -> Ring:
