@@ -57,10 +57,10 @@ local function keep_clock()
 end
 
 -- The same, if there is a group, and on a server that is full, too. Such a server refuses a script's
--- first write if it takes memory: then one that takes none is to come first.
-local function keep_clock_of_group()
+-- first write if it takes memory: then one that takes none is to come first. tag: see generation().
+local function keep_clock_of_group(tag)
   redis.call('HDEL', KEYS[1], '')
-  if redis.call('HGET', KEYS[1], 'tag') then
+  if tag ~= '' then
     keep_clock()
   end
 end

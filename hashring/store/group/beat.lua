@@ -26,7 +26,7 @@ if current < tonumber(ARGV[5]) then
   return {'gone'}
 end
 -- A lease that stands needs no more memory.
-keep_clock_of_group()
+keep_clock_of_group(tag)
 local in_order = renew(ARGV[1], tonumber(ARGV[3]), ARGV[4], report)
 -- Whether a report asks for a step. A word that is taken back was heard, or is not true any more.
 -- Which generation a member acts on is asked for when a handoff is overdue, and then a step is due

@@ -8,7 +8,7 @@
 
 local _, tag = generation()
 if tag ~= ARGV[1] or redis.call('ZCOUNT', KEYS[3], '(' .. text(now), '+inf') > 0 then
-  keep_clock_of_group()
+  keep_clock_of_group(tag)
   return 0
 end
 -- These come first, since a server that is full takes the rest only after a write that takes no memory.

@@ -11,7 +11,8 @@ local lease = lease_of(ARGV[1])
 -- session, too: none but that process may have the name.
 local holder = held_by or part(ARGV[1])
 if lease > now and holder ~= ARGV[2] and holder ~= ARGV[6] then
-  keep_clock_of_group()
+  local _, tag = generation()
+  keep_clock_of_group(tag)
   return {'taken', text(lease - now)}
 end
 -- The first member's terms are the group's. A tag of its own tells this group from one of this name
