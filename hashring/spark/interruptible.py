@@ -28,16 +28,23 @@ _ENDING: Final = 10.0
 _EVERY: Final = 0.05  # seconds
 
 
-def interruptible(spark: SparkSession, work: Callable[[], _Result]) -> _Result:
+def interruptible(
+    spark: SparkSession,
+    work: Callable[[], _Result],
+    undo: Callable[[], object] = lambda: None,
+) -> _Result:
     """Do some work of Spark, and cancel it when it is interrupted, so that Spark removes its files.
 
     What other threads and other users of the session run goes on. Java has nothing to cancel while
     it plans, and would write all rows after that. So an interrupt takes effect when Java has ended
-    the work, at most some seconds later. A second one takes effect at once.
+    the work, at most some seconds later. A second one takes effect at once. Work that then goes on
+    is cancelled as soon as it can be.
 
     Args:
         work: runs in a thread of its own, where no signal breaks the connection to Java; over Spark
             Connect in the caller's.
+        undo: removes what is left of work that was interrupted, once that has ended: the caller may
+            have gone on before. It runs in another thread, and not over Spark Connect.
     """
     tag = f"hashring-{uuid.uuid4().hex}"
     if is_connect(spark):
@@ -73,7 +80,11 @@ def interruptible(spark: SparkSession, work: Callable[[], _Result]) -> _Result:
         ended.get()
         return result.result()
     except (KeyboardInterrupt, SystemExit):
-        _end(context, tag, result, ended)
+        Thread(
+            target=_cancel, args=(context, tag, result, undo), name="hashring cancel", daemon=True
+        ).start()
+        with suppress(Empty):
+            ended.get(timeout=_ENDING)
         raise
 
 
@@ -95,18 +106,16 @@ def interrupts_kept() -> Iterator[None]:
         raise
 
 
-def _end(
-    context: SparkContext, tag: str, result: Future[_Result], ended: SimpleQueue[None]
+def _cancel(
+    context: SparkContext, tag: str, result: Future[_Result], undo: Callable[[], object]
 ) -> None:
     """Cancel the jobs with a tag until there are no more to come."""
-    deadline = time.monotonic() + _ENDING
-    while time.monotonic() < deadline:
+    while not result.done():
         with suppress(Exception):  # whatever is wrong with Java by now
             context.cancelJobsWithTag(tag)
-        if result.done():
-            return
-        with suppress(Empty):
-            ended.get(timeout=_EVERY)
+        time.sleep(_EVERY)
+    with suppress(Exception):
+        undo()
 
 
 def _over_connect(spark: SparkSession, tag: str, work: Callable[[], _Result]) -> _Result:

@@ -389,7 +389,7 @@ class Output:
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
         with self._locked(spark, local) as was_empty:
             try:
-                interruptible(spark, lambda: writer.save(f"file://{aside}"))
+                interruptible(spark, lambda: writer.save(f"file://{aside}"), partial(remove, aside))
                 if written:
                     self._check_whole(spark, f"file://{aside}", written)
                 if beside:
@@ -574,8 +574,9 @@ class Output:
             self._make_in_place(df, table, partition_by, written)
             return
         aside = re.sub(r"(`?)\Z", rf"_{uuid.uuid4().hex[:8]}\1", table, count=1)
+        drop = partial(spark.sql, f"DROP TABLE IF EXISTS {aside}")
         try:
-            interruptible(spark, lambda: writer.saveAsTable(aside))
+            interruptible(spark, lambda: writer.saveAsTable(aside), drop)
             self._check_rows(spark, aside, written)
             try:
                 _rename(spark, aside, table)
@@ -592,7 +593,7 @@ class Output:
                 else:
                     raise
         finally:
-            spark.sql(f"DROP TABLE IF EXISTS {aside}")
+            drop()
 
     def _is_of_plain_files(self, spark: SparkSession, table: str) -> bool:
         """Whether a new table is one of plain files in Spark's own catalog, at its usual place."""
@@ -693,10 +694,11 @@ class Output:
         aside = f"{place}{quoted(f'{found.name}_{uuid.uuid4().hex[:8]}')}"
         before = f"{place}{quoted(f'{found.name}_{uuid.uuid4().hex[:8]}{_BEFORE}')}"
         whole = f"{place}{quoted(found.name)}"
+        drop = partial(spark.sql, f"DROP TABLE IF EXISTS {aside}")
         try:
             spark.sql(f"CREATE TABLE {aside} LIKE {whole}")
             _describe(spark, whole, aside, found.description)
-            interruptible(spark, lambda: fitted.insertInto(aside))
+            interruptible(spark, lambda: fitted.insertInto(aside), drop)
             self._check_rows(spark, aside, written)
             try:
                 _rename(spark, whole, before)
@@ -718,7 +720,7 @@ class Output:
                     raise OutputRefused(table, "another process replaces it", _LATER) from error
                 raise
         finally:
-            spark.sql(f"DROP TABLE IF EXISTS {aside}")
+            drop()
 
 
 def _rows_written(written: Counts, on_workers: bool) -> int | None:

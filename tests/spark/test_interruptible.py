@@ -105,7 +105,15 @@ def test_an_interrupt_cancels_the_jobs_of_the_work_and_no_others(spark, tmp_path
     assert not spark.sparkContext.getJobTags()
 
 
-def test_an_interrupt_while_java_plans_leaves_no_rows(spark, tmp_path):
+def _until_ended():
+    for thread in threading.enumerate():
+        if thread.name in {"hashring work", "hashring cancel"}:
+            thread.join()
+
+
+@pytest.mark.parametrize("seconds", [600.0, 0.0], ids=["that waits", "that does not"])
+def test_an_interrupt_while_java_plans_leaves_no_rows(spark, tmp_path, monkeypatch, seconds):
+    monkeypatch.setattr("hashring.spark.interruptible._ENDING", seconds)
     # Java computes the distance as it plans, which takes a second or more.
     distance = "levenshtein(repeat('a', 20000), repeat('b', 20000))"
     rows = spark.range(2).selectExpr(f"id + {distance} AS id")
@@ -116,7 +124,8 @@ def test_an_interrupt_while_java_plans_leaves_no_rows(spark, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         output.write(rows)
     timer.join()
-    # This takes as long as Java would need to write the rows of the first.
+    _until_ended()
+    assert not list(tmp_path.iterdir())
     output.write(rows)
     assert sorted(row["id"] for row in stored(tmp_path / "out")) == [20000, 20001]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
