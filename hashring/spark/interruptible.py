@@ -80,11 +80,11 @@ def interruptible(
         ended.get()
         return result.result()
     except (KeyboardInterrupt, SystemExit):
-        Thread(
-            target=_cancel, args=(context, tag, result, undo), name="hashring cancel", daemon=True
-        ).start()
+        gone: SimpleQueue[None] = SimpleQueue()
+        rest = (context, tag, result, undo, gone)
+        Thread(target=_cancel, args=rest, name="hashring cancel", daemon=True).start()
         with suppress(Empty):
-            ended.get(timeout=_ENDING)
+            gone.get(timeout=_ENDING)
         raise
 
 
@@ -107,15 +107,22 @@ def interrupts_kept() -> Iterator[None]:
 
 
 def _cancel(
-    context: SparkContext, tag: str, result: Future[_Result], undo: Callable[[], object]
+    context: SparkContext,
+    tag: str,
+    result: Future[_Result],
+    undo: Callable[[], object],
+    gone: SimpleQueue[None],
 ) -> None:
-    """Cancel the jobs with a tag until there are no more to come."""
-    while not result.done():
+    """Cancel the jobs with a tag until there are no more to come, and remove what is left."""
+    while True:
         with suppress(Exception):  # whatever is wrong with Java by now
             context.cancelJobsWithTag(tag)
+        if result.done():
+            break
         time.sleep(_EVERY)
     with suppress(Exception):
         undo()
+    gone.put(None)
 
 
 def _over_connect(spark: SparkSession, tag: str, work: Callable[[], _Result]) -> _Result:

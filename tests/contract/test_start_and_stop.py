@@ -357,10 +357,15 @@ def test_a_question_in_another_event_loop_leaves_no_connection(
         asked = redis.asyncio.Redis.from_url(redis_server.url, client_name="asked")
         member = AsyncPartitionGroup(asked, "meeting", 4)
         async with member:
+            await asyncio.to_thread(eventually, listens, "it has all its own connections")
             before = connected()
             # The first question of all.
             await asyncio.to_thread(done, member.status(), elsewhere)
             await asyncio.to_thread(eventually, lambda: connected() == before, "it is closed")
+
+    def listens() -> bool:
+        with redis.Redis.from_url(redis_server.url) as client:
+            return bool(client.pubsub_channels())
 
     def connected() -> int:
         with redis.Redis.from_url(redis_server.url) as client:
