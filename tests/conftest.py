@@ -171,8 +171,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: turns[item.path])
 
 
-THINNED = {ROOT / "tests" / folder for folder in ("cli", "contract", "integration")}
-"""Whose tests take servers and processes, so that each with each would take most of the time."""
+THINNED = {ROOT / "tests" / folder for folder in ("cli", "contract", "integration", "spark")}
+"""Whose tests take servers, processes or Spark: each with each would take most of the time."""
 
 
 def _thinned(items: list[pytest.Item]) -> list[pytest.Item]:
