@@ -45,26 +45,28 @@ from hashring.spark.input import (
     local_path,
 )
 from hashring.spark.interruptible import interruptible, interrupts_kept
+from hashring.spark.job_file_names import (
+    ANOTHER,
+    WROTE_TOO,
+    beside_another,
+    check_nothing_left,
+    has_others,
+    new_file_name,
+    own_job,
+    was_taken_away,
+)
 from hashring.spark.key_column import TEXTS
 from hashring.spark.places_of_a_job import is_below, read_apart
 from hashring.spark.session_setting import settings
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.worker_disks import (
-    ANOTHER,
     OWN_DISKS,
     PRESENT,
     SHARED,
-    WROTE_TOO,
-    beside_another,
     check_count,
-    check_nothing_left,
     check_whole,
     count_of_files,
-    has_others,
     is_on_workers,
-    new_file_name,
-    own_job,
-    was_taken_away,
 )
 
 if TYPE_CHECKING:
