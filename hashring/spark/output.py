@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
-from pyspark.sql.types import StringType, StructType
 
 from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
@@ -29,7 +28,23 @@ from hashring.spark.append_checks import (
     is_empty,
     is_empty_directory,
 )
-from hashring.spark.column_checks import char_type, check_distinct, quoted
+from hashring.spark.catalog_tables import (
+    BEFORE,
+    REPLACED,
+    SPARK_CATALOG,
+    catalog_of,
+    check_blanks,
+    check_unpadded,
+    describe_copy,
+    detail_of,
+    is_catalog,
+    is_replaced_by_name,
+    properties_of,
+    provider_of,
+    put_table_back,
+    rename_table,
+)
+from hashring.spark.column_checks import check_distinct, quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_append import append_files
 from hashring.spark.directory_columns import addresses
@@ -91,11 +106,6 @@ _TIMES: Final = {
 }
 """Spark would write milliseconds only. An offset of long ago has seconds, such as +00:53:28."""
 _ENDING: Final = 10.0  # seconds
-_SPARK_CATALOG: Final = "spark_catalog"
-_REPLACED: Final = "hashring.replaced"
-"""A property of a table whose rows were replaced: a new value each time."""
-_BEFORE: Final = "_before"
-"""How the name ends that a table has between the two renames that replace it."""
 _SHARED_WAREHOUSE: Final = (
     "put spark.sql.warehouse.dir where all of them write to, such as s3a://..."
 )
@@ -104,29 +114,6 @@ _MEANWHILE: Final = (
 )
 _APPEND_THE_REST: Final = "see which are there, and append the rest"
 _LATER: Final = "start again when that process has ended"
-
-
-def check_outlives(spark: SparkSession, table: str) -> None:
-    """Check that a table is still known when the session, which has just begun, ends.
-
-    Else its files would be in the warehouse and no later session know of the table, or be able to
-    write it.
-
-    Raises:
-        ConfigError: the table's catalog is in the memory of the session.
-    """
-    catalog = table.partition(".")[0].strip("`") if "." in table else ""
-    if not spark.conf.get(f"spark.sql.catalog.{catalog}", None):
-        catalog = spark.conf.get("spark.sql.defaultCatalog", _SPARK_CATALOG) or _SPARK_CATALOG
-    if spark.conf.get(f"spark.sql.catalog.{catalog}", None):
-        return  # It keeps its tables where its own settings say.
-    if spark.conf.get("spark.sql.catalogImplementation") == "in-memory":
-        raise ConfigError(
-            "table",
-            table,
-            "its catalog is in memory, and ends with this command: give --conf "
-            "spark.sql.catalogImplementation=hive, the settings of another catalog, or --output",
-        )
 
 
 @dataclass(frozen=True)
@@ -261,7 +248,7 @@ class Output:
             if not spark.catalog.tableExists(table):
                 if self.mode == "error":
                     return
-                _put_table_back(spark, table)
+                put_table_back(spark, table)
                 if not spark.catalog.tableExists(table):
                     return
         except ParseException as error:
@@ -271,7 +258,7 @@ class Output:
         kind = spark.catalog.getTable(table).tableType
         if kind not in ("MANAGED", "EXTERNAL"):
             raise OutputRefused(table, f"it is {kind}, and no table")
-        if self.mode == "append" or not _is_replaced_by_name(spark, table):
+        if self.mode == "append" or not is_replaced_by_name(spark, table):
             return
         if kind == "EXTERNAL":
             raise OutputRefused(table, "it is EXTERNAL: its files are not the catalog's to replace")
@@ -322,7 +309,7 @@ class Output:
         if self.table is None:
             return self._format()
         if spark.catalog.tableExists(self.table):
-            return _provider(spark, self.table)
+            return provider_of(spark, self.table)
         if self._is_for_the_catalog_to_choose(spark, self.table):
             return None
         return format_name(
@@ -581,7 +568,7 @@ class Output:
             interruptible(spark, lambda: writer.saveAsTable(aside), drop)
             self._check_rows(spark, aside, written)
             try:
-                _rename(spark, aside, table)
+                rename_table(spark, aside, table)
             except SPARK_ERRORS as error:
                 made = spark.table(aside)
                 if spark.catalog.tableExists(table):
@@ -599,7 +586,7 @@ class Output:
 
     def _is_of_plain_files(self, spark: SparkSession, table: str) -> bool:
         """Whether a new table is one of plain files in Spark's own catalog, at its usual place."""
-        if _catalog_of(spark, table) != _SPARK_CATALOG:
+        if catalog_of(spark, table) != SPARK_CATALOG:
             return False
         return self.kept_as(spark) in FILE_FORMATS and "path" not in self.options
 
@@ -611,7 +598,7 @@ class Output:
         """
         if self.format is not None or "path" in self.options:
             return False
-        return _catalog_of(spark, table) != _SPARK_CATALOG
+        return catalog_of(spark, table) != SPARK_CATALOG
 
     def _make_as_chosen(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
         writer = df.writeTo(table).options(**self.options)
@@ -647,7 +634,7 @@ class Output:
         Raises:
             OutputRefused: it has not.
         """
-        on_workers = is_on_workers(spark, _detail(spark, made, "Location"))
+        on_workers = is_on_workers(spark, detail_of(spark, made, "Location"))
         if written is None or not (name or on_workers):
             return
         rows = _rows_written(written, on_workers)
@@ -667,9 +654,9 @@ class Output:
                 workers wrote to disks of their own.
         """
         spark = df.sparkSession
-        _check_blanks(df, table)
+        check_blanks(df, table)
         there = spark.table(table).schema
-        _check_unpadded(df, there, table)
+        check_unpadded(df, there, table)
         columns = there.names
         if {name.lower() for name in columns} != {name.lower() for name in df.columns}:
             raise ColumnError(
@@ -680,7 +667,7 @@ class Output:
             # A table keeps what it has of its columns, also when all rows are replaced.
             check_points_alike(column, given, table)
         fitted = df.select(*map(quoted, columns)).write.options(**self.options)
-        if not _is_replaced_by_name(spark, table):
+        if not is_replaced_by_name(spark, table):
             is_all = self.mode == "overwrite"
             parts = f"spark.sql.sources.{_REPLACED_PARTS}"
             with settings(spark, {parts: _ALL}) if is_all else nullcontext():
@@ -694,22 +681,22 @@ class Output:
         found = spark.catalog.getTable(table)
         place = "".join(f"{quoted(part)}." for part in found.namespace or ())
         aside = f"{place}{quoted(f'{found.name}_{uuid.uuid4().hex[:8]}')}"
-        before = f"{place}{quoted(f'{found.name}_{uuid.uuid4().hex[:8]}{_BEFORE}')}"
+        before = f"{place}{quoted(f'{found.name}_{uuid.uuid4().hex[:8]}{BEFORE}')}"
         whole = f"{place}{quoted(found.name)}"
         drop = partial(spark.sql, f"DROP TABLE IF EXISTS {aside}")
         try:
             spark.sql(f"CREATE TABLE {aside} LIKE {whole}")
-            _describe(spark, whole, aside, found.description)
+            describe_copy(spark, whole, aside, found.description)
             interruptible(spark, lambda: fitted.insertInto(aside), drop)
             self._check_rows(spark, aside, written)
             try:
-                _rename(spark, whole, before)
-                _rename(spark, aside, whole)
+                rename_table(spark, whole, before)
+                rename_table(spark, aside, whole)
                 spark.sql(f"DROP TABLE IF EXISTS {before}")
             except BaseException as error:
                 if spark.catalog.tableExists(before):
                     if not spark.catalog.tableExists(whole):
-                        _rename(spark, before, whole)
+                        rename_table(spark, before, whole)
                     elif spark.catalog.tableExists(aside):
                         raise OutputRefused(
                             table,
@@ -735,49 +722,6 @@ def _rows_written(written: Counts, on_workers: bool) -> int | None:
     return None if found is None else found["rows"]
 
 
-def _put_table_back(spark: SparkSession, table: str) -> None:
-    """Give a table its name again if a process that replaced it was killed between two renames.
-
-    A process that is between the two at this moment is refused, and changes nothing.
-    """
-    if _catalog_of(spark, table) != _SPARK_CATALOG:
-        return  # its formats replace their rows themselves
-    schema, _, name = table.rpartition(".")
-    name = name.strip("`")
-    within = f" IN {schema}" if schema else ""
-    pattern = _literal(f"{name}_*{_BEFORE}")
-    wanted = re.compile(rf"{re.escape(name)}_[0-9a-f]{{8}}{_BEFORE}", re.IGNORECASE)
-    for found in spark.sql(f"SHOW TABLES{within} LIKE {pattern}").collect():
-        if wanted.fullmatch(found["tableName"]) and not found["isTemporary"]:
-            place = f"{schema}." if schema else ""
-            try:
-                _rename(spark, f"{place}{quoted(found['tableName'])}", table)
-            except SPARK_ERRORS:
-                # It may have been between the two, and is done by now.
-                if not spark.catalog.tableExists(table):
-                    raise
-            return
-
-
-def _rename(spark: SparkSession, table: str, name: str) -> None:
-    """Rename a table of Spark's catalog, which refuses its own name in the new one."""
-    within = re.sub(rf"\A(`?){_SPARK_CATALOG}\1\.", "", name, flags=re.IGNORECASE)
-    spark.sql(f"ALTER TABLE {table} RENAME TO {within}")
-
-
-def _catalog_of(spark: SparkSession, table: str) -> str:
-    """The name of the catalog in which Spark looks for a table of this name."""
-    first = table.partition(".")[0].strip("`")
-    if "." not in table or not is_catalog(spark, first):
-        return spark.catalog.currentCatalog()
-    return _SPARK_CATALOG if first.lower() == _SPARK_CATALOG else first
-
-
-def is_catalog(spark: SparkSession, name: str) -> bool:
-    """Whether a catalog has this name, which goes before a schema of the same name."""
-    return name.lower() == _SPARK_CATALOG or bool(spark.conf.get(f"spark.sql.catalog.{name}", None))
-
-
 def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str) -> None:
     """Append to a table that other processes may replace.
 
@@ -788,7 +732,7 @@ def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str)
         OutputRefused: one has done so meanwhile. Spark then writes a part of the rows, or all,
             to where the table was. Or another appended, and took away what Spark had not committed.
     """
-    before = _properties(spark, table).get(_REPLACED)
+    before = properties_of(spark, table).get(REPLACED)
     try:
         with settings(spark, own_job(name)) if name else nullcontext():
             interruptible(spark, lambda: writer.insertInto(table))
@@ -799,7 +743,7 @@ def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str)
             raise OutputRefused(
                 table, f"some rows or all are missing: {ANOTHER}", beside_another(name)
             ) from error
-        check_nothing_left(spark, _detail(spark, table, "Location"), name, table, error)
+        check_nothing_left(spark, detail_of(spark, table, "Location"), name, table, error)
         raise
     if _replaced_since(spark, table, before):
         raise OutputRefused(table, _MEANWHILE, _APPEND_THE_REST)
@@ -807,32 +751,9 @@ def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str)
 
 def _replaced_since(spark: SparkSession, table: str, before: str | None) -> bool:
     try:
-        return _properties(spark, table).get(_REPLACED) != before
+        return properties_of(spark, table).get(REPLACED) != before
     except SPARK_ERRORS:
         return True  # it is being renamed
-
-
-def _properties(spark: SparkSession, table: str) -> dict[str, str]:
-    found = spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
-    return {row["key"]: row["value"] for row in found}
-
-
-def _describe(spark: SparkSession, table: str, like: str, comment: str | None) -> None:
-    """Give a table what `LIKE` leaves out: the properties of another, and its comment."""
-    found = {**_properties(spark, table), _REPLACED: uuid.uuid4().hex}
-    # What begins so are the options of its format.
-    properties = ", ".join(
-        f"{_literal(key)} = {_literal(value)}"
-        for key, value in found.items()
-        if not key.startswith("option.")
-    )
-    spark.sql(f"ALTER TABLE {like} SET TBLPROPERTIES ({properties})")
-    if comment:
-        spark.sql(f"COMMENT ON TABLE {like} IS {_literal(comment)}")
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def lossless(spark: SparkSession, format: str | None) -> dict[str, bool | str]:
@@ -844,45 +765,6 @@ def lossless(spark: SparkSession, format: str | None) -> dict[str, bool | str]:
     return found
 
 
-def _is_replaced_by_name(spark: SparkSession, table: str) -> bool:
-    """Whether Spark would delete the table's files first; else its format replaces rows itself."""
-    if spark.catalog.getTable(table).catalog != "spark_catalog":
-        return False
-    return _provider(spark, table) in (*FILE_FORMATS, "hive")
-
-
-def _check_blanks(df: DataFrame, table: str) -> None:
-    """Raise ``OutputRefused`` if a table cuts off blanks of text, by its own options."""
-    spark = df.sparkSession
-    has_text = any(isinstance(field.dataType, StringType) for field in df.schema)
-    if not has_text or _provider(spark, table) != "csv":
-        return
-    told = {key.lower(): value.lower() for key, value in _properties(spark, table).items()}
-    names = ("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace")
-    if any(told.get(f"option.{name}".lower()) != "false" for name in names):
-        wanted = ", ".join(f"'{name}'='false'" for name in names)
-        raise OutputRefused(
-            table,
-            f"it cuts off the blanks of keys; ALTER TABLE {table} SET SERDEPROPERTIES "
-            f"({wanted}) keeps them",
-            "change it so, or name another table",
-        )
-
-
-def _check_unpadded(df: DataFrame, there: StructType, table: str) -> None:
-    """Raise ``OutputRefused`` if a table with these columns pads text of the rows with blanks."""
-    kinds = {column.name.lower(): char_type(column) for column in there}
-    for column in df.schema:
-        kind = kinds.get(column.name.lower())
-        if kind and kind != char_type(column):
-            raise OutputRefused(
-                table,
-                f"its column {column.name} is {kind}, which Spark pads with blanks, and so another "
-                f"text",
-                "make the column VARCHAR or STRING, or name another table",
-            )
-
-
 def _check_not_of_others(path: str, place: Path) -> None:
     """Raise ``OutputRefused`` if a directory to replace holds what is no output."""
     kept = {os.path.expanduser("~"): "home"}
@@ -892,18 +774,6 @@ def _check_not_of_others(path: str, place: Path) -> None:
         if place.is_dir() and Path(os.path.realpath(directory)).is_relative_to(place):
             why = f"overwrite would remove {directory}, the {kind} directory"
             raise OutputRefused(path, why, "name a directory for it")
-
-
-def _provider(spark: SparkSession, table: str) -> str | None:
-    """The format of a table; ``None`` if the catalog does not name it."""
-    told = _detail(spark, table, "Provider")
-    return format_name(told).lower() if told else None
-
-
-def _detail(spark: SparkSession, table: str, name: str) -> str | None:
-    """What the catalog has of a table under a name; ``None`` if it has nothing."""
-    told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where(F.col("col_name") == name).collect()
-    return told[-1]["data_type"] if told else None
 
 
 def seen_anew(spark: SparkSession, place: Path) -> None:
