@@ -9,39 +9,27 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.atomic_writes import check_new
-from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
+from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.append_checks import (
     check_form,
     check_no_log,
-    check_points_alike,
     files_there,
     fitted,
     is_empty,
     is_empty_directory,
 )
 from hashring.spark.catalog_tables import (
-    BEFORE,
-    REPLACED,
     SPARK_CATALOG,
     catalog_of,
-    check_blanks,
-    check_unpadded,
-    describe_copy,
-    detail_of,
-    is_catalog,
-    is_replaced_by_name,
-    properties_of,
     provider_of,
-    put_table_back,
     rename_table,
 )
 from hashring.spark.column_checks import check_distinct, quoted
@@ -72,25 +60,25 @@ from hashring.spark.job_file_names import (
 )
 from hashring.spark.key_column import TEXTS
 from hashring.spark.places_of_a_job import is_below, read_apart
-from hashring.spark.session_setting import settings
 from hashring.spark.spark_failures import SPARK_ERRORS
+from hashring.spark.table_output import (
+    ALL_PARTS,
+    REPLACED_PARTS,
+    check_rows,
+    check_table,
+    into_table,
+)
 from hashring.spark.worker_disks import (
     OWN_DISKS,
-    PRESENT,
     SHARED,
-    check_count,
     check_whole,
-    count_of_files,
     is_on_workers,
+    rows_written,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-_REPLACED_PARTS: Final = "partitionOverwriteMode"
-"""The option of a writer, and the end of a setting, that says what an overwrite replaces."""
-_ALL: Final = "static"
-"""All partitions. Sessions are often set up to keep those without a new row: ``dynamic``."""
 _READ_BY_OPTIONS: Final = (*TEXTS, "text")
 """Formats of which a reader may find fewer rows than are there, by the options."""
 MODES: Final = ("error", "append", "overwrite")
@@ -106,14 +94,6 @@ _TIMES: Final = {
 }
 """Spark would write milliseconds only. An offset of long ago has seconds, such as +00:53:28."""
 _ENDING: Final = 10.0  # seconds
-_SHARED_WAREHOUSE: Final = (
-    "put spark.sql.warehouse.dir where all of them write to, such as s3a://..."
-)
-_MEANWHILE: Final = (
-    "another process replaced it while rows were appended, and some of them or all are missing"
-)
-_APPEND_THE_REST: Final = "see which are there, and append the rest"
-_LATER: Final = "start again when that process has ended"
 
 
 @dataclass(frozen=True)
@@ -165,7 +145,7 @@ class Output:
         if self.mode not in MODES:
             raise ConfigError("mode", self.mode, f"say {', '.join(MODES[:-1])} or {MODES[-1]}")
         if self.table is not None:
-            self._check_table(spark, self.table)
+            check_table(spark, self.table, self.mode)
             return
         assert self.path is not None
         self.check_format()
@@ -237,36 +217,6 @@ class Output:
         found = files_there(spark, self.path, local)
         check_form(self.path, found, self._format(), partition_by)
         return found
-
-    def _check_table(self, spark: SparkSession, table: str) -> None:
-        schema = table.rpartition(".")[0]
-        try:
-            # A catalog may keep tables in no schema.
-            in_catalog = not schema or is_catalog(spark, schema.strip("`"))
-            if not in_catalog and not spark.catalog.databaseExists(schema):
-                raise ConfigError("table", table, f"there is no schema {schema}")
-            if not spark.catalog.tableExists(table):
-                if self.mode == "error":
-                    return
-                put_table_back(spark, table)
-                if not spark.catalog.tableExists(table):
-                    return
-        except ParseException as error:
-            raise ConfigError("table", table, "is no name of a table") from error
-        if self.mode == "error":
-            raise OutputExists(table)
-        kind = spark.catalog.getTable(table).tableType
-        if kind not in ("MANAGED", "EXTERNAL"):
-            raise OutputRefused(table, f"it is {kind}, and no table")
-        if self.mode == "append" or not is_replaced_by_name(spark, table):
-            return
-        if kind == "EXTERNAL":
-            raise OutputRefused(table, "it is EXTERNAL: its files are not the catalog's to replace")
-        # Renamed, a table of this catalog looks for its partitions at the old name.
-        if spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and any(
-            column.isPartition for column in spark.catalog.listColumns(table)
-        ):
-            raise OutputRefused(table, "a catalog in memory cannot replace a partitioned table")
 
     def check_format(self) -> None:
         """Raise ``ConfigError``, without Spark, if nothing says the format of files."""
@@ -363,7 +313,7 @@ class Output:
             df = written.frame
         if self.table is not None:
             if spark.catalog.tableExists(self.table):
-                self._into_table(df, self.table, written)
+                into_table(df, self.table, written, self.mode, self.options)
                 return
             self._make_table(df, self.table, partition_by, written)
             return
@@ -443,7 +393,7 @@ class Output:
         assert self.path is not None
         format = self._format()
         on_workers = is_on_workers(spark, place)
-        rows = _rows_written(written, on_workers)
+        rows = rows_written(written, on_workers)
         if rows is None:
             return
         if on_workers:
@@ -486,7 +436,7 @@ class Output:
     ) -> DataFrameWriter:
         spark = df.sparkSession
         writer = df.write.mode("error").options(**lossless(spark, self.kept_as(spark)))
-        writer = writer.options(**{_REPLACED_PARTS: _ALL, **self.options})
+        writer = writer.options(**{REPLACED_PARTS: ALL_PARTS, **self.options})
         if name is not None:
             writer = writer.format(name)
         return writer.partitionBy(*partition_by) if partition_by else writer
@@ -553,7 +503,7 @@ class Output:
                     raise OutputExists(table) from error
                 raise
             try:
-                self._check_rows(spark, table, written)
+                check_rows(spark, table, table, written)
             except OutputRefused:
                 spark.sql(f"DROP TABLE {table}")
                 raise
@@ -566,7 +516,7 @@ class Output:
         drop = partial(spark.sql, f"DROP TABLE IF EXISTS {aside}")
         try:
             interruptible(spark, lambda: writer.saveAsTable(aside), drop)
-            self._check_rows(spark, aside, written)
+            check_rows(spark, aside, table, written)
             try:
                 rename_table(spark, aside, table)
             except SPARK_ERRORS as error:
@@ -574,7 +524,7 @@ class Output:
                 if spark.catalog.tableExists(table):
                     if self.mode == "error":
                         raise OutputExists(table) from error
-                    self._into_table(made, table, written)
+                    into_table(made, table, written, self.mode, self.options)
                 elif "LOCATION_ALREADY_EXISTS" in str(error):
                     # Left by a table that failed to be made. Where it is empty, this makes one.
                     again = self._writer(made, self.format, partition_by)
@@ -617,143 +567,10 @@ class Output:
         empty = spark.createDataFrame([], df.schema)
         self._writer(empty, self.format, partition_by).saveAsTable(table)
         try:
-            replace(self, mode="append")._into_table(df, table, written)
+            into_table(df, table, written, "append", self.options)
         except BaseException:
             spark.sql(f"DROP TABLE IF EXISTS {table}")
             raise
-
-    def _check_rows(
-        self, spark: SparkSession, made: str, written: Counts | None, name: str = ""
-    ) -> None:
-        """Check that a table has all rows that were written to it.
-
-        Args:
-            made: the table's name while it is written.
-            name: with which the names of the written files begin, where others are there, too.
-
-        Raises:
-            OutputRefused: it has not.
-        """
-        on_workers = is_on_workers(spark, detail_of(spark, made, "Location"))
-        if written is None or not (name or on_workers):
-            return
-        rows = _rows_written(written, on_workers)
-        if rows is not None:
-            assert self.table is not None
-            found = count_of_files(spark.read.options(**PRESENT).table(made), name)
-            # More would be of lines that the table's own options cut, and none is lost.
-            why = (OWN_DISKS, _SHARED_WAREHOUSE) if on_workers else (ANOTHER, beside_another(name))
-            check_count(min(found, rows), rows, self.table, *why)
-
-    def _into_table(self, df: DataFrame, table: str, written: Counts | None) -> None:
-        """Append to a table, or replace its rows.
-
-        Raises:
-            ColumnError: the table has other columns.
-            OutputRefused: it would hold other text than the rows; another process replaced it; or
-                workers wrote to disks of their own.
-        """
-        spark = df.sparkSession
-        check_blanks(df, table)
-        there = spark.table(table).schema
-        check_unpadded(df, there, table)
-        columns = there.names
-        if {name.lower() for name in columns} != {name.lower() for name in df.columns}:
-            raise ColumnError(
-                ", ".join(columns),
-                f"are the columns of {table}; the job writes {', '.join(df.columns)}: name another",
-            )
-        for column, given in zip(there, df.select(*map(quoted, columns)).schema, strict=True):
-            # A table keeps what it has of its columns, also when all rows are replaced.
-            check_points_alike(column, given, table)
-        fitted = df.select(*map(quoted, columns)).write.options(**self.options)
-        if not is_replaced_by_name(spark, table):
-            is_all = self.mode == "overwrite"
-            parts = f"spark.sql.sources.{_REPLACED_PARTS}"
-            with settings(spark, {parts: _ALL}) if is_all else nullcontext():
-                interruptible(spark, lambda: fitted.insertInto(table, overwrite=is_all))
-            return
-        if self.mode == "append":
-            name = new_file_name(spark)
-            _append(fitted, spark, table, name)
-            self._check_rows(spark, table, written, name)
-            return
-        found = spark.catalog.getTable(table)
-        place = "".join(f"{quoted(part)}." for part in found.namespace or ())
-        aside = f"{place}{quoted(f'{found.name}_{uuid.uuid4().hex[:8]}')}"
-        before = f"{place}{quoted(f'{found.name}_{uuid.uuid4().hex[:8]}{BEFORE}')}"
-        whole = f"{place}{quoted(found.name)}"
-        drop = partial(spark.sql, f"DROP TABLE IF EXISTS {aside}")
-        try:
-            spark.sql(f"CREATE TABLE {aside} LIKE {whole}")
-            describe_copy(spark, whole, aside, found.description)
-            interruptible(spark, lambda: fitted.insertInto(aside), drop)
-            self._check_rows(spark, aside, written)
-            try:
-                rename_table(spark, whole, before)
-                rename_table(spark, aside, whole)
-                spark.sql(f"DROP TABLE IF EXISTS {before}")
-            except BaseException as error:
-                if spark.catalog.tableExists(before):
-                    if not spark.catalog.tableExists(whole):
-                        rename_table(spark, before, whole)
-                    elif spark.catalog.tableExists(aside):
-                        raise OutputRefused(
-                            table,
-                            f"another process made it meanwhile; what it replaced is in {before}",
-                            "drop one of the two, and start again",
-                        ) from error
-                    else:
-                        spark.sql(f"DROP TABLE {before}")
-                elif isinstance(error, SPARK_ERRORS):
-                    raise OutputRefused(table, "another process replaces it", _LATER) from error
-                raise
-        finally:
-            drop()
-
-
-def _rows_written(written: Counts, on_workers: bool) -> int | None:
-    """How many rows a job wrote; ``None`` if they were not counted as they were written.
-
-    If the input has grown, a second read finds more rows, which no other job took away. For disks
-    of workers it is made: rows that stay there are lost to all readers.
-    """
-    found = written.get() if on_workers else written.observed()
-    return None if found is None else found["rows"]
-
-
-def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str) -> None:
-    """Append to a table that other processes may replace.
-
-    Args:
-        name: with which the names of the files are to begin; empty for Spark's own.
-
-    Raises:
-        OutputRefused: one has done so meanwhile. Spark then writes a part of the rows, or all,
-            to where the table was. Or another appended, and took away what Spark had not committed.
-    """
-    before = properties_of(spark, table).get(REPLACED)
-    try:
-        with settings(spark, own_job(name)) if name else nullcontext():
-            interruptible(spark, lambda: writer.insertInto(table))
-    except SPARK_ERRORS as error:
-        if _replaced_since(spark, table, before):
-            raise OutputRefused(table, _MEANWHILE, _APPEND_THE_REST) from error
-        if was_taken_away(error):
-            raise OutputRefused(
-                table, f"some rows or all are missing: {ANOTHER}", beside_another(name)
-            ) from error
-        check_nothing_left(spark, detail_of(spark, table, "Location"), name, table, error)
-        raise
-    if _replaced_since(spark, table, before):
-        raise OutputRefused(table, _MEANWHILE, _APPEND_THE_REST)
-
-
-def _replaced_since(spark: SparkSession, table: str, before: str | None) -> bool:
-    try:
-        return properties_of(spark, table).get(REPLACED) != before
-    except SPARK_ERRORS:
-        return True  # it is being renamed
 
 
 def lossless(spark: SparkSession, format: str | None) -> dict[str, bool | str]:

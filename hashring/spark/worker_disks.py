@@ -24,6 +24,8 @@ from hashring.spark.input import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from hashring.spark.counts_while_read import Counts
+
 PRESENT: Final = {"ignoreMissingFiles": True}
 """An option for readers. The driver may list files that only some of the workers find."""
 SHARED: Final = "name a path that all of them share, such as s3a://... or a network disk"
@@ -49,6 +51,16 @@ def is_on_workers(spark: SparkSession, path: str | None) -> bool:
     if master.startswith("local") and not master.startswith("local-cluster"):
         return False
     return scheme is not None or is_local_by_default(spark)
+
+
+def rows_written(written: Counts, on_workers: bool) -> int | None:
+    """How many rows a job wrote; ``None`` if they were not counted as they were written.
+
+    If the input has grown, a second read finds more rows, which no other job took away. For disks
+    of workers it is made: rows that stay there are lost to all readers.
+    """
+    found = written.get() if on_workers else written.observed()
+    return None if found is None else found["rows"]
 
 
 def count_of_files(df: DataFrame, name: str) -> int:
