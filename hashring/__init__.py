@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from hashring.node.ring_node import RingNode
     from hashring.node.states import NodeState
     from hashring.node.status import NodeStatus
-    from hashring.protocol.locks.lease import KeyLease
+    from hashring.protocol.locks.key_lease import KeyLease
 
 __all__ = [
     "RING_SIZE",
@@ -153,7 +153,7 @@ _HOMES: Final = dict.fromkeys(__all__, "hashring.errors") | {
     "GroupSituation": "hashring.core.assignors",
     "GroupStatus": "hashring.core.groups.group_status",
     "HashAlgorithm": "hashring.core.hashing",
-    "KeyLease": "hashring.protocol.locks.lease",
+    "KeyLease": "hashring.protocol.locks.key_lease",
     "LearnerAssignor": "hashring.core.assignors",
     "LeaseTableRules": "hashring.core.groups.lease_table",
     "LoadAssignor": "hashring.core.assignors",

@@ -38,7 +38,7 @@ from mutants import Edit, compiles, edits
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 GROUPS: Final = "next_state pending_moves partition_column partition_map state view_changes"
-LEASES: Final = "membership faithful_challenge lease_table"
+LEASES: Final = "membership lease_race lease_table"
 PARTS: Final = {
     # A file is of the first part that names it.
     "member": [
@@ -117,7 +117,10 @@ RUNS: Final = {
     "group": (f"{_QUICK} and not challenge", ["tests/unit/groups"]),
     "challenge": (
         _QUICK,
-        [f"tests/unit/groups/test_{name}.py" for name in ("challenge", "faithful_challenge")],
+        [
+            f"tests/unit/groups/test_{name}.py"
+            for name in ("challenge", "faithful_challenge", "lease_race")
+        ],
     ),
     "group stores": (
         _CONTRACT,
@@ -137,7 +140,7 @@ TESTS: Final = [
     ("store/_", ["near ring store", "near group store", "node stores", *_GROUP_ALL, *_NODE_ALL]),
     ("store/ring/|store/locks/.*lua", ["near ring store", "node stores", *_NODE_ALL]),
     ("lock", ["near locks", *_NODE_ALL]),
-    ("faithful_challenge|lease_table", ["near group", "challenge", *_GROUP_ALL]),
+    ("faithful_challenge|lease_race|lease_table", ["near group", "challenge", *_GROUP_ALL]),
     ("/groups/|member|group", ["near group", *_GROUP_ALL]),
     ("protocol/(flow|machine|silent)", ["near machines", *_NODE_ALL, *_GROUP_ALL]),
     ("", ["near machines", *_NODE_ALL]),

@@ -19,7 +19,7 @@ from hashring.core.order_checks import checked_by
 from hashring.core.ring import Ring
 from hashring.core.safe_text import printable
 from hashring.errors import ConfigError, UnknownNodeError
-from hashring.store.ring.node_orders import DrainOrder, OrderStatus, WeightOrder, check_order
+from hashring.store.ring.node_orders import DrainOrder, OrderStatus, WeightOrder, order_took_effect
 from hashring.store.ring.node_reports import ring_algorithm
 from hashring.store.ring.ring_after_orders import known_nodes
 from hashring.store.ring.snapshot import Snapshot, snapshot
@@ -120,12 +120,12 @@ def obeyed(connection: Connection, settings: Settings, node: str, status: OrderS
     """Whether an order changed anything.
 
     Raises:
-        UnknownNodeError, ConfigError: see :func:`check_order`.
+        UnknownNodeError, ConfigError: see :func:`order_took_effect`.
     """
     names: Iterable[str] = ()
     if status is OrderStatus.UNKNOWN:
         names = known_nodes(connection.snapshot())
-    return check_order(status, node, settings.ring, names)
+    return order_took_effect(status, node, settings.ring, names)
 
 
 def show_drain(settings: Settings, node: str, order: DrainOrder | None, text: str) -> None:

@@ -3,17 +3,55 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from typing import Final
 
 from hashring.cli.connection import Connection
 from hashring.errors import RetryLater
 from hashring.store.interface import Subscription
-from hashring.store.ring.ring_events import RingEvent
+from hashring.store.ring.ring_events import RingEvent, after, newest
+from hashring.store.ring.snapshot import Snapshot
 
 INTERVAL: Final = 1.0
 """Seconds between two looks when nothing changes."""
 _RETRY: Final = 1.0  # seconds
+_PART: Final = 20  # reading the ring may take 1/20 of the time
+
+
+class LastLook:
+    """What was last seen of a ring.
+
+    Args:
+        kept: how many of the last events to keep.
+
+    Raises:
+        StoreError: Redis cannot be reached, or refuses.
+    """
+
+    def __init__(self, connection: Connection, kept: int) -> None:
+        self._connection = connection
+        self.events: deque[RingEvent] = deque(
+            newest(connection, connection.keys.events, kept), maxlen=kept
+        )
+        self.snapshot: Snapshot = connection.snapshot()
+        self.took = 0.0
+
+    def again(self) -> list[RingEvent]:
+        """Look; the events that are new."""
+        started = time.monotonic()
+        # The ring first: an event that changed it is then among the new ones, and shown before it.
+        snapshot = self._connection.snapshot()
+        last = self.events[-1].id if self.events else "0-0"
+        new = list(after(self._connection, self._connection.keys.events, last))
+        self.events.extend(new)
+        self.snapshot = snapshot
+        self.took = time.monotonic() - started
+        return new
+
+    def pause(self) -> float:
+        """Seconds until the next look: longer on a ring that takes long to read."""
+        return max(INTERVAL, _PART * self.took)
 
 
 def looks(

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import signal
-import time
-from collections import deque
 from contextlib import closing
 from typing import Any, Final
 
@@ -16,19 +13,15 @@ from hashring.cli.connection import Connection, connected
 from hashring.cli.events import event_line
 from hashring.cli.local_time import local_time
 from hashring.cli.output import can_redraw, json_line, percent
-from hashring.cli.repeated_looks import INTERVAL, looks
-from hashring.cli.signals import around_a_stop, termination_unwinds
+from hashring.cli.repeated_looks import LastLook, looks
+from hashring.cli.signals import termination_unwinds
 from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.safe_text import printable
 from hashring.errors import MissingDependencyError, RetryLater
-from hashring.held_signals import held_back
-from hashring.store.ring.node_reports import NodeFacts, node_facts
-from hashring.store.ring.ring_events import RingEvent, after, event_json, iso_time, newest
+from hashring.store.ring.ring_events import RingEvent, event_json, iso_time
 from hashring.store.ring.snapshot import Snapshot
 
-_PART: Final = 20  # reading the ring may take 1/20 of the time
-_EVENTS: Final = 8  # on the screen
 _NODES_IN_LINE: Final = 12
 
 
@@ -56,47 +49,11 @@ def command(settings: Settings) -> None:
         )
     with connected(settings, quiet=True) as connection, termination_unwinds():
         if on_screen:
-            _watch_screen(settings, connection)
+            from hashring.cli.watch_screen import watch_screen  # noqa: PLC0415 - rich is an extra
+
+            watch_screen(settings, connection)
         else:
             _watch_lines(settings, connection)
-
-
-class LastLook:
-    """What was last seen of a ring.
-
-    Args:
-        kept: how many of the last events to keep.
-
-    Raises:
-        StoreError: Redis cannot be reached, or refuses.
-    """
-
-    def __init__(self, connection: Connection, kept: int) -> None:
-        self._connection = connection
-        self.events: deque[RingEvent] = deque(
-            newest(connection, connection.keys.events, kept), maxlen=kept
-        )
-        self.snapshot: Snapshot = connection.snapshot()
-        self.took = 0.0
-
-    def again(self) -> list[RingEvent]:
-        """Look; the events that are new."""
-        started = time.monotonic()
-        # The ring first: an event that changed it is then among the new ones, and shown before it.
-        snapshot = self._connection.snapshot()
-        last = self.events[-1].id if self.events else "0-0"
-        new = list(after(self._connection, self._connection.keys.events, last))
-        self.events.extend(new)
-        self.snapshot = snapshot
-        self.took = time.monotonic() - started
-        return new
-
-    def pause(self) -> float:
-        """Seconds until the next look: longer on a ring that takes long to read."""
-        return max(INTERVAL, _PART * self.took)
-
-
-# --- lines ------------------------------------------------------------------------------------
 
 
 def _watch_lines(settings: Settings, connection: Connection) -> None:
@@ -145,40 +102,3 @@ def _ring_line(snapshot: Snapshot, ring: Ring) -> str:
         shares.append(f"and {len(names) - _NODES_IN_LINE} more")
     ring_is = ": ".join(filter(None, (counted(len(names), "node"), ", ".join(shares))))
     return f"{local_time(snapshot.now)}  ring    {ring_is}"
-
-
-# --- a screen ---------------------------------------------------------------------------------
-
-
-def _watch_screen(settings: Settings, connection: Connection) -> None:
-    from rich.live import Live  # noqa: PLC0415 - rich is an extra
-
-    from hashring.cli.watch_screen import Screen  # noqa: PLC0415
-
-    look = LastLook(connection, _EVENTS)
-    screen = Screen(f"ring {settings.ring!r} on {printable(connection.shown_url)}")
-
-    def draw(failure: RetryLater | None) -> Any:
-        nodes: list[NodeFacts] = node_facts(look.snapshot, settings.scoring)
-        return screen.draw(look.snapshot, nodes, list(look.events), failure)
-
-    live = Live(draw(None), screen=True, auto_refresh=False, console=screen.console)
-
-    # In the middle of these, Ctrl-C or Ctrl-Z would leave the terminal half set up.
-    def enter() -> None:
-        with held_back(signal.SIGTSTP):
-            live.start(refresh=True)
-
-    def leave() -> None:
-        with held_back(signal.SIGTSTP):
-            live.stop()
-
-    with around_a_stop(leave, enter):
-        try:
-            enter()
-            with closing(looks(connection, look.again, look.pause)) as found:
-                for _, failure in found:
-                    with held_back(signal.SIGTSTP):
-                        live.update(draw(failure), refresh=True)
-        finally:
-            leave()

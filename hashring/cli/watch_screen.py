@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import closing
 from itertools import cycle, groupby
 from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Final
 
 from rich.console import Console, Group
+from rich.live import Live
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from hashring.cli.common_options import Settings
+from hashring.cli.connection import Connection
 from hashring.cli.events import event_line
 from hashring.cli.nodes import node_line
+from hashring.cli.repeated_looks import LastLook, looks
+from hashring.cli.signals import around_a_stop
 from hashring.core.hashing import RING_SIZE
+from hashring.core.safe_text import printable
 from hashring.errors import RetryLater
-from hashring.store.ring.node_reports import NodeFacts, Sees
+from hashring.held_signals import held_back
+from hashring.store.ring.node_reports import NodeFacts, Sees, node_facts
 from hashring.store.ring.ring_events import RingEvent
 from hashring.store.ring.snapshot import Snapshot
 
@@ -35,6 +44,38 @@ _FRAME_ROWS: Final = 7  # of a screen, besides the strip, the nodes and the even
 _BAR: Final = 20
 _WIDE: Final = 90  # columns from which there is room for everything
 _LEAST_NODES: Final = 3
+_EVENTS: Final = 8  # the last ones, at most
+
+
+def watch_screen(settings: Settings, connection: Connection) -> None:
+    """Watch the ring on the terminal, until Ctrl-C."""
+    look = LastLook(connection, _EVENTS)
+    screen = Screen(f"ring {settings.ring!r} on {printable(connection.shown_url)}")
+
+    def draw(failure: RetryLater | None) -> Group:
+        nodes: list[NodeFacts] = node_facts(look.snapshot, settings.scoring)
+        return screen.draw(look.snapshot, nodes, list(look.events), failure)
+
+    live = Live(draw(None), screen=True, auto_refresh=False, console=screen.console)
+
+    # In the middle of these, Ctrl-C or Ctrl-Z would leave the terminal half set up.
+    def enter() -> None:
+        with held_back(signal.SIGTSTP):
+            live.start(refresh=True)
+
+    def leave() -> None:
+        with held_back(signal.SIGTSTP):
+            live.stop()
+
+    with around_a_stop(leave, enter):
+        try:
+            enter()
+            with closing(looks(connection, look.again, look.pause)) as found:
+                for _, failure in found:
+                    with held_back(signal.SIGTSTP):
+                        live.update(draw(failure), refresh=True)
+        finally:
+            leave()
 
 
 class Screen:

@@ -16,9 +16,10 @@ from hashring.cli.order_commands import (
     show_order_plan,
 )
 from hashring.cli.output import document
+from hashring.core.order_checks import checked_ordered_weight
 from hashring.core.safe_text import printable
 from hashring.errors import ConfigError, UnknownNodeError
-from hashring.store.ring.node_orders import checked_weight, weigh
+from hashring.store.ring.node_orders import weigh
 from hashring.store.ring.ring_after_orders import known_nodes, weighed_ring
 
 
@@ -79,4 +80,4 @@ def _value(weight: str) -> float | None:
         raise ConfigError(
             "weight", weight, "give a number above 0, such as 2 or 0.5, or own"
         ) from None
-    return checked_weight(number)
+    return checked_ordered_weight(number)

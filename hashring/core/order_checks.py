@@ -1,10 +1,10 @@
-"""What orders about nodes and members have in common: who gives one, and for how long."""
+"""What orders about nodes and members may say: who gives one, for how long, and which weight."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from hashring.core.value_checks import check_node_name, plain_number
+from hashring.core.value_checks import check_node_name, is_number, plain_number
 from hashring.errors import ConfigError
 
 LONGEST: Final = 1e9
@@ -38,6 +38,22 @@ def checked_lasting(seconds: Any, setting: str = "seconds") -> float | None:
             setting, seconds, f"give a positive number of seconds, {LONGEST:.0f} at most"
         )
     return plain
+
+
+def checked_ordered_weight(weight: Any) -> float:
+    """The weight itself, when a node may have it by order.
+
+    Raises:
+        ConfigError: it may not.
+    """
+    if not is_number(weight) or not 0 < weight <= GREATEST_WEIGHT:
+        raise ConfigError(
+            "weight",
+            weight,
+            f"give a number above 0, {GREATEST_WEIGHT:.0f} at most; 1 is an ordinary node, and "
+            "hashring drain lets a node own nothing",
+        )
+    return float(weight)
 
 
 def checked_by(name: str) -> str:

@@ -54,11 +54,11 @@ from hashring.running.native_threads import NativeThreads, start_native_thread
 from hashring.running.not_copied import NotCopied
 from hashring.running.threads_and_greenlets import Latch
 from hashring.store.client_kind import is_async
-from hashring.store.hash_tag import name_bytes
 from hashring.store.interface import Store
 from hashring.store.loop_store import LoopStore
 from hashring.store.memory_store import MemoryStore
 from hashring.store.redis_store import RedisStore
+from hashring.store.ring_and_group_names import name_bytes
 
 logger = LoopLog("hashring.groups")
 

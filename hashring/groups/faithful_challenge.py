@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from hashring.core.groups.faithful_challenge import LeaseRaceSpans
+from hashring.core.groups.lease_race import LeaseRaceSpans
 from hashring.errors import ConfigError
 from hashring.groups.async_member import AsyncMember
 from hashring.groups.base_challenge import AsyncChallenge, SyncChallenge

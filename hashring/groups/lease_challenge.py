@@ -12,8 +12,8 @@ from hashring.groups.base_challenge import AsyncChallenge, SyncChallenge
 from hashring.groups.callbacks import Callbacks, OnAssigned, OnPartition, OnRevoked
 from hashring.groups.sync_member import SyncMember
 from hashring.protocol.lease_table_machine import LeaseTableMachine
-from hashring.store.hash_tag import name_bytes
 from hashring.store.lease_challenge.commands import challenge_keys
+from hashring.store.ring_and_group_names import name_bytes
 
 
 def lease_challenge(

@@ -19,7 +19,7 @@ from hashring.node.lock_flows import Asking, Hold, TryAgain
 from hashring.node.states import AT_WORK
 from hashring.protocol.flow import Flow, run_flow_async
 from hashring.protocol.locks.calls_under_way import AskedKey
-from hashring.protocol.locks.lease import KeyLease
+from hashring.protocol.locks.key_lease import KeyLease
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.running.callback_turns import TaskTurns
 from hashring.store.async_memory_store import async_store

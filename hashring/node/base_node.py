@@ -30,7 +30,7 @@ from hashring.running.not_copied import NotCopied
 from hashring.store.client_kind import is_async
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryStore
-from hashring.store.ring.node_orders import OrderStatus, check_order, drain, undrain
+from hashring.store.ring.node_orders import OrderStatus, drain, order_took_effect, undrain
 from hashring.store.ring.snapshot import Snapshot, snapshot
 
 
@@ -204,7 +204,7 @@ class Node(NotCopied, KeyAnswers):
                 f"node {self.name!r} is not on the ring just now: it stopped meanwhile, or Redis "
                 "lost the ring. Try again after its next heartbeat"
             )
-        return check_order(status, self.name, self._settings.ring_name)
+        return order_took_effect(status, self.name, self._settings.ring_name)
 
     def _refuse_unless_on_ring(self) -> None:
         self._refuse_if_forked()

@@ -18,7 +18,7 @@ from hashring.node.shared_lock_book import SharedLockBook
 from hashring.node.states import NodeState
 from hashring.protocol.flow import Flow
 from hashring.protocol.locks.calls_under_way import AskedKey
-from hashring.protocol.locks.lease import KeyLease, LeaseHolder
+from hashring.protocol.locks.key_lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.running.loop_log import LoopLog
 from hashring.store.locks.commands import LOCKS_A_CALL, MAX_LOCKED_KEY_BYTES, check_locked_key

@@ -18,7 +18,7 @@ from hashring.node.node_runner import Runner
 from hashring.node.start_and_stop import Life, backend_of_threads
 from hashring.node.user_calls import UserCalls
 from hashring.node.without_a_loop import ByHand
-from hashring.protocol.locks.lease import KeyLease
+from hashring.protocol.locks.key_lease import KeyLease
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.running.threads_and_greenlets import GeventBackend, event_of_threads
 from hashring.store.command import Command

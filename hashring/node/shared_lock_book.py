@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from hashring.monkey_patching import native_lock
 from hashring.protocol.locks.calls_under_way import AskedKey
-from hashring.protocol.locks.lease import LeaseHolder
+from hashring.protocol.locks.key_lease import LeaseHolder
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.verdicts import Verdict

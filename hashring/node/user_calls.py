@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from hashring.node.lock_flows import Asking, Hold, TryAgain
 from hashring.node.node_runner import Runner
 from hashring.protocol.flow import Flow, run_flow
-from hashring.protocol.locks.lease import KeyLease
+from hashring.protocol.locks.key_lease import KeyLease
 from hashring.store.command import Command
 from hashring.store.interface import Store
 from hashring.store.memory_store import MemoryStore

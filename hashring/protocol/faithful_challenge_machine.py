@@ -6,8 +6,8 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from hashring.core.groups import faithful_challenge
-from hashring.core.groups.faithful_challenge import AfterRace, LeaseRaceSpans, Signal
+from hashring.core.groups import lease_race
+from hashring.core.groups.lease_race import AfterRace, LeaseRaceSpans, Signal
 from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.errors import StoreError
 from hashring.protocol.base_member_machine import BaseMemberMachine
@@ -123,7 +123,7 @@ class FaithfulChallengeMachine(BaseMemberMachine):
             # An owner challenges nothing, and need not ask Redis for that.
             return
         _, grab = yield look(self._keys)
-        what = faithful_challenge.signal(
+        what = lease_race.signal(
             owned=partition in self._active,
             grabbed=partition in grab,
             silent=self.now - self._heard_at[partition],
@@ -148,14 +148,14 @@ class FaithfulChallengeMachine(BaseMemberMachine):
         if partition in self._racing or partition in self._stopping:
             return
         self._racing.add(partition)
-        wait = faithful_challenge.race_wait(
+        wait = lease_race.race_wait(
             owned=partition in self._active, active=len(self._active), spans=self._spans
         )
         self._later(self.now + wait, lambda: self._race(partition))
 
     def _race(self, partition: int) -> Flow[None]:
         won, busy = yield race(self._keys, partition, self._me)
-        what = faithful_challenge.after_race(
+        what = lease_race.after_race(
             won=won, owned=partition in self._active, busy=busy not in ("", self._me)
         )
         if what is AfterRace.START:

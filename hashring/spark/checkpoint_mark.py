@@ -27,8 +27,8 @@ from hashring.errors import OutputExists, OutputRefused
 from hashring.spark.append_checks import has_no_rows, seen_files
 from hashring.spark.compaction import BATCH, newest_batch
 from hashring.spark.input import exactly
+from hashring.spark.job_file_names import is_of_one_job
 from hashring.spark.spark_failures import SPARK_ERRORS
-from hashring.spark.worker_disks import is_of_one_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,27 +9,30 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
-from pyspark.sql.types import StringType, StructType
 
 from hashring.atomic_writes import check_new
-from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
+from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.append_checks import (
     check_form,
     check_no_log,
-    check_points_alike,
     files_there,
     fitted,
     is_empty,
     is_empty_directory,
 )
-from hashring.spark.column_checks import char_type, check_distinct, quoted
+from hashring.spark.catalog_tables import (
+    SPARK_CATALOG,
+    catalog_of,
+    provider_of,
+    rename_table,
+)
+from hashring.spark.column_checks import check_distinct, quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_append import append_files
 from hashring.spark.directory_columns import addresses
@@ -45,35 +48,37 @@ from hashring.spark.input import (
     local_path,
 )
 from hashring.spark.interruptible import interruptible, interrupts_kept
-from hashring.spark.key_column import TEXTS
-from hashring.spark.places_of_a_job import is_below, read_apart
-from hashring.spark.session_setting import settings
-from hashring.spark.spark_failures import SPARK_ERRORS
-from hashring.spark.worker_disks import (
+from hashring.spark.job_file_names import (
     ANOTHER,
-    OWN_DISKS,
-    PRESENT,
-    SHARED,
     WROTE_TOO,
     beside_another,
-    check_count,
     check_nothing_left,
-    check_whole,
-    count_of_files,
     has_others,
-    is_on_workers,
     new_file_name,
     own_job,
     was_taken_away,
+)
+from hashring.spark.key_column import TEXTS
+from hashring.spark.places_of_a_job import is_below, read_apart
+from hashring.spark.spark_failures import SPARK_ERRORS
+from hashring.spark.table_output import (
+    ALL_PARTS,
+    REPLACED_PARTS,
+    check_rows,
+    check_table,
+    into_table,
+)
+from hashring.spark.worker_disks import (
+    OWN_DISKS,
+    SHARED,
+    check_whole,
+    is_on_workers,
+    rows_written,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-_REPLACED_PARTS: Final = "partitionOverwriteMode"
-"""The option of a writer, and the end of a setting, that says what an overwrite replaces."""
-_ALL: Final = "static"
-"""All partitions. Sessions are often set up to keep those without a new row: ``dynamic``."""
 _READ_BY_OPTIONS: Final = (*TEXTS, "text")
 """Formats of which a reader may find fewer rows than are there, by the options."""
 MODES: Final = ("error", "append", "overwrite")
@@ -89,42 +94,6 @@ _TIMES: Final = {
 }
 """Spark would write milliseconds only. An offset of long ago has seconds, such as +00:53:28."""
 _ENDING: Final = 10.0  # seconds
-_SPARK_CATALOG: Final = "spark_catalog"
-_REPLACED: Final = "hashring.replaced"
-"""A property of a table whose rows were replaced: a new value each time."""
-_BEFORE: Final = "_before"
-"""How the name ends that a table has between the two renames that replace it."""
-_SHARED_WAREHOUSE: Final = (
-    "put spark.sql.warehouse.dir where all of them write to, such as s3a://..."
-)
-_MEANWHILE: Final = (
-    "another process replaced it while rows were appended, and some of them or all are missing"
-)
-_APPEND_THE_REST: Final = "see which are there, and append the rest"
-_LATER: Final = "start again when that process has ended"
-
-
-def check_outlives(spark: SparkSession, table: str) -> None:
-    """Check that a table is still known when the session, which has just begun, ends.
-
-    Else its files would be in the warehouse and no later session know of the table, or be able to
-    write it.
-
-    Raises:
-        ConfigError: the table's catalog is in the memory of the session.
-    """
-    catalog = table.partition(".")[0].strip("`") if "." in table else ""
-    if not spark.conf.get(f"spark.sql.catalog.{catalog}", None):
-        catalog = spark.conf.get("spark.sql.defaultCatalog", _SPARK_CATALOG) or _SPARK_CATALOG
-    if spark.conf.get(f"spark.sql.catalog.{catalog}", None):
-        return  # It keeps its tables where its own settings say.
-    if spark.conf.get("spark.sql.catalogImplementation") == "in-memory":
-        raise ConfigError(
-            "table",
-            table,
-            "its catalog is in memory, and ends with this command: give --conf "
-            "spark.sql.catalogImplementation=hive, the settings of another catalog, or --output",
-        )
 
 
 @dataclass(frozen=True)
@@ -176,7 +145,7 @@ class Output:
         if self.mode not in MODES:
             raise ConfigError("mode", self.mode, f"say {', '.join(MODES[:-1])} or {MODES[-1]}")
         if self.table is not None:
-            self._check_table(spark, self.table)
+            check_table(spark, self.table, self.mode)
             return
         assert self.path is not None
         self.check_format()
@@ -249,36 +218,6 @@ class Output:
         check_form(self.path, found, self._format(), partition_by)
         return found
 
-    def _check_table(self, spark: SparkSession, table: str) -> None:
-        schema = table.rpartition(".")[0]
-        try:
-            # A catalog may keep tables in no schema.
-            in_catalog = not schema or is_catalog(spark, schema.strip("`"))
-            if not in_catalog and not spark.catalog.databaseExists(schema):
-                raise ConfigError("table", table, f"there is no schema {schema}")
-            if not spark.catalog.tableExists(table):
-                if self.mode == "error":
-                    return
-                _put_table_back(spark, table)
-                if not spark.catalog.tableExists(table):
-                    return
-        except ParseException as error:
-            raise ConfigError("table", table, "is no name of a table") from error
-        if self.mode == "error":
-            raise OutputExists(table)
-        kind = spark.catalog.getTable(table).tableType
-        if kind not in ("MANAGED", "EXTERNAL"):
-            raise OutputRefused(table, f"it is {kind}, and no table")
-        if self.mode == "append" or not _is_replaced_by_name(spark, table):
-            return
-        if kind == "EXTERNAL":
-            raise OutputRefused(table, "it is EXTERNAL: its files are not the catalog's to replace")
-        # Renamed, a table of this catalog looks for its partitions at the old name.
-        if spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and any(
-            column.isPartition for column in spark.catalog.listColumns(table)
-        ):
-            raise OutputRefused(table, "a catalog in memory cannot replace a partitioned table")
-
     def check_format(self) -> None:
         """Raise ``ConfigError``, without Spark, if nothing says the format of files."""
         if self.path is not None:
@@ -320,7 +259,7 @@ class Output:
         if self.table is None:
             return self._format()
         if spark.catalog.tableExists(self.table):
-            return _provider(spark, self.table)
+            return provider_of(spark, self.table)
         if self._is_for_the_catalog_to_choose(spark, self.table):
             return None
         return format_name(
@@ -374,7 +313,7 @@ class Output:
             df = written.frame
         if self.table is not None:
             if spark.catalog.tableExists(self.table):
-                self._into_table(df, self.table, written)
+                into_table(df, self.table, written, self.mode, self.options)
                 return
             self._make_table(df, self.table, partition_by, written)
             return
@@ -454,7 +393,7 @@ class Output:
         assert self.path is not None
         format = self._format()
         on_workers = is_on_workers(spark, place)
-        rows = _rows_written(written, on_workers)
+        rows = rows_written(written, on_workers)
         if rows is None:
             return
         if on_workers:
@@ -497,7 +436,7 @@ class Output:
     ) -> DataFrameWriter:
         spark = df.sparkSession
         writer = df.write.mode("error").options(**lossless(spark, self.kept_as(spark)))
-        writer = writer.options(**{_REPLACED_PARTS: _ALL, **self.options})
+        writer = writer.options(**{REPLACED_PARTS: ALL_PARTS, **self.options})
         if name is not None:
             writer = writer.format(name)
         return writer.partitionBy(*partition_by) if partition_by else writer
@@ -564,7 +503,7 @@ class Output:
                     raise OutputExists(table) from error
                 raise
             try:
-                self._check_rows(spark, table, written)
+                check_rows(spark, table, table, written)
             except OutputRefused:
                 spark.sql(f"DROP TABLE {table}")
                 raise
@@ -577,15 +516,15 @@ class Output:
         drop = partial(spark.sql, f"DROP TABLE IF EXISTS {aside}")
         try:
             interruptible(spark, lambda: writer.saveAsTable(aside), drop)
-            self._check_rows(spark, aside, written)
+            check_rows(spark, aside, table, written)
             try:
-                _rename(spark, aside, table)
+                rename_table(spark, aside, table)
             except SPARK_ERRORS as error:
                 made = spark.table(aside)
                 if spark.catalog.tableExists(table):
                     if self.mode == "error":
                         raise OutputExists(table) from error
-                    self._into_table(made, table, written)
+                    into_table(made, table, written, self.mode, self.options)
                 elif "LOCATION_ALREADY_EXISTS" in str(error):
                     # Left by a table that failed to be made. Where it is empty, this makes one.
                     again = self._writer(made, self.format, partition_by)
@@ -597,7 +536,7 @@ class Output:
 
     def _is_of_plain_files(self, spark: SparkSession, table: str) -> bool:
         """Whether a new table is one of plain files in Spark's own catalog, at its usual place."""
-        if _catalog_of(spark, table) != _SPARK_CATALOG:
+        if catalog_of(spark, table) != SPARK_CATALOG:
             return False
         return self.kept_as(spark) in FILE_FORMATS and "path" not in self.options
 
@@ -609,7 +548,7 @@ class Output:
         """
         if self.format is not None or "path" in self.options:
             return False
-        return _catalog_of(spark, table) != _SPARK_CATALOG
+        return catalog_of(spark, table) != SPARK_CATALOG
 
     def _make_as_chosen(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
         writer = df.writeTo(table).options(**self.options)
@@ -628,209 +567,10 @@ class Output:
         empty = spark.createDataFrame([], df.schema)
         self._writer(empty, self.format, partition_by).saveAsTable(table)
         try:
-            replace(self, mode="append")._into_table(df, table, written)
+            into_table(df, table, written, "append", self.options)
         except BaseException:
             spark.sql(f"DROP TABLE IF EXISTS {table}")
             raise
-
-    def _check_rows(
-        self, spark: SparkSession, made: str, written: Counts | None, name: str = ""
-    ) -> None:
-        """Check that a table has all rows that were written to it.
-
-        Args:
-            made: the table's name while it is written.
-            name: with which the names of the written files begin, where others are there, too.
-
-        Raises:
-            OutputRefused: it has not.
-        """
-        on_workers = is_on_workers(spark, _detail(spark, made, "Location"))
-        if written is None or not (name or on_workers):
-            return
-        rows = _rows_written(written, on_workers)
-        if rows is not None:
-            assert self.table is not None
-            found = count_of_files(spark.read.options(**PRESENT).table(made), name)
-            # More would be of lines that the table's own options cut, and none is lost.
-            why = (OWN_DISKS, _SHARED_WAREHOUSE) if on_workers else (ANOTHER, beside_another(name))
-            check_count(min(found, rows), rows, self.table, *why)
-
-    def _into_table(self, df: DataFrame, table: str, written: Counts | None) -> None:
-        """Append to a table, or replace its rows.
-
-        Raises:
-            ColumnError: the table has other columns.
-            OutputRefused: it would hold other text than the rows; another process replaced it; or
-                workers wrote to disks of their own.
-        """
-        spark = df.sparkSession
-        _check_blanks(df, table)
-        there = spark.table(table).schema
-        _check_unpadded(df, there, table)
-        columns = there.names
-        if {name.lower() for name in columns} != {name.lower() for name in df.columns}:
-            raise ColumnError(
-                ", ".join(columns),
-                f"are the columns of {table}; the job writes {', '.join(df.columns)}: name another",
-            )
-        for column, given in zip(there, df.select(*map(quoted, columns)).schema, strict=True):
-            # A table keeps what it has of its columns, also when all rows are replaced.
-            check_points_alike(column, given, table)
-        fitted = df.select(*map(quoted, columns)).write.options(**self.options)
-        if not _is_replaced_by_name(spark, table):
-            is_all = self.mode == "overwrite"
-            parts = f"spark.sql.sources.{_REPLACED_PARTS}"
-            with settings(spark, {parts: _ALL}) if is_all else nullcontext():
-                interruptible(spark, lambda: fitted.insertInto(table, overwrite=is_all))
-            return
-        if self.mode == "append":
-            name = new_file_name(spark)
-            _append(fitted, spark, table, name)
-            self._check_rows(spark, table, written, name)
-            return
-        found = spark.catalog.getTable(table)
-        place = "".join(f"{quoted(part)}." for part in found.namespace or ())
-        aside = f"{place}{quoted(f'{found.name}_{uuid.uuid4().hex[:8]}')}"
-        before = f"{place}{quoted(f'{found.name}_{uuid.uuid4().hex[:8]}{_BEFORE}')}"
-        whole = f"{place}{quoted(found.name)}"
-        drop = partial(spark.sql, f"DROP TABLE IF EXISTS {aside}")
-        try:
-            spark.sql(f"CREATE TABLE {aside} LIKE {whole}")
-            _describe(spark, whole, aside, found.description)
-            interruptible(spark, lambda: fitted.insertInto(aside), drop)
-            self._check_rows(spark, aside, written)
-            try:
-                _rename(spark, whole, before)
-                _rename(spark, aside, whole)
-                spark.sql(f"DROP TABLE IF EXISTS {before}")
-            except BaseException as error:
-                if spark.catalog.tableExists(before):
-                    if not spark.catalog.tableExists(whole):
-                        _rename(spark, before, whole)
-                    elif spark.catalog.tableExists(aside):
-                        raise OutputRefused(
-                            table,
-                            f"another process made it meanwhile; what it replaced is in {before}",
-                            "drop one of the two, and start again",
-                        ) from error
-                    else:
-                        spark.sql(f"DROP TABLE {before}")
-                elif isinstance(error, SPARK_ERRORS):
-                    raise OutputRefused(table, "another process replaces it", _LATER) from error
-                raise
-        finally:
-            drop()
-
-
-def _rows_written(written: Counts, on_workers: bool) -> int | None:
-    """How many rows a job wrote; ``None`` if they were not counted as they were written.
-
-    If the input has grown, a second read finds more rows, which no other job took away. For disks
-    of workers it is made: rows that stay there are lost to all readers.
-    """
-    found = written.get() if on_workers else written.observed()
-    return None if found is None else found["rows"]
-
-
-def _put_table_back(spark: SparkSession, table: str) -> None:
-    """Give a table its name again if a process that replaced it was killed between two renames.
-
-    A process that is between the two at this moment is refused, and changes nothing.
-    """
-    if _catalog_of(spark, table) != _SPARK_CATALOG:
-        return  # its formats replace their rows themselves
-    schema, _, name = table.rpartition(".")
-    name = name.strip("`")
-    within = f" IN {schema}" if schema else ""
-    pattern = _literal(f"{name}_*{_BEFORE}")
-    wanted = re.compile(rf"{re.escape(name)}_[0-9a-f]{{8}}{_BEFORE}", re.IGNORECASE)
-    for found in spark.sql(f"SHOW TABLES{within} LIKE {pattern}").collect():
-        if wanted.fullmatch(found["tableName"]) and not found["isTemporary"]:
-            place = f"{schema}." if schema else ""
-            try:
-                _rename(spark, f"{place}{quoted(found['tableName'])}", table)
-            except SPARK_ERRORS:
-                # It may have been between the two, and is done by now.
-                if not spark.catalog.tableExists(table):
-                    raise
-            return
-
-
-def _rename(spark: SparkSession, table: str, name: str) -> None:
-    """Rename a table of Spark's catalog, which refuses its own name in the new one."""
-    within = re.sub(rf"\A(`?){_SPARK_CATALOG}\1\.", "", name, flags=re.IGNORECASE)
-    spark.sql(f"ALTER TABLE {table} RENAME TO {within}")
-
-
-def _catalog_of(spark: SparkSession, table: str) -> str:
-    """The name of the catalog in which Spark looks for a table of this name."""
-    first = table.partition(".")[0].strip("`")
-    if "." not in table or not is_catalog(spark, first):
-        return spark.catalog.currentCatalog()
-    return _SPARK_CATALOG if first.lower() == _SPARK_CATALOG else first
-
-
-def is_catalog(spark: SparkSession, name: str) -> bool:
-    """Whether a catalog has this name, which goes before a schema of the same name."""
-    return name.lower() == _SPARK_CATALOG or bool(spark.conf.get(f"spark.sql.catalog.{name}", None))
-
-
-def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str) -> None:
-    """Append to a table that other processes may replace.
-
-    Args:
-        name: with which the names of the files are to begin; empty for Spark's own.
-
-    Raises:
-        OutputRefused: one has done so meanwhile. Spark then writes a part of the rows, or all,
-            to where the table was. Or another appended, and took away what Spark had not committed.
-    """
-    before = _properties(spark, table).get(_REPLACED)
-    try:
-        with settings(spark, own_job(name)) if name else nullcontext():
-            interruptible(spark, lambda: writer.insertInto(table))
-    except SPARK_ERRORS as error:
-        if _replaced_since(spark, table, before):
-            raise OutputRefused(table, _MEANWHILE, _APPEND_THE_REST) from error
-        if was_taken_away(error):
-            raise OutputRefused(
-                table, f"some rows or all are missing: {ANOTHER}", beside_another(name)
-            ) from error
-        check_nothing_left(spark, _detail(spark, table, "Location"), name, table, error)
-        raise
-    if _replaced_since(spark, table, before):
-        raise OutputRefused(table, _MEANWHILE, _APPEND_THE_REST)
-
-
-def _replaced_since(spark: SparkSession, table: str, before: str | None) -> bool:
-    try:
-        return _properties(spark, table).get(_REPLACED) != before
-    except SPARK_ERRORS:
-        return True  # it is being renamed
-
-
-def _properties(spark: SparkSession, table: str) -> dict[str, str]:
-    found = spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
-    return {row["key"]: row["value"] for row in found}
-
-
-def _describe(spark: SparkSession, table: str, like: str, comment: str | None) -> None:
-    """Give a table what `LIKE` leaves out: the properties of another, and its comment."""
-    found = {**_properties(spark, table), _REPLACED: uuid.uuid4().hex}
-    # What begins so are the options of its format.
-    properties = ", ".join(
-        f"{_literal(key)} = {_literal(value)}"
-        for key, value in found.items()
-        if not key.startswith("option.")
-    )
-    spark.sql(f"ALTER TABLE {like} SET TBLPROPERTIES ({properties})")
-    if comment:
-        spark.sql(f"COMMENT ON TABLE {like} IS {_literal(comment)}")
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def lossless(spark: SparkSession, format: str | None) -> dict[str, bool | str]:
@@ -842,45 +582,6 @@ def lossless(spark: SparkSession, format: str | None) -> dict[str, bool | str]:
     return found
 
 
-def _is_replaced_by_name(spark: SparkSession, table: str) -> bool:
-    """Whether Spark would delete the table's files first; else its format replaces rows itself."""
-    if spark.catalog.getTable(table).catalog != "spark_catalog":
-        return False
-    return _provider(spark, table) in (*FILE_FORMATS, "hive")
-
-
-def _check_blanks(df: DataFrame, table: str) -> None:
-    """Raise ``OutputRefused`` if a table cuts off blanks of text, by its own options."""
-    spark = df.sparkSession
-    has_text = any(isinstance(field.dataType, StringType) for field in df.schema)
-    if not has_text or _provider(spark, table) != "csv":
-        return
-    told = {key.lower(): value.lower() for key, value in _properties(spark, table).items()}
-    names = ("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace")
-    if any(told.get(f"option.{name}".lower()) != "false" for name in names):
-        wanted = ", ".join(f"'{name}'='false'" for name in names)
-        raise OutputRefused(
-            table,
-            f"it cuts off the blanks of keys; ALTER TABLE {table} SET SERDEPROPERTIES "
-            f"({wanted}) keeps them",
-            "change it so, or name another table",
-        )
-
-
-def _check_unpadded(df: DataFrame, there: StructType, table: str) -> None:
-    """Raise ``OutputRefused`` if a table with these columns pads text of the rows with blanks."""
-    kinds = {column.name.lower(): char_type(column) for column in there}
-    for column in df.schema:
-        kind = kinds.get(column.name.lower())
-        if kind and kind != char_type(column):
-            raise OutputRefused(
-                table,
-                f"its column {column.name} is {kind}, which Spark pads with blanks, and so another "
-                f"text",
-                "make the column VARCHAR or STRING, or name another table",
-            )
-
-
 def _check_not_of_others(path: str, place: Path) -> None:
     """Raise ``OutputRefused`` if a directory to replace holds what is no output."""
     kept = {os.path.expanduser("~"): "home"}
@@ -890,18 +591,6 @@ def _check_not_of_others(path: str, place: Path) -> None:
         if place.is_dir() and Path(os.path.realpath(directory)).is_relative_to(place):
             why = f"overwrite would remove {directory}, the {kind} directory"
             raise OutputRefused(path, why, "name a directory for it")
-
-
-def _provider(spark: SparkSession, table: str) -> str | None:
-    """The format of a table; ``None`` if the catalog does not name it."""
-    told = _detail(spark, table, "Provider")
-    return format_name(told).lower() if told else None
-
-
-def _detail(spark: SparkSession, table: str, name: str) -> str | None:
-    """What the catalog has of a table under a name; ``None`` if it has nothing."""
-    told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where(F.col("col_name") == name).collect()
-    return told[-1]["data_type"] if told else None
 
 
 def seen_anew(spark: SparkSession, place: Path) -> None:

@@ -59,21 +59,19 @@ from hashring.spark.input import (
     is_bad,
     local_path,
 )
+from hashring.spark.job_file_names import (
+    has_others,
+    is_of_one_job,
+    new_file_name,
+    own_job,
+    was_taken_away,
+)
 from hashring.spark.key_column import check_kept, key_text
 from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.places_of_a_job import is_in, reads
 from hashring.spark.spark_failures import SPARK_ERRORS
-from hashring.spark.worker_disks import (
-    check_whole,
-    has_others,
-    is_of_one_job,
-    is_on_workers,
-    new_file_name,
-    own_job,
-    rows_there,
-    was_taken_away,
-)
+from hashring.spark.worker_disks import check_whole, is_on_workers, rows_there
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from hashring.core.hashing import key_bytes
+from hashring.core.order_checks import checked_ordered_weight
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import RingPlan, ring_plan
 from hashring.errors import RingNotEmpty, StoreError, UnknownNodeError
@@ -16,9 +17,8 @@ from hashring.store.locks.commands import check_locked_key, look, take_away
 from hashring.store.ring.commands import FORGET, LeaveStatus, forget, leave
 from hashring.store.ring.node_orders import (
     OrderStatus,
-    check_order,
-    checked_weight,
     drain,
+    order_took_effect,
     undrain,
     weigh,
 )
@@ -232,7 +232,7 @@ class PlannedRingAction(RingAction[A], PlannedAction[A, Q]):
     def _obeyed(self, watcher: RingWatcher, node: str, command: Command[OrderStatus]) -> bool:
         status = self._service.store.run(command)
         names = known_nodes(self._read(watcher)) if status is OrderStatus.UNKNOWN else ()
-        return check_order(status, node, watcher.name, names)
+        return order_took_effect(status, node, watcher.name, names)
 
 
 class DrainNode(PlannedRingAction[api.DrainAsked, NodeQuery]):
@@ -328,7 +328,7 @@ class WeighNode(PlannedRingAction[api.WeightAsked, NodeWeightQuery]):
         """To give a node another weight; its own, if none is given."""
         ring, node, weight = asked.ring, asked.node, asked.weight
         if weight is not None:
-            checked_weight(weight)
+            checked_ordered_weight(weight)
         watcher, view = self._looked(ring, node)
         if node not in view.ring:
             return RingOrder(watcher, view, None, _NOT_ON_RING)

@@ -36,7 +36,7 @@ from hashring.core.assignors import (
     RingAssignor,
 )
 from hashring.core.groups import next_state
-from hashring.core.groups.faithful_challenge import LeaseRaceSpans
+from hashring.core.groups.lease_race import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.state import Facts, GroupState, MemberFacts, Terms
 from hashring.testing.simulator import ChallengeSimulator, Event, GroupSimulator

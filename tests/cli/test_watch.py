@@ -21,7 +21,7 @@ from redis import Redis
 from hashring import PartitionGroup
 from hashring.cli.common_options import Settings
 from hashring.cli.connection import connected
-from hashring.cli.watch import LastLook
+from hashring.cli.repeated_looks import LastLook
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.snapshot import Snapshot
 from tests.cli.conftest import ending, finished, line_with, nodes_on, put, spawn, until

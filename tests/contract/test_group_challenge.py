@@ -15,7 +15,7 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring import async_lease_challenge, lease_challenge
-from hashring.core.groups.faithful_challenge import LeaseRaceSpans
+from hashring.core.groups.lease_race import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.errors import ConfigError, GroupMismatch
 from hashring.groups.faithful_challenge import async_faithful_challenge, faithful_challenge

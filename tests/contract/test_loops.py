@@ -19,7 +19,7 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring.core.assignors import BalancedAssignor
-from hashring.core.groups.faithful_challenge import LeaseRaceSpans
+from hashring.core.groups.lease_race import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.membership import PartitionChangeKind
 from hashring.core.groups.state import Terms

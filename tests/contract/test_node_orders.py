@@ -390,8 +390,8 @@ def test_a_drains_time_is_a_number_of_seconds(place: Place, seconds: Any) -> Non
 
 def test_an_order_that_was_refused_says_why() -> None:
     with pytest.raises(UnknownNodeError, match="did you mean 'worker-1'"):
-        node_orders.check_order(OrderStatus.UNKNOWN, "worker-l", "accounts", ["worker-1"])
+        node_orders.order_took_effect(OrderStatus.UNKNOWN, "worker-l", "accounts", ["worker-1"])
     with pytest.raises(ConfigError, match="every key of the ring would be unserved"):
-        node_orders.check_order(OrderStatus.LAST, "worker-1", "accounts")
-    assert node_orders.check_order(OrderStatus.OK, "worker-1", "accounts")
-    assert not node_orders.check_order(OrderStatus.NONE, "worker-1", "accounts")
+        node_orders.order_took_effect(OrderStatus.LAST, "worker-1", "accounts")
+    assert node_orders.order_took_effect(OrderStatus.OK, "worker-1", "accounts")
+    assert not node_orders.order_took_effect(OrderStatus.NONE, "worker-1", "accounts")

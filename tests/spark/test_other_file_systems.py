@@ -20,10 +20,11 @@ from hashring.spark.append_checks import files_there
 from hashring.spark.checkpoint_mark import StreamMark
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.input import local_path, read_frame, read_stream
+from hashring.spark.job_file_names import has_others, was_taken_away
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.stream import fixed_ring, tag_stream
-from hashring.spark.worker_disks import has_others, is_on_workers, was_taken_away
+from hashring.spark.worker_disks import is_on_workers
 from tests.conftest import ROOT
 from tests.spark.conftest import keep, rows, stored
 from tests.spark.test_output import _until, ids_in, waiting

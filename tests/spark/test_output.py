@@ -23,10 +23,10 @@ from hashring.spark import directory_swap, point_histogram, with_owner
 from hashring.spark.append_checks import files_there
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.input import Input, exactly, read_frame
+from hashring.spark.job_file_names import new_file_name
 from hashring.spark.jobs import assign_job
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS
-from hashring.spark.worker_disks import new_file_name
 from tests.conftest import ROOT
 from tests.spark.conftest import interrupted, on_workers, rows, stored
 from tests.spark.test_jobs import run

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.even_weights import EvenTerms, Weighed, even_weights
-from hashring.core.order_checks import GREATEST_WEIGHT
+from hashring.core.order_checks import GREATEST_WEIGHT, checked_ordered_weight
 from hashring.errors import ConfigError
-from hashring.store.ring.node_orders import checked_weight
 
 FINE = 10_000
 """Points of weight 1: so many that weights are hardly rounded."""
@@ -127,7 +126,7 @@ def test_a_weight_stays_near_the_nodes_own() -> None:
 )
 def test_each_weight_may_be_ordered(found: list[Weighed]) -> None:
     for weight in even_weights({f"n{i}": node for i, node in enumerate(found)}).weights.values():
-        assert checked_weight(weight) == weight
+        assert checked_ordered_weight(weight) == weight
 
 
 @pytest.mark.parametrize(

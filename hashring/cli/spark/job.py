@@ -66,7 +66,7 @@ class Job:
 
     def session(self) -> SparkSession:
         """The session to work in, with Spark's own log kept from the terminal."""
-        from hashring.spark.output import check_outlives  # noqa: PLC0415 - optional, when used
+        from hashring.spark.catalog_tables import check_outlives  # noqa: PLC0415 - an extra
         from hashring.spark.session import (  # noqa: PLC0415
             is_connect,
             running_session,

@@ -1,10 +1,10 @@
 """Leases in one table, without any shared assignment: the lease challenge as it has to be.
 
-Nothing is decided by who answers first, as in :mod:`.faithful_challenge`. Members and leases stand
-in one table on Redis time; :func:`beat` is one atomic step in which a member renews, takes what is
-free, and may *ask* for one partition of the member with the most, if that one has two more than
-itself. The owner drains until the deadline and lets go, or its lease, which is not renewed beyond
-the deadline, ends. A partition changes hands only when it is free, under a greater token.
+Nothing is decided by who answers first, as in :mod:`.lease_race`. Members and leases stand in one
+table on Redis time; :func:`beat` is one atomic step in which a member renews, takes what is free,
+and may *ask* for one partition of the member with the most, if that one has two more than itself.
+The owner drains until the deadline and lets go, or its lease, which is not renewed beyond the
+deadline, ends. A partition changes hands only when it is free, under a greater token.
 """
 
 from __future__ import annotations

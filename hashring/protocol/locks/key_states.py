@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hashring.core.state_table import StateTable, with_tables
 
 if TYPE_CHECKING:
-    from hashring.protocol.locks.lease import KeyLease
+    from hashring.protocol.locks.key_lease import KeyLease
 
 NEVER: Final = float("inf")
 

@@ -14,7 +14,7 @@ piece                 what it decides
                       taken after a loss), ``renewal`` (which locks are renewed), and ``due_calls``
                       (what the loop has to do next)
 ``releases``          which keys are let go
-``pins``              who holds a key by hand (``lease``), and what a loss tells them
+``pins``              who holds a key by hand (``key_lease``), and what a loss tells them
 ``handover``          what moves to other nodes, is kept for them, or awaited from them
 ``calls_under_way``   which places are kept for calls, what they bring, and what came of those
                       without an answer
@@ -42,8 +42,8 @@ from hashring.errors import StoreError
 from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
 from hashring.protocol.locks.handover import Handover
+from hashring.protocol.locks.key_lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.key_states import HOLDING, NEVER, KeyEvent, KeyState
-from hashring.protocol.locks.lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.releases import Releases

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hashring.store.command import Command
-from hashring.store.hash_tag import tagged
 from hashring.store.lua_scripts import script
+from hashring.store.ring_and_group_names import tagged
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def faithful_keys(name: str | bytes) -> FaithfulKeys:
     """The names of the faithful challenge of that name.
 
     Raises:
-        ConfigError: the name cannot be one: see :func:`hashring.store.hash_tag.tagged`.
+        ConfigError: the name cannot be one: see :func:`hashring.store.ring_and_group_names.tagged`.
     """
     base = tagged("challenge", name) + b":challenge:"
     return FaithfulKeys(*(base + p for p in (b"allocation", b"grab", b"grabs", b"allocated")))

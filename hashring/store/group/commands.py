@@ -31,8 +31,8 @@ from hashring.core.groups.state import (
 from hashring.core.groups.view_changes import ViewChange, changed_view, changed_views
 from hashring.errors import GroupFormatError
 from hashring.store.command import Argument, Command
-from hashring.store.hash_tag import tagged
 from hashring.store.lua_scripts import script
+from hashring.store.ring_and_group_names import tagged
 
 DECISIONS_KEPT: Final = 1000
 """About how many decisions the history of a group keeps."""
@@ -88,7 +88,7 @@ def group_keys(name: str | bytes) -> GroupKeys:
     """The keys of the group of that name. A ring may have the same name.
 
     Raises:
-        ConfigError: the name cannot be one: see :func:`hashring.store.hash_tag.tagged`.
+        ConfigError: the name cannot be one: see :func:`hashring.store.ring_and_group_names.tagged`.
     """
     base = tagged("group", name) + b":group:"
     return GroupKeys(

@@ -9,8 +9,8 @@ from typing import Any
 from hashring.core.groups.json_codec import dump_table, load_table
 from hashring.core.groups.lease_table import LeaseTable
 from hashring.store.command import Command
-from hashring.store.hash_tag import tagged
 from hashring.store.lua_scripts import script
+from hashring.store.ring_and_group_names import tagged
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def challenge_keys(name: str | bytes) -> ChallengeKeys:
     """The names of the lease challenge of that name.
 
     Raises:
-        ConfigError: the name cannot be one: see :func:`hashring.store.hash_tag.tagged`.
+        ConfigError: the name cannot be one: see :func:`hashring.store.ring_and_group_names.tagged`.
     """
     base = tagged("challenge", name) + b":challenge:"
     return ChallengeKeys(base + b"table", base + b"told")

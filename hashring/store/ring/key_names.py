@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-from hashring.store.hash_tag import name_bytes, tagged
+from hashring.store.ring_and_group_names import name_bytes, tagged
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def ring_keys(name: str | bytes) -> RingKeys:
     """The keys of the ring of that name.
 
     Raises:
-        ConfigError: the name cannot be one: see :func:`hashring.store.hash_tag.tagged`.
+        ConfigError: the name cannot be one: see :func:`hashring.store.ring_and_group_names.tagged`.
     """
     base = tagged("ring", name, words=(b"group", b"challenge"), last_words=_PARTS.values())
     return RingKeys(

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from hashring.core.order_checks import GREATEST_WEIGHT, checked_lasting
-from hashring.core.value_checks import is_number
+from hashring.core.order_checks import checked_lasting, checked_ordered_weight
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.command import Command, text
 from hashring.store.lua_scripts import script
@@ -171,7 +170,7 @@ def weigh(
     """
     arguments: list[str | int] = [by, reason, EVENTS_KEPT]
     for node, weight in weights.items():
-        arguments += [node, "" if weight is None else _decimal(checked_weight(weight))]
+        arguments += [node, "" if weight is None else _decimal(checked_ordered_weight(weight))]
 
     def read(raw: Any) -> WeighReply:
         status, *nodes = (text(part) for part in raw)
@@ -180,23 +179,7 @@ def weigh(
     return Command(script("ring", "weigh"), keys.script_keys(), tuple(arguments), read)
 
 
-def checked_weight(weight: Any) -> float:
-    """The weight itself, when a node may have it by order.
-
-    Raises:
-        ConfigError: it may not.
-    """
-    if not is_number(weight) or not 0 < weight <= GREATEST_WEIGHT:
-        raise ConfigError(
-            "weight",
-            weight,
-            f"give a number above 0, {GREATEST_WEIGHT:.0f} at most; 1 is an ordinary node, and "
-            "hashring drain lets a node own nothing",
-        )
-    return float(weight)
-
-
-def check_order(status: OrderStatus, node: str, ring: str, nodes: Iterable[str] = ()) -> bool:
+def order_took_effect(status: OrderStatus, node: str, ring: str, nodes: Iterable[str] = ()) -> bool:
     """Whether an order changed anything.
 
     Args:
@@ -252,7 +235,7 @@ def read_weights(entries: list[bytes]) -> Mapping[str, WeightOrder]:
 def read_weight(told: Any) -> WeightOrder | None:
     """The order about a weight that stands in Redis; ``None`` for what was not written here."""
     try:
-        weight = checked_weight(float(told["weight"]))
+        weight = checked_ordered_weight(float(told["weight"]))
         id_ = str(told["since"])
         order = WeightOrder(weight, str(told["by"]), id_, str(told.get("session", "")))
         # A longer number is no time, and may be none that can be computed with.

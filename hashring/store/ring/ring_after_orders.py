@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
+from hashring.core.order_checks import checked_ordered_weight
 from hashring.core.placement import free_points, points_of_weight
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import NodeShape, reweighed_ring
-from hashring.store.ring.node_orders import checked_weight
 from hashring.store.ring.node_reports import USUAL_POINTS, node_shapes
 from hashring.store.ring.snapshot import Snapshot
 
@@ -41,7 +41,7 @@ def split_idle(
     named = ({*leave} ^ weights.keys()).difference(join)
     idle = named.intersection(known_nodes(snapshot)).difference(ring.nodes)
     for node in idle & weights.keys():
-        checked_weight(weights[node])
+        checked_ordered_weight(weights[node])
     others = {node: weight for node, weight in weights.items() if node not in idle}
     return [node for node in leave if node not in idle], others, idle
 

@@ -15,9 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.groups import lease_table
-from hashring.core.groups.faithful_challenge import (
-    LeaseRaceSpans,
-)
+from hashring.core.groups.lease_race import LeaseRaceSpans
 from hashring.core.groups.lease_table import (
     LeaseTable,
     LeaseTableRules,

@@ -1,21 +1,12 @@
-"""The faithful challenge: its decisions, and one member on a Redis in memory."""
+"""The faithful challenge: one member on a Redis in memory."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from hashring.core.groups.faithful_challenge import (
-    AfterRace,
-    LeaseRaceSpans,
-    Signal,
-    after_race,
-    race_wait,
-)
-from hashring.core.groups.faithful_challenge import signal as signal_of
+from hashring.core.groups.lease_race import LeaseRaceSpans
 from hashring.core.groups.membership import PartitionChangeKind
-from hashring.errors import ConfigError, RedisUnavailable
+from hashring.errors import RedisUnavailable
 from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.protocol.machine_steps import Run, Subscribe, Wait
 from hashring.store.faithful_challenge.commands import faithful_keys, look, open_again, race, signal
@@ -23,73 +14,9 @@ from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import ChallengeSimulator, random_challenge_history
 
 KEYS = faithful_keys("work")
-ARTICLE = LeaseRaceSpans()
 SPANS = LeaseRaceSpans(6.0, 18.0, 2.0, 3.0, 0.1)
 OTHER = "other#1"
 SOON = SPANS.normal_lease + 2.0
-
-
-# --- the decisions ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("owned", "grabbed", "silent", "expected"),
-    [
-        (True, False, 1000, Signal.NOTHING),
-        (False, False, 59, Signal.NOTHING),
-        (False, False, 60, Signal.CHALLENGE),
-        (False, True, 60, Signal.NOTHING),
-        (False, True, 181, Signal.CLEAR_AND_CHALLENGE),
-        (False, False, 181, Signal.CLEAR_AND_CHALLENGE),
-    ],
-)
-def test_what_is_not_owned_and_not_grabbed_is_challenged_once_a_lease(
-    owned: bool, grabbed: bool, silent: float, expected: Signal
-) -> None:
-    # L, step 1.
-    assert signal_of(owned=owned, grabbed=grabbed, silent=silent, spans=ARTICLE) is expected
-
-
-@pytest.mark.parametrize("count", range(1, 20))
-def test_an_owner_beats_who_has_one_less_and_loses_to_who_has_two_less(count: int) -> None:
-    # L, step 2; N 4: the margin is half a delay.
-    owner = race_wait(owned=True, active=count, spans=ARTICLE)
-    margin = ARTICLE.held_delay / 2
-    assert race_wait(owned=False, active=count - 1, spans=ARTICLE) == pytest.approx(owner + margin)
-    assert race_wait(owned=False, active=count - 2, spans=ARTICLE) == pytest.approx(owner - margin)
-
-
-@pytest.mark.parametrize(
-    ("won", "owned", "busy", "expected"),
-    [
-        (True, True, False, AfterRace.KEEP),
-        (False, True, False, AfterRace.STOP),
-        (False, True, True, AfterRace.STOP),
-        (True, False, True, AfterRace.WAIT),
-        (True, False, False, AfterRace.START),
-        (False, False, True, AfterRace.NOTHING),
-    ],
-)
-def test_what_follows_from_a_race(won: bool, owned: bool, busy: bool, expected: AfterRace) -> None:
-    # L, steps 3 to 5.
-    assert after_race(won=won, owned=owned, busy=busy) is expected
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"held_delay": 0}, "held_delay=0: must be a finite number of seconds above 0"),
-        ({"max_lease": 70}, "max_lease=70: must be at least twice the 60 s of normal_lease"),
-        ({"min_grab": 60}, "min_grab=60: must be below the 60 s of normal_lease"),
-    ],
-)
-def test_spans_that_contradict_each_other_are_refused(settings: Any, text: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        LeaseRaceSpans(**settings)
-    assert str(raised.value) == text
-
-
-# --- one member ---------------------------------------------------------------------------------
 
 
 class Alone:

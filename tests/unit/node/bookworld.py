@@ -15,7 +15,7 @@ from hashring.core.ranges import bounds_of
 from hashring.core.ring import Ring
 from hashring.errors import RedisUnavailable, StoreError
 from hashring.protocol.locks.calls_under_way import AskedKey, Take
-from hashring.protocol.locks.lease import KeyLease, LeaseHolder
+from hashring.protocol.locks.key_lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.verdicts import Verdict

@@ -17,7 +17,7 @@ from hashring.errors import ConfigError, HoldTimeout, NotHeld, RedisUnavailable,
 from hashring.node.lock_flows import PIN_POLL, POLLED_AT_ONCE, Asking, Hold, TryAgain
 from hashring.node.states import NodeState
 from hashring.protocol.flow import Flow
-from hashring.protocol.locks.lease import KeyLease
+from hashring.protocol.locks.key_lease import KeyLease
 from hashring.store.command import Command
 from tests.unit.node.bookworld import RETRY, Node, World, keys_of, point
 

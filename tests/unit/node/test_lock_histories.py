@@ -16,8 +16,8 @@ import pytest
 
 from hashring.errors import RedisUnavailable
 from hashring.protocol.locks.calls_under_way import CallsUnderWay, Doubt, Take
+from hashring.protocol.locks.key_lease import KeyLease
 from hashring.protocol.locks.key_states import Key
-from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine_steps import Run

@@ -16,7 +16,7 @@ from hashring.core.ring_change import ChangeKind, Stamp
 from hashring.errors import RedisUnavailable
 from hashring.node.own_ranges_machine import machine_of
 from hashring.node.states import ClaimState, NodeState, SightState
-from hashring.protocol.locks.lease import LeaseHolder
+from hashring.protocol.locks.key_lease import LeaseHolder
 from hashring.protocol.machine_steps import Finished, Run, Subscribe
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Look
 from hashring.store.ring.node_orders import ORDERED, WeightOrder

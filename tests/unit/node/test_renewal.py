@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from threading import Event
 
+from hashring.protocol.locks.key_lease import KeyLease
 from hashring.protocol.locks.key_states import Key, KeyState
-from hashring.protocol.locks.lease import KeyLease
 from hashring.protocol.locks.renewal import Renewal
 from hashring.store.locks.commands import RENEWED_A_CALL, Renewed
 

@@ -16,8 +16,8 @@ import pytest
 from hashring.node import shared_lock_book
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol import locks
+from hashring.protocol.locks.key_lease import LeaseHolder
 from hashring.protocol.locks.key_states import HOLDING, KeyState
-from hashring.protocol.locks.lease import LeaseHolder
 from tests.conftest import LONG
 from tests.unit.node import bookworld
 from tests.unit.node.bookworld import KEYS, NODES, SPAN, Node, World, keys_of, point

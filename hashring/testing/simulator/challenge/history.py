@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hashring.core.groups.faithful_challenge import LeaseRaceSpans
+from hashring.core.groups.lease_race import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.testing.simulator.history import History
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from hashring.core.groups.faithful_challenge import LeaseRaceSpans
+from hashring.core.groups.lease_race import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.history import Event

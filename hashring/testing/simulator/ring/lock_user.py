@@ -11,7 +11,7 @@ from hashring.core.ring import Ring
 from hashring.errors import NotHeld
 from hashring.node.lock_flows import Asking, Hold, TryAgain, Window
 from hashring.protocol.flow import Flow
-from hashring.protocol.locks.lease import KeyLease
+from hashring.protocol.locks.key_lease import KeyLease
 from hashring.store.command import Command
 from hashring.testing.simulator.network import Call
 from hashring.testing.simulator.ring.history import LockTerms

@@ -1,4 +1,4 @@
-"""Names of rings and groups as the beginnings of key names that share a hash slot."""
+"""Check the names of rings, groups and challenges; begin the names of their keys with them."""
 
 from __future__ import annotations
 

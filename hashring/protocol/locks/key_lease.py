@@ -40,7 +40,8 @@ else:
 class KeyLease(Generic[E]):
     """A hold on a key that lasts until it is let go, as given by ``with node.hold(key)``.
 
-    To a type checker, ``KeyLease`` is one of threads, and ``Lease[asyncio.Event]`` one of asyncio.
+    To a type checker, ``KeyLease`` is one of threads, and ``KeyLease[asyncio.Event]`` is one of
+    asyncio.
 
     Attributes:
         key: the key, as bytes.
