@@ -140,7 +140,7 @@ def test_a_group_whose_members_all_left_is_stopped_and_waits_for_nothing(
 
 
 def test_a_group_whose_last_member_expired_is_down(client: Redis, run: Run) -> None:
-    with PartitionGroup(client, "g", 8, member="a"):
+    with PartitionGroup(client, "g", 8, member="a", ttl=300):
         eventually(lambda: client.exists("{g}:group:control"), "it has decided")
         client.zadd("{g}:group:leases", {"a": 1})
         text = "down: no member is left; a expired without leaving: no partition has an owner"
