@@ -425,6 +425,14 @@ def test_a_warm_standby_is_moved_before_a_cold_one_is_begun_whichever_member_has
     assert having(target.interim) == {"a": [0, 1, 2], "b": [3, 5], "c": [4]}
 
 
+def test_the_copies_of_what_one_member_has_are_with_all_others() -> None:
+    names = "abcdef"
+    target = LearnerAssignor(standbys=1).assign(GroupSituation(members(*names), 60))
+    for owner in names:
+        copies = [target.standbys[p] for p, name in enumerate(target.owners) if name == owner]
+        assert {name for (name,) in copies} == {*names} - {owner}
+
+
 def calls_to_move_copies(partitions: int) -> int:
     """How many calls it takes to answer when one of two members has all, and the other copies."""
     situation = GroupSituation(
