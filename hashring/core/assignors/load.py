@@ -39,7 +39,7 @@ from typing import Final
 
 from hashring.core.assignors.situation import GroupMember, GroupSituation
 from hashring.core.assignors.target_assignment import TargetAssignment, setting_text
-from hashring.core.value_checks import is_finite, is_whole
+from hashring.core.value_checks import plain_number, plain_whole
 from hashring.errors import ConfigError
 
 _IDLE: Final = 0.01
@@ -61,12 +61,14 @@ class LoadAssignor:
     """
 
     def __init__(self, factor: float = 1.25, moves: int = 12) -> None:
-        if not is_finite(factor) or factor <= 1:
+        # Also numbers of numpy's.
+        number, count = plain_number(factor), plain_whole(moves)
+        if number is None or number <= 1:
             raise ConfigError("factor", factor, "give a number above 1, such as 1.25")
-        if not is_whole(moves) or moves < 1:
+        if count is None or count < 1:
             raise ConfigError("moves", moves, "give a number of moves a minute, at least 1")
-        self.factor = float(factor)
-        self.moves = moves
+        self.factor = float(number)
+        self.moves = count
 
     @property
     def name(self) -> str:
