@@ -217,7 +217,7 @@ class _Levels:
         self._busy: list[_Rank] = []
         self._idle: list[_Rank] = []
         self._givers: list[_Rank] = []
-        self._alike: dict[float, list[_Rank]] = {m.weight: [] for m in members}
+        self._weights = len({member.weight for member in members})
 
     def place(self, free: list[int]) -> None:
         """Give what nobody has to the least busy, the busiest partition first."""
@@ -273,7 +273,6 @@ class _Levels:
         if excess > 0:
             yield self._busy, (-excess, holder.order, holder)
         yield self._idle, (level, holder.order, holder)
-        yield self._alike[holder.member.weight], (level, holder.order, holder)
         # A member with a partition that is too hot has shed what it could.
         if not self._is_hot(holder):
             yield self._givers, (-level, holder.order, holder)
@@ -321,15 +320,19 @@ class _Levels:
         """Whether one of its partitions alone is outside the outer bound."""
         return holder.hottest > self._mean * (1 + self._outer) * holder.member.weight
 
-    def _least_busy(self, giver: _Holder) -> list[_Holder]:
-        """Of the members of each weight the least busy one."""
-        others = (
-            (holder for _, _, holder in alike[:2] if holder is not giver)
-            for alike in self._alike.values()
-        )
-        return [holder for first in others if (holder := next(first, None)) is not None]
+    def _least_busy(self, giver: _Holder) -> Iterator[_Holder]:
+        """Of the members of each weight the least busy one, the least busy first."""
+        weights: set[float] = set()
+        for _, _, holder in self._idle:
+            if holder is not giver and holder.member.weight not in weights:
+                yield holder
+                weights.add(holder.member.weight)
+                if len(weights) == self._weights:
+                    return
 
-    def _best(self, giver: _Holder, takers: list[_Holder]) -> tuple[int, _Holder, _Holder] | None:
+    def _best(
+        self, giver: _Holder, takers: Iterable[_Holder]
+    ) -> tuple[int, _Holder, _Holder] | None:
         """The move that leaves the greater of the two levels lowest, if it helps at all.
 
         The more a partition weighs, the lower the giver's level after the move, and the higher the
@@ -338,7 +341,16 @@ class _Levels:
         best: tuple[float, int, int] | None = None
         found: tuple[int, _Holder, _Holder] | None = None
         enough = giver.level * (1 - _EPSILON)
+        # The giver's level without its busiest load, and without the next: no move leaves less.
+        left = [(giver.load - load) / giver.member.weight for load in giver.loads[-2:]]
+        differ = len(set(left)) == len(left)
         for taker in takers:
+            # Members may all have other weights: most need no search for the best load.
+            if best is not None and (
+                _least_level(giver, taker) * (1 - _EPSILON) > best[0]
+                or (differ and best[0] == left[-1] and taker.order > best[2])
+            ):
+                continue
             loads, end = giver.loads, len(giver.loads)
             if taker.member.weight <= giver.member.weight:
                 # A busier one would be as much too hot there.
@@ -362,6 +374,11 @@ class _Levels:
                 best = least, partition, taker.order
                 found = partition, giver, taker
         return found
+
+
+def _least_level(giver: _Holder, taker: _Holder) -> float:
+    """What the greater of the levels of the two is at least after any move: as if all were even."""
+    return (giver.load + taker.load) / (giver.member.weight + taker.member.weight)
 
 
 def _greater_level(giver: _Holder, taker: _Holder, load: float) -> float:
