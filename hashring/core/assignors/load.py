@@ -217,7 +217,7 @@ class _Levels:
         self._busy: list[_Rank] = []
         self._idle: list[_Rank] = []
         self._givers: list[_Rank] = []
-        self._weights = len({member.weight for member in members})
+        self._alike: dict[float, list[_Rank]] = {m.weight: [] for m in members}
 
     def place(self, free: list[int]) -> None:
         """Give what nobody has to the least busy, the busiest partition first."""
@@ -273,6 +273,7 @@ class _Levels:
         if excess > 0:
             yield self._busy, (-excess, holder.order, holder)
         yield self._idle, (level, holder.order, holder)
+        yield self._alike[holder.member.weight], (level, holder.order, holder)
         # A member with a partition that is too hot has shed what it could.
         if not self._is_hot(holder):
             yield self._givers, (-level, holder.order, holder)
@@ -320,19 +321,15 @@ class _Levels:
         """Whether one of its partitions alone is outside the outer bound."""
         return holder.hottest > self._mean * (1 + self._outer) * holder.member.weight
 
-    def _least_busy(self, giver: _Holder) -> Iterator[_Holder]:
+    def _least_busy(self, giver: _Holder) -> list[_Holder]:
         """Of the members of each weight the least busy one, the least busy first."""
-        weights: set[float] = set()
-        for _, _, holder in self._idle:
-            if holder is not giver and holder.member.weight not in weights:
-                yield holder
-                weights.add(holder.member.weight)
-                if len(weights) == self._weights:
-                    return
+        others = (
+            next((rank for rank in alike[:2] if rank[2] is not giver), None)
+            for alike in self._alike.values()
+        )
+        return [holder for _, _, holder in sorted(filter(None, others))]
 
-    def _best(
-        self, giver: _Holder, takers: Iterable[_Holder]
-    ) -> tuple[int, _Holder, _Holder] | None:
+    def _best(self, giver: _Holder, takers: list[_Holder]) -> tuple[int, _Holder, _Holder] | None:
         """The move that leaves the greater of the two levels lowest, if it helps at all.
 
         The more a partition weighs, the lower the giver's level after the move, and the higher the
