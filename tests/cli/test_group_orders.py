@@ -109,7 +109,6 @@ def test_a_member_drains_and_weighs_itself(pair: Pair) -> None:
         (("weight", "orders", "a", "nan"), "weight=nan: of member 'a' must be a number from"),
         (("weight", "orders", "a", "-1"), "weight=-1.0: of member 'a' must be a number from"),
         (("weight", "orders", "a", "0"), "weight=0.0: of member 'a' must be a number from"),
-        (("drain", "bills", "a"), "there is no such group"),
     ],
 )
 def test_a_mistake_is_refused(
@@ -138,10 +137,23 @@ def test_a_group_is_forgotten_only_if_somebody_confirms_it(ask: Ask, client: Red
     assert line in ask("history", "bills").output
 
 
-def test_a_group_that_never_was_cannot_be_forgotten(ask: Ask) -> None:
-    error = ask("forget", "bills", "--yes").exception
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("drain", "bills", "a"),
+        ("undrain", "bills", "a"),
+        ("weight", "bills", "a", "2"),
+        ("forget", "bills", "--yes"),
+    ],
+)
+def test_an_order_in_a_group_that_never_was_names_the_command_that_lists_those_there_are(
+    ask: Ask, arguments: tuple[str, ...]
+) -> None:
+    error = ask(*arguments).exception
     assert isinstance(error, ConfigError)
-    assert "there is no such group" in str(error)
+    assert str(error) == (
+        "group='bills': there is no such group; hashring group list shows those there are"
+    )
 
 
 def test_a_group_with_members_is_not_forgotten_and_nobody_is_asked(ask: Ask, pair: Pair) -> None:

@@ -1390,7 +1390,7 @@ def test_numbers_of_numpy_are_numbers(make: Make) -> None:
     a.start()
     eventually(shared(a), "a has everything")
     a.lag(0, np.float64(1.5))
-    a.weigh(np.float64(1.5))
+    a.weigh(np.int64(3))
     a.drain(np.float64(0.1), force=True)
     a.resize(np.int64(10))
     eventually(shared(a, count=10), "a has what is new")

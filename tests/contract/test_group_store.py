@@ -42,6 +42,7 @@ from hashring.protocol.flow import run_flow
 from hashring.protocol.group_flows import change
 from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer
+from hashring.store.group import commands
 from hashring.store.group.commands import (
     NO_PART,
     STEP,
@@ -1222,6 +1223,20 @@ def test_the_history_numbers_decisions_as_the_state_does(
         generations.append(state.generation)
     entries = own_redis.xrange(keys.control.decode())
     assert [read_decision(entry).generation for entry in entries] == generations
+
+
+def test_a_history_of_large_decisions_keeps_fewer_of_them(
+    keys: GroupKeys, own_redis: Redis, own_store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "HISTORY_BYTES", 200_000)
+    terms = replace(TERMS, partitions=200)
+    # A program that fails as soon as it has its partitions, and starts again.
+    for start in range(60):
+        own_store.run(join(keys, facts("a", f"{start:016x}"), terms))
+        step(own_store, keys)
+        own_store.run(leave(keys, "a"))
+    kept = own_redis.xrange(keys.control.decode())
+    assert 100_000 < sum(len(entry[b"events"]) for _, entry in kept) < 300_000
 
 
 # --- the texts --------------------------------------------------------------------------------

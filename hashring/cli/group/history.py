@@ -46,7 +46,8 @@ def _decision_lines(decision: Decision) -> Iterator[str]:
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help=f"How many of the last decisions. The group keeps about {DECISIONS_KEPT}.",
+    help=f"How many of the last decisions. The group keeps about {DECISIONS_KEPT}, of large ones "
+    "fewer.",
 )
 @server_options()
 @click.pass_obj

@@ -34,6 +34,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from hashring.core.assignors.balanced import by_need
 from hashring.core.assignors.learner_standbys import standby_interim, standby_target
@@ -134,6 +135,21 @@ def _owner_to_be(situation: GroupSituation, partition: int) -> str | None:
     """
     learner = situation.warming.get(partition)
     return None if learner in situation.standbys.get(partition, ()) else learner
+
+
+class _Copy(NamedTuple):
+    """A copy of a partition that another member owns; less is better.
+
+    Attributes:
+        kind, lag: see :meth:`.Warmth.place`.
+        ends: whether a warm-up for the owner ends if the partition moves.
+        partition: its number.
+    """
+
+    kind: int
+    ends: bool
+    lag: float
+    partition: int
 
 
 class _Targeting:
@@ -294,25 +310,40 @@ class _Targeting:
         """Like :meth:`_move`, of partitions that the receiver has a copy of; how many moved."""
         receivers = [(self._load(n), self._order[n], n) for n in self._having]
         heapq.heapify(receivers)
+        copies: dict[str, dict[str, list[_Copy]]] = {}
         moved = 0
         while moved < times and receivers:
             receiver = heapq.heappop(receivers)[2]
             if len(self._having[receiver]) >= bound[receiver]:
                 continue
+            if receiver not in copies:
+                copies[receiver] = self._copies(receiver)
             choices = []
-            for partition in self._warmth.partitions(receiver):
-                donor = self._owners[partition] if partition < len(self._owners) else None
-                if donor in (None, receiver) or len(self._having[str(donor)]) <= bound[str(donor)]:
-                    continue
-                kind, lag = self._warmth.place(receiver, partition)
-                ends = self._ends_a_warm_up(partition, str(donor))
-                choices.append((kind, ends, lag, -self._load(str(donor)), partition))
+            for donor, queue in copies[receiver].items():
+                while queue and self._owners[queue[-1].partition] != donor:
+                    queue.pop()  # another receiver has it
+                if queue and len(self._having[donor]) > bound[donor]:
+                    kind, ends, lag, partition = queue[-1]
+                    choices.append((kind, ends, lag, -self._load(donor), partition))
             # Without a choice now there is none later: members above the bound only lose.
             if choices:
                 self._give(min(choices)[-1], receiver)
                 moved += 1
                 heapq.heappush(receivers, (self._load(receiver), self._order[receiver], receiver))
         return moved
+
+    def _copies(self, receiver: str) -> dict[str, list[_Copy]]:
+        """By owner the partitions that a member has a copy of, the best one last."""
+        found: dict[str, list[_Copy]] = {}
+        for partition in self._warmth.partitions(receiver):
+            owner = self._owners[partition] if partition < len(self._owners) else None
+            if owner not in (None, receiver):
+                kind, lag = self._warmth.place(receiver, partition)
+                ends = self._ends_a_warm_up(partition, str(owner))
+                found.setdefault(str(owner), []).append(_Copy(kind, ends, lag, partition))
+        for queue in found.values():
+            queue.sort(reverse=True)
+        return found
 
     def _donor(self, name: str) -> tuple[bool, float, int, str]:
         """Sorts members by who gives next: those that have to give in any case come first."""

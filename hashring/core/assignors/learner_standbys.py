@@ -20,10 +20,12 @@ def standby_target(
 ) -> list[list[str]]:
     """For each partition the members that should end as its standbys, evenly spread.
 
-    A standby stays one; what is missing goes to the member furthest below its quota. Once every
-    partition is where it should end, single moves go from members above their quota to members
-    below. An owner is no standby of its own, so the quotas cannot always be met; as each move
-    brings the counts nearer to them, it ends, and what it ends with is left alone the next time.
+    A standby stays one; what is missing goes to the member furthest below its quota, owner by
+    owner: so many members have a copy of what one owns, and share it if that one is gone. Once
+    every partition is where it should end, single moves go from members above their quota to
+    members below. An owner is no standby of its own, so the quotas cannot always be met; as each
+    move brings the counts nearer to them, it ends, and what it ends with is left alone the next
+    time.
     """
     order = {member.name: place for place, member in enumerate(members)}
     load = dict.fromkeys(order, 0)
@@ -38,11 +40,11 @@ def standby_target(
 
     emptiest = [(load[name] - quota[name], order[name], name) for name in order]
     heapq.heapify(emptiest)
-    for partition, owner in enumerate(owners):
+    for partition in sorted(range(len(owners)), key=lambda p: order[str(owners[p])]):
         passed_over = []
         while len(wanted[partition]) < copies:
             beyond, place, name = heapq.heappop(emptiest)
-            if name != owner and name not in wanted[partition]:
+            if name != owners[partition] and name not in wanted[partition]:
                 wanted[partition].append(name)
                 load[name] += 1
                 beyond += 1

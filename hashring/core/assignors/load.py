@@ -39,7 +39,7 @@ from typing import Final
 
 from hashring.core.assignors.situation import GroupMember, GroupSituation
 from hashring.core.assignors.target_assignment import TargetAssignment, setting_text
-from hashring.core.value_checks import is_finite, is_whole
+from hashring.core.value_checks import plain_number, plain_whole
 from hashring.errors import ConfigError
 
 _IDLE: Final = 0.01
@@ -61,12 +61,14 @@ class LoadAssignor:
     """
 
     def __init__(self, factor: float = 1.25, moves: int = 12) -> None:
-        if not is_finite(factor) or factor <= 1:
+        # Also numbers of numpy's.
+        number, count = plain_number(factor), plain_whole(moves)
+        if number is None or number <= 1:
             raise ConfigError("factor", factor, "give a number above 1, such as 1.25")
-        if not is_whole(moves) or moves < 1:
+        if count is None or count < 1:
             raise ConfigError("moves", moves, "give a number of moves a minute, at least 1")
-        self.factor = float(factor)
-        self.moves = moves
+        self.factor = float(number)
+        self.moves = count
 
     @property
     def name(self) -> str:
@@ -320,12 +322,12 @@ class _Levels:
         return holder.hottest > self._mean * (1 + self._outer) * holder.member.weight
 
     def _least_busy(self, giver: _Holder) -> list[_Holder]:
-        """Of the members of each weight the least busy one."""
+        """Of the members of each weight the least busy one, the least busy first."""
         others = (
-            (holder for _, _, holder in alike[:2] if holder is not giver)
+            next((rank for rank in alike[:2] if rank[2] is not giver), None)
             for alike in self._alike.values()
         )
-        return [holder for first in others if (holder := next(first, None)) is not None]
+        return [holder for _, _, holder in sorted(filter(None, others))]
 
     def _best(self, giver: _Holder, takers: list[_Holder]) -> tuple[int, _Holder, _Holder] | None:
         """The move that leaves the greater of the two levels lowest, if it helps at all.
@@ -336,7 +338,16 @@ class _Levels:
         best: tuple[float, int, int] | None = None
         found: tuple[int, _Holder, _Holder] | None = None
         enough = giver.level * (1 - _EPSILON)
+        # The giver's level without its busiest load, and without the next: no move leaves less.
+        left = [(giver.load - load) / giver.member.weight for load in giver.loads[-2:]]
+        differ = len(set(left)) == len(left)
         for taker in takers:
+            # Members may all have other weights: most need no search for the best load.
+            if best is not None and (
+                _least_level(giver, taker) * (1 - _EPSILON) > best[0]
+                or (differ and best[0] == left[-1] and taker.order > best[2])
+            ):
+                continue
             loads, end = giver.loads, len(giver.loads)
             if taker.member.weight <= giver.member.weight:
                 # A busier one would be as much too hot there.
@@ -360,6 +371,11 @@ class _Levels:
                 best = least, partition, taker.order
                 found = partition, giver, taker
         return found
+
+
+def _least_level(giver: _Holder, taker: _Holder) -> float:
+    """What the greater of the levels of the two is at least after any move: as if all were even."""
+    return (giver.load + taker.load) / (giver.member.weight + taker.member.weight)
 
 
 def _greater_level(giver: _Holder, taker: _Holder, load: float) -> float:

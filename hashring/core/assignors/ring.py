@@ -8,12 +8,18 @@ matters.
 
 Unlike a node's points on a live ring, a member's points are not random but the first bytes of
 ``blake2b(name + NUL + i)``, so that everybody computes the same ones.
+
+If members had more points than :data:`MOST_POINTS` together, each has half of them, or a quarter,
+and so on: weights may be as large as 1,000. Only then does a change of one member change the points
+of others, each time the sum of all weights doubles or halves.
 """
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Final
 
 from hashring.core.assignors.situation import GroupSituation
 from hashring.core.assignors.target_assignment import TargetAssignment
@@ -21,12 +27,15 @@ from hashring.core.ring import Ring
 from hashring.core.value_checks import checked_whole
 from hashring.errors import ConfigError
 
+MOST_POINTS: Final = 2**18
+"""With more, a decision would take seconds, and the ring hundreds of megabytes."""
+
 
 class RingAssignor:
     """Partition -> owner on the ring of the members.
 
     Args:
-        replicas: points of a member of weight 1.
+        replicas: points of a member of weight 1; fewer if these are too many for the whole group.
     """
 
     lasting = True
@@ -43,11 +52,16 @@ class RingAssignor:
 
     def assign(self, situation: GroupSituation) -> TargetAssignment:
         """Who should own what; ``previous`` does not matter."""
+        members = situation.candidates()
+        of_weight_1: float = self.replicas
+        # Whoever computes it gets the same: the sum does not depend on any order.
+        while math.fsum(member.weight for member in members) * of_weight_1 > MOST_POINTS:
+            of_weight_1 /= 2
         ring = Ring(
             {
                 # A low weight still gets a point.
-                member.name: _points(member.name, max(1, round(member.weight * self.replicas)))
-                for member in situation.candidates()
+                member.name: _points(member.name, max(1, round(member.weight * of_weight_1)))
+                for member in members
             }
         )
         return TargetAssignment.at_once(ring.owner(str(p)) for p in range(situation.partitions))

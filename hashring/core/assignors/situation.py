@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from hashring.core.value_checks import is_finite
+from hashring.core.value_checks import is_finite, plain_number
 from hashring.errors import ConfigError
 
 Owners = tuple[str | None, ...]
@@ -62,13 +62,18 @@ class GroupMember:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ConfigError("name", self.name, "a member's name is a non-empty str")
-        if not is_weight(self.weight):
+        if is_weight(self.weight):
+            return
+        # Also a number of numpy's.
+        weight = plain_number(self.weight)
+        if not is_weight(weight):
             raise ConfigError(
                 "weight",
                 self.weight,
                 f"of member {self.name!r} must be a number from {LEAST_WEIGHT:g} to "
                 f"{GREATEST_WEIGHT:g}; 1 is an ordinary member",
             )
+        object.__setattr__(self, "weight", weight)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ all of it to the one that took its place.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -290,13 +291,16 @@ def draining_owners(
     if terms.access == EXCLUSIVE:
         candidates = tuple(member for member in candidates if member.name in having)
     names = {member.name for member in candidates}
+    emptiest = [(having[m.name] / m.weight, m.joined, m) for m in candidates]
+    heapq.heapify(emptiest)
     found: dict[int, str | None] = {}
     for partition, owner in draining.items():
         found[partition] = owner if owner in names else None
-        if owner not in names and candidates:
-            least = min(candidates, key=lambda m: (having.get(m.name, 0) / m.weight, m.joined))
+        if owner not in names and emptiest:
+            _, joined, least = emptiest[0]
             found[partition] = least.name
             having[least.name] += 1
+            heapq.heapreplace(emptiest, (having[least.name] / least.weight, joined, least))
     return found
 
 

@@ -35,7 +35,13 @@ from hashring.store.lua_scripts import script
 from hashring.store.ring_and_group_names import tagged
 
 DECISIONS_KEPT: Final = 1000
-"""About how many decisions the history of a group keeps."""
+"""About how many decisions the history of a group keeps, unless they are large."""
+
+HISTORY_BYTES: Final = 64 * 2**20
+"""About how large the history of a group becomes: it keeps fewer decisions if these are large."""
+
+_FEWEST_KEPT: Final = 10
+"""Decisions that a history keeps however large they are: readers look at the last few."""
 
 _FAR: Final = 1e12
 """Seconds since 1970 of a lease that ends later than any."""
@@ -561,6 +567,7 @@ def commit(
             if seat.session and name not in there:
                 gone += (name, seat.session)
     terms = before is None or before.terms != after.terms
+    events = dump_events(outcome.events)
     arguments: tuple[Argument, ...] = (
         reading.tag,
         after.generation if decided else "",
@@ -568,9 +575,9 @@ def commit(
         after.phase.value,
         "" if outcome.due is None else f"{outcome.due:.6f}",
         reading.changes,
-        dump_events(outcome.events),
+        events,
         by,
-        DECISIONS_KEPT,
+        _kept(events),
         dump_terms(after.terms) if decided and terms else "",
         CLAIM if goes_on else 0,
         looked_at(reading) if counts_out else 0,
@@ -604,6 +611,15 @@ def commit(
     return Command(script("group", "commit"), keys.script_keys(), arguments, read_)
 
 
+def _kept(events: str) -> int:
+    """How many decisions the history keeps from one with these events on.
+
+    A start or a stop of a member may be a megabyte of events, and a program that fails at once
+    starts and stops again and again.
+    """
+    return min(DECISIONS_KEPT, max(_FEWEST_KEPT, HISTORY_BYTES // len(events)))
+
+
 def forget(keys: GroupKeys, reading: Reading, outcome: StepOutcome, by: str) -> Command[bool]:
     """Note that a group was stopped for good, and take away what its members left.
 
@@ -616,13 +632,14 @@ def forget(keys: GroupKeys, reading: Reading, outcome: StepOutcome, by: str) -> 
     """
     after = outcome.state
     fields = dump_state(after, reading.state)
+    events = dump_events(outcome.events)
     arguments = (
         reading.tag,
         after.generation,
         after.phase.value,
         by,
-        dump_events(outcome.events),
-        DECISIONS_KEPT,
+        events,
+        _kept(events),
         *(part for field in fields.items() for part in field),
     )
     return Command(script("group", "forget"), keys.script_keys(), arguments, bool)

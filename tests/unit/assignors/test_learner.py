@@ -21,7 +21,7 @@ from hashring.core.assignors import (
 )
 from hashring.core.assignors.quotas import fair_shares, round_down, round_up
 from hashring.errors import ConfigError
-from tests.conftest import some
+from tests.conftest import calls, some
 
 from .situations import having, members, moves, owners, sizes
 
@@ -423,6 +423,29 @@ def test_a_warm_standby_is_moved_before_a_cold_one_is_begun_whichever_member_has
     )
     target = LearnerAssignor(standbys=1).assign(situation)
     assert having(target.interim) == {"a": [0, 1, 2], "b": [3, 5], "c": [4]}
+
+
+def test_the_copies_of_what_one_member_has_are_with_all_others() -> None:
+    names = "abcdef"
+    target = LearnerAssignor(standbys=1).assign(GroupSituation(members(*names), 60))
+    for owner in names:
+        copies = [target.standbys[p] for p, name in enumerate(target.owners) if name == owner]
+        assert {name for (name,) in copies} == {*names} - {owner}
+
+
+def calls_to_move_copies(partitions: int) -> int:
+    """How many calls it takes to answer when one of two members has all, and the other copies."""
+    situation = GroupSituation(
+        members("a", "b"),
+        partitions,
+        ("a",) * partitions,
+        standbys=dict.fromkeys(range(partitions), ("b",)),
+    )
+    return calls(lambda: LearnerAssignor(standbys=1).assign(situation))
+
+
+def test_twice_as_many_copies_are_about_twice_as_much_work() -> None:
+    assert calls_to_move_copies(400) < 2.5 * calls_to_move_copies(200)
 
 
 def test_a_standby_that_lags_is_warmed_up_before_a_cold_member_begins() -> None:

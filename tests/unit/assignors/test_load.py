@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -303,11 +304,15 @@ def test_each_move_is_the_one_that_a_look_at_every_member_finds(
     assert len({partition for partition, _, _ in made}) == len(levels.moved)
 
 
-def calls_to_even_out(members: int) -> int:
-    """How many calls it takes to place a group anew in which a quarter of the members is new."""
+def calls_to_even_out(members: int, weights: Callable[[int], float] = lambda order: 1.0) -> int:
+    """How many calls it takes to place a group anew in which a quarter of the members is new.
+
+    Args:
+        weights: of each member, by its place.
+    """
     draw, partitions = random.Random(members), 10 * members
     situation = GroupSituation(
-        tuple(GroupMember(f"m{order}", order) for order in range(members)),
+        tuple(GroupMember(f"m{order}", order, weights(order)) for order in range(members)),
         partitions,
         tuple(f"m{partition % (members * 3 // 4)}" for partition in range(partitions)),
         loads={partition: draw.uniform(0.5, 2.0) for partition in range(partitions)},
@@ -317,3 +322,7 @@ def calls_to_even_out(members: int) -> int:
 
 def test_twice_as_many_members_and_partitions_are_about_twice_as_much_work() -> None:
     assert calls_to_even_out(80) < 2.5 * calls_to_even_out(40)
+
+
+def test_members_of_a_weight_each_are_a_few_times_as_much_work_as_equal_ones() -> None:
+    assert calls_to_even_out(80, lambda order: 1 + order / 1000) < 5 * calls_to_even_out(80)

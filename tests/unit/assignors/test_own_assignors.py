@@ -272,6 +272,14 @@ def test_a_weight_must_be_one_that_assignors_can_count_with(weight: float) -> No
         GroupMember("a", weight=weight)
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.float32])
+def test_weights_and_settings_may_be_numbers_of_numpys(kind: Any) -> None:
+    assert repr(GroupMember("a", weight=kind(2)).weight) == repr(kind(2).item())
+    assert LoadAssignor(kind(3), np.int64(4)).name == "load(factor=3, moves=4)"
+    learner = LearnerAssignor(kind(3), np.int64(4), np.int64(1), kind(2))
+    assert learner.name == "learner(balancing_factor=3, warmups=4, standbys=1, acceptable_lag=2)"
+
+
 def test_a_member_has_a_name() -> None:
     with pytest.raises(ConfigError, match="name=''"):
         GroupMember("")

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import GroupMember, GroupSituation, RingAssignor
+from hashring.core.assignors import ring as rule
 from hashring.core.assignors.ring import _points
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
+from tests.conftest import calls
 
 from .situations import members, sizes
 
@@ -36,6 +38,17 @@ def test_a_low_weight_still_gets_a_point() -> None:
     heavy, light = sizes(situation, RingAssignor(replicas=16).assign(situation))
     assert light > 0
     assert heavy > light
+
+
+def test_heavy_members_have_no_more_points_together_than_a_ring_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rule, "MOST_POINTS", 1000, raising=False)
+    heavy = members("a", "b", "c", weights=(1000.0, 1000.0, 500.0))
+    situation = GroupSituation(heavy, 2000)
+    assert calls(lambda: RingAssignor().assign(situation)) < 10_000
+    a, b, c = sizes(situation, RingAssignor().assign(situation))
+    assert 2000 * 0.15 < c < 2000 * 0.25 < min(a, b)
 
 
 def test_a_member_has_at_least_one_point() -> None:

@@ -20,7 +20,7 @@ from hashring.core.groups import member_orders, next_state
 from hashring.core.groups.state import EventKind, GroupPhase, GroupState, Terms
 from hashring.errors import AssignorError, ConfigError
 from hashring.testing.simulator.groups.random_histories import ASSIGNORS
-from tests.conftest import some
+from tests.conftest import calls, some
 
 from .desk import Desk, trouble
 
@@ -301,6 +301,19 @@ def test_a_removed_partition_whose_owner_dies_is_drained_by_another() -> None:
     desk = Desk(4).join("a", "b").step().resize(2).step().leave("b").step()
     assert desk.having == {"a": [0, 1, 2, 3]}
     assert desk.state.draining == {2, 3}
+
+
+def calls_to_give_away_what_drains(size: int) -> int:
+    """How many calls it takes when others have joined than had the partitions that drain."""
+    names = [f"m{number}" for number in range(size)]
+    desk = Desk(2 * size, handoffs=size).join(*names).step().resize(size).leave(*names)
+    desk.join(*(f"n{number}" for number in range(size)))
+    facts, assignor = desk.facts, desk.assignor
+    return calls(lambda: next_state.step(desk.state, facts, assignor))
+
+
+def test_twice_as_many_members_and_partitions_that_drain_are_about_twice_as_much_work() -> None:
+    assert calls_to_give_away_what_drains(200) < 2.5 * calls_to_give_away_what_drains(100)
 
 
 def test_with_exclusive_access_what_drains_is_with_the_one_that_has_everything() -> None:
