@@ -102,6 +102,7 @@ class Watcher(Generic[V]):
         self.hour = LastHour()
         self.seen_at = 0.0
         self.took = 0.0
+        self._usual = 0.0
         self._worked = 0.0
         self.failure: Failure | None = None
         self.fault: Exception | None = None
@@ -201,7 +202,9 @@ class Watcher(Generic[V]):
             log.info("%s: Redis answers again", self)
             self.failure = None
         self._tell()
-        self.took = time.monotonic() - started
+        took = time.monotonic() - started
+        # One slow look, such as while Redis was busy, is no reason to look away for long.
+        self._usual, self.took = min(self.took, took), took
         self._worked = time.thread_time() - worked
 
     def _tell(self) -> None:
@@ -228,7 +231,7 @@ class Watcher(Generic[V]):
         interval = INTERVAL
         if not self.followed():
             interval = until_turn(str(self), self.pace, time.monotonic())
-        patience = 0.0 if self.stopping else max(interval, _PART * self.took)
+        patience = 0.0 if self.stopping else max(interval, _PART * self._usual)
         while self._subscription.wait(patience) is not None and not self._stopping.is_set():
             patience = 0.0
             # The rest of what came meanwhile, if any; then look.

@@ -476,3 +476,20 @@ def test_a_redis_that_hangs_keeps_no_thread_for_each_request_about_it(
         os.kill(process, signal.SIGCONT)
     eventually(lambda: visitor.service.failure is None, "it is back")
     assert visitor.json("/api/owner", ring="ring", key="k")["lock_error"] is None
+
+
+def test_after_one_slow_look_a_ring_is_looked_at_as_often_as_before(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    watcher = visit(rings=["ring"]).service.ring("ring")
+    assert watcher is not None
+    process = redis.info("server")["process_id"]
+    os.kill(process, signal.SIGSTOP)
+    try:
+        time.sleep(2.5)  # at least one second of which is of a look
+    finally:
+        os.kill(process, signal.SIGCONT)
+    eventually(lambda: watcher.took > 1, "a look was slow")
+    looks = watcher.looks
+    eventually(lambda: watcher.looks > looks, "it looks again", patience=7)
