@@ -264,14 +264,16 @@ class _Ring:
 
     def update(self, reading: RingReading, at: float) -> None:
         new = self._changes.new(event.id for event in reading.events)
+        # After an outage nobody here knows when those that are gone sent their last heartbeat.
+        beaten = self._beaten if reading.at - self._reading.at <= STALE else {}
         for event in reading.events:
             if event.id not in new or event.change is None:
                 continue
             self._changes.count(event.change.cause)
             if event.change.kind is ChangeKind.EXPIRE:
                 for node in event.change.nodes:
-                    if node in self._beaten:
-                        self._takeovers.observe(max(0.0, event.at - self._beaten[node]))
+                    if node in beaten:
+                        self._takeovers.observe(max(0.0, event.at - beaten[node]))
         self._reading = reading
         self.at = at
         self._beaten = {node.name: reading.at - node.delay for node in reading.nodes}

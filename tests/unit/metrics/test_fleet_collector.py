@@ -251,6 +251,17 @@ def test_takeover_is_from_the_last_heartbeat_to_the_change() -> None:
     assert one(samples, "hashring_ring_takeover_seconds_bucket", ring="accounts", le="+Inf") == 1
 
 
+def test_a_takeover_during_an_outage_of_the_reader_has_no_known_beginning() -> None:
+    collector, other = FleetCollector(), replace(FACTS, name="b")
+    collector.saw_ring(reading(FACTS, at=100.0))
+    expired = event(699.0, ChangeKind.EXPIRE, "expired", "a")
+    collector.saw_ring(reading(other, at=700.0, events=[expired]))
+    samples = read(collector)
+    changes = "hashring_ring_changes_total"
+    assert one(samples, changes, ring="accounts", reason="expired") == 1
+    assert one(samples, "hashring_ring_takeover_seconds_count", ring="accounts") == 0
+
+
 def test_a_scrape_keeps_no_reader_of_rings_waiting() -> None:
     collector, done = FleetCollector(), []
 
