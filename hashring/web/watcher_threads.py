@@ -19,7 +19,13 @@ from hashring.core.replica import Replica
 from hashring.errors import HashringError, RedisUnavailable
 from hashring.metrics import FleetCollector
 from hashring.store.discovery import Found, check_slots_served, discover
-from hashring.store.group.commands import Decision, group_keys, read, read_decision
+from hashring.store.group.commands import (
+    DECISIONS_KEPT,
+    Decision,
+    group_keys,
+    read,
+    read_decision,
+)
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
@@ -320,7 +326,11 @@ class RingWatcher(FoundWatcher[RingView]):
 
 
 class GroupWatcher(FoundWatcher[GroupView]):
-    """Watches a partition group; sees ``None`` while there is none."""
+    """Watches a partition group; sees ``None`` while there is none.
+
+    Attributes:
+        new_decisions: those that the last look brought, and perhaps some before, newest first.
+    """
 
     def __init__(self, store: RedisStore, name: str) -> None:
         self.keys = group_keys(name)
@@ -328,6 +338,7 @@ class GroupWatcher(FoundWatcher[GroupView]):
         self.hour = LastHour(min, max, max, max)
         self._decisions: tuple[Decision, ...] = ()
         self._tag = ""
+        self.new_decisions: tuple[Decision, ...] = ()
 
     @property
     def is_gone(self) -> bool:
@@ -340,16 +351,21 @@ class GroupWatcher(FoundWatcher[GroupView]):
         state = reading.standing()
         if state is None:
             return None
+        new: tuple[Decision, ...] = ()
         if reading.tag != self._tag or not self._decisions:
-            entries = self._store.call("XREVRANGE", self.keys.control, "+", "-", "COUNT", DECISIONS)
-            self._decisions = tuple(read_decision(entry) for entry in entries)
-            self._tag = reading.tag
+            # Each decision has the next number: after an outage many may be new.
+            known = self._decisions[0].generation if self._decisions else state.generation
+            count = DECISIONS + min(DECISIONS_KEPT, max(0, state.generation - known))
+            entries = self._store.call("XREVRANGE", self.keys.control, "+", "-", "COUNT", count)
+            new = tuple(read_decision(entry) for entry in entries)
+            self._decisions, self._tag = new[:DECISIONS], reading.tag
+        self.new_decisions = new
         return GroupView(self.name, reading, state, self._decisions)
 
     def report(self, metrics: FleetCollector) -> None:
         """Report what was seen last to the metrics."""
         if self.view is not None:
-            metrics.saw_group(self.view.metrics_reading())
+            metrics.saw_group(self.view.metrics_reading(self.new_decisions))
 
     def _note(self, view: GroupView | None) -> None:
         if view is not None:

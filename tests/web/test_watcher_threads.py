@@ -13,7 +13,14 @@ import pytest
 from redis import Redis
 
 from hashring import PartitionGroup, RingNode
+from hashring.core.groups import member_orders
+from hashring.core.groups.next_state import StepOutcome
+from hashring.core.groups.state import GroupState
 from hashring.errors import RedisUnavailable
+from hashring.metrics import FleetCollector
+from hashring.protocol.flow import run_flow
+from hashring.protocol.group_flows import change
+from hashring.store.group.commands import group_keys
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, forget
 from hashring.store.ring.key_names import ring_keys
@@ -23,7 +30,7 @@ from hashring.web.page_templates import Templates
 from hashring.web.page_updates import LivePages
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
-from hashring.web.watcher_threads import Failure, RingWatcher, until_turn
+from hashring.web.watcher_threads import Failure, GroupWatcher, RingWatcher, until_turn
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import TOKEN, Visit, Visitor, put
 
@@ -493,3 +500,27 @@ def test_after_one_slow_look_a_ring_is_looked_at_as_often_as_before(
     eventually(lambda: watcher.took > 1, "a look was slow")
     looks = watcher.looks
     eventually(lambda: watcher.looks > looks, "it looks again", patience=7)
+
+
+def test_of_many_decisions_between_two_looks_each_is_counted(redis: Redis) -> None:
+    store, metrics, keys = RedisStore(redis, 5.0), FleetCollector(), group_keys("orders")
+    with PartitionGroup(redis, "orders", partitions=2, member="m", rebalance_delay=0):
+        watcher = GroupWatcher(store, "orders")
+
+        def look() -> None:
+            watcher.view = watcher._look()
+            watcher.report(metrics)
+
+        look()
+        for number in range(40):
+
+            def weighed(state: GroupState, now: float, number: int = number) -> StepOutcome:
+                return member_orders.weigh(state, "m", 2.0 + number, now, "ada")
+
+            run_flow(store.run, change("orders", keys, "ada", weighed))
+        for _ in range(2):
+            look()
+    store.close()
+    assert watcher.view is not None
+    assert len(watcher.view.decisions) == watcher_threads.DECISIONS
+    assert metrics._groups["orders"]._events.counts["weighed"] == 40
