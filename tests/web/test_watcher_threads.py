@@ -30,7 +30,13 @@ from hashring.web.page_templates import Templates
 from hashring.web.page_updates import LivePages
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
-from hashring.web.watcher_threads import Failure, GroupWatcher, RingWatcher, until_turn
+from hashring.web.watcher_threads import (
+    Failure,
+    GroupWatcher,
+    NamesWatcher,
+    RingWatcher,
+    until_turn,
+)
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import TOKEN, Visit, Visitor, put
 
@@ -524,3 +530,22 @@ def test_of_many_decisions_between_two_looks_each_is_counted(redis: Redis) -> No
     assert watcher.view is not None
     assert len(watcher.view.decisions) == watcher_threads.DECISIONS
     assert metrics._groups["orders"]._events.counts["weighed"] == 40
+
+
+def test_rests_in_a_search_among_many_keys_do_not_put_off_the_next(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
+    monkeypatch.setattr(watcher_threads, "_SCAN_BREATH", 0.1)
+    redis.mset({f"key:{number}": "" for number in range(10_000)})
+    store = RedisStore(redis, 5.0)
+    search = NamesWatcher(store)
+    search.start()
+    try:
+        eventually(lambda: search.looks, "the first search")
+        assert search._rested > 1
+        eventually(lambda: search.looks > 1, "the second", patience=15)
+    finally:
+        search.stop()
+        search.join(PATIENCE)
+        store.close()
