@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -206,12 +207,11 @@ class FleetCollector(Collector):
             if self._left_out is not None:
                 families.add("hashring_redis_unwatched", (), self._left_out)
             families.add_buckets("hashring_redis_round_trip_seconds", (), self._round_trips)
-            for ring in self._rings.values():
-                if now - ring.at <= STALE:
-                    ring.add(families, now)
-            for group in self._groups.values():
-                if now - group.at <= STALE:
-                    group.add(families, now)
+            every: list[_Ring | _Group] = [*self._rings.values(), *self._groups.values()]
+            copies = [each.copied() for each in every if now - each.at <= STALE]
+        # Thousands of nodes take a second or more. Whoever hands over readings does not wait.
+        for each in copies:
+            each.add(families, now)
         return iter(families)
 
 
@@ -264,17 +264,25 @@ class _Ring:
 
     def update(self, reading: RingReading, at: float) -> None:
         new = self._changes.new(event.id for event in reading.events)
+        # After an outage nobody here knows when those that are gone sent their last heartbeat.
+        beaten = self._beaten if reading.at - self._reading.at <= STALE else {}
         for event in reading.events:
             if event.id not in new or event.change is None:
                 continue
             self._changes.count(event.change.cause)
             if event.change.kind is ChangeKind.EXPIRE:
                 for node in event.change.nodes:
-                    if node in self._beaten:
-                        self._takeovers.observe(max(0.0, event.at - self._beaten[node]))
+                    if node in beaten:
+                        self._takeovers.observe(max(0.0, event.at - beaten[node]))
         self._reading = reading
         self.at = at
         self._beaten = {node.name: reading.at - node.delay for node in reading.nodes}
+
+    def copied(self) -> _Ring:
+        """The same, which no later reading changes."""
+        copied = copy(self)
+        copied._changes, copied._takeovers = deepcopy((self._changes, self._takeovers))
+        return copied
 
     def add(self, families: Families, now: float) -> None:
         reading, ring = self._reading, (self._label,)
@@ -348,6 +356,12 @@ class _Group:
         self._status = reading.status
         self._health = reading.health
         self.at = at
+
+    def copied(self) -> _Group:
+        """As of a ring."""
+        copied = copy(self)
+        copied._events = deepcopy(self._events)
+        return copied
 
     def add(self, families: Families, now: float) -> None:
         status, group = self._status, (self._label,)

@@ -158,8 +158,8 @@ class ApiRoutes:
             return _json(answers.plan(watcher, view, after))
 
     def _ring_order(self, action: PlannedRingAction[Any, Q], asked: Q) -> Response:
-        order = action.order(asked)
-        with self._turns.turn():
+        with self._turns.turn():  # also to read the whole ring
+            order = action.order(asked)
             after, exact = order.ring_after()
             found = answers.plan(order.watcher, order.view, after, exact=exact, note=order.note)
             return _json(found)
@@ -211,8 +211,8 @@ class ApiRoutes:
             return _json(answers.group_plan(watcher, found))
 
     def _group_order(self, action: PlannedGroupAction[Any, M], asked: M) -> Response:
-        order = action.order(asked)
         with self._turns.turn():
+            order = action.order(asked)
             return _json(answers.group_plan(order.watcher, order.plan(), order.note))
 
     # --- acting -------------------------------------------------------------------------------

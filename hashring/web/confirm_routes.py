@@ -67,8 +67,9 @@ class ConfirmRoutes:
 
     def _confirm(self, what: str) -> Any:
         self._login.required_right()
-        question = self._question(what, request.args)
-        return self._page(what, question) if self._login.session() else self._sign_in(what)
+        if self._login.session() is None:
+            return self._sign_in(what)
+        return self._page(what, self._question(what, request.args))
 
     def _act(self, what: str) -> Any:
         self._login.required_right()

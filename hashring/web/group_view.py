@@ -94,6 +94,10 @@ class GroupView:
                 doing = "drain"
             yield Cell(number, state.holder(number), doing, to)
 
-    def metrics_reading(self) -> GroupReading:
-        """What the metrics are made of."""
-        return GroupReading(self.name, self.status, self.decisions, self.health)
+    def metrics_reading(self, decisions: tuple[Decision, ...]) -> GroupReading:
+        """What the metrics are made of.
+
+        Args:
+            decisions: those that are new since the reading before.
+        """
+        return GroupReading(self.name, self.status, decisions, self.health)

@@ -29,7 +29,8 @@ KEEPALIVE: Final = 15.0
 MOST_STREAMS: Final = 1000
 """How many streams one process serves at once."""
 
-_KEPT: Final = 64
+_KEPT: Final = 64  # messages of a page
+_KEPT_BYTES: Final = 4 << 20  # of them together; of a page of thousands of nodes each may be huge
 _RETRY: Final = b"retry: 1000\n\n"
 _RETRY_AFTER: Final = 15  # seconds, for programs; a page tries again by itself
 _SIGN_OF_LIFE: Final = b":\n\n"
@@ -126,7 +127,14 @@ class Feed:
                 self._number += 1
                 message = {"at": at, "parts": new, "rows": rows_new, "gone": gone}
                 self._sent.append((self._number, self._chunk(message)))
+                while len(self._sent) > 1 and self._kept > _KEPT_BYTES:
+                    self._sent.popleft()
                 self._changed.notify_all()
+
+    @property
+    def _kept(self) -> int:
+        """Bytes of the messages that are kept."""
+        return sum(len(chunk.raw) for _, chunk in self._sent)
 
     def close(self) -> None:
         """End all readers."""

@@ -6,9 +6,9 @@ processor and no more. A stream keeps its thread as long as it is open; no other
 the reader of an answer.
 
 This module adds what a service without a proxy in front needs: threads are started as they are
-wanted, and health has its own; a request must be complete in time; when all connections are taken,
-the one that has been without a request the longest makes way for a new one; and what connections
-hold in memory, requests and answers, has a limit for all of them together.
+wanted, and health and metrics have their own; a request must be complete in time; when all
+connections are taken, the one that has been without a request the longest makes way for a new one;
+and what connections hold in memory, requests and answers, has a limit for all of them together.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ HELD: Final = 64 << 20
 
 _HEALTH: Final = ("/healthz", "/readyz")  # with any base path before them
 _HEALTH_THREADS: Final = 2
+_METRICS: Final = "/metrics"  # of many nodes, which take seconds
+_METRICS_THREADS: Final = 2
 _ACCEPTED: Final = 100  # connections in a row
 _NO_FILES: Final = 1.0  # seconds without accepting, after no file could be opened
 _SWITCH: Final = 0.0005  # seconds
@@ -137,10 +139,9 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
                 self.server.task_dispatcher.stream_ended()
             self.waits_since = time.monotonic()
 
-    @property
-    def asks_for_health(self) -> bool:
-        """Whether the next request is one for health."""
-        return str(self.requests[0].path).endswith(_HEALTH)
+    def asks_for(self, *ends: str) -> bool:
+        """Whether the path of the next request ends so."""
+        return str(self.requests[0].path).endswith(ends)
 
     @property
     def held(self) -> int:
@@ -283,6 +284,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         )
         self.accept_connections()
         self._health = _Threads(_HEALTH_THREADS)
+        self._metrics = _Threads(_METRICS_THREADS)
         self._held_looked = 0.0
         self._ending = threading.Event()
         self._loop = threading.Thread(target=self._answer, name="hashring-serve", daemon=True)
@@ -321,13 +323,18 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         # In the loop's thread: it closes what wakes it once it sees that it is to end.
         self.trigger.pull_trigger(self._ending.set)
         self._loop.join()
-        for threads in (self.task_dispatcher, self._health):
+        for threads in (self.task_dispatcher, self._health, self._metrics):
             threads.shutdown(timeout=max(0.1, deadline - time.monotonic()))
         sys.setswitchinterval(self._switch_before)
 
     def add_task(self, task: _Channel) -> None:
         """Let a thread answer the next request of a connection."""
-        (self._health if task.asks_for_health else self.task_dispatcher).add_task(task)
+        if task.asks_for(*_HEALTH):
+            self._health.add_task(task)
+        elif task.asks_for(_METRICS):
+            self._metrics.add_task(task)
+        else:
+            self.task_dispatcher.add_task(task)
 
     def _answer(self) -> None:
         while not self._ending.is_set():

@@ -19,7 +19,13 @@ from hashring.core.replica import Replica
 from hashring.errors import HashringError, RedisUnavailable
 from hashring.metrics import FleetCollector
 from hashring.store.discovery import Found, check_slots_served, discover
-from hashring.store.group.commands import Decision, group_keys, read, read_decision
+from hashring.store.group.commands import (
+    DECISIONS_KEPT,
+    Decision,
+    group_keys,
+    read,
+    read_decision,
+)
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
@@ -102,6 +108,7 @@ class Watcher(Generic[V]):
         self.hour = LastHour()
         self.seen_at = 0.0
         self.took = 0.0
+        self._usual = 0.0
         self._worked = 0.0
         self.failure: Failure | None = None
         self.fault: Exception | None = None
@@ -201,7 +208,9 @@ class Watcher(Generic[V]):
             log.info("%s: Redis answers again", self)
             self.failure = None
         self._tell()
-        self.took = time.monotonic() - started
+        took = time.monotonic() - started
+        # One slow look, such as while Redis was busy, is no reason to look away for long.
+        self._usual, self.took = min(self.took, took), took
         self._worked = time.thread_time() - worked
 
     def _tell(self) -> None:
@@ -228,7 +237,7 @@ class Watcher(Generic[V]):
         interval = INTERVAL
         if not self.followed():
             interval = until_turn(str(self), self.pace, time.monotonic())
-        patience = 0.0 if self.stopping else max(interval, _PART * self.took)
+        patience = 0.0 if self.stopping else max(interval, _PART * self._usual)
         while self._subscription.wait(patience) is not None and not self._stopping.is_set():
             patience = 0.0
             # The rest of what came meanwhile, if any; then look.
@@ -317,7 +326,11 @@ class RingWatcher(FoundWatcher[RingView]):
 
 
 class GroupWatcher(FoundWatcher[GroupView]):
-    """Watches a partition group; sees ``None`` while there is none."""
+    """Watches a partition group; sees ``None`` while there is none.
+
+    Attributes:
+        new_decisions: those that the last look brought, and perhaps some before, newest first.
+    """
 
     def __init__(self, store: RedisStore, name: str) -> None:
         self.keys = group_keys(name)
@@ -325,6 +338,7 @@ class GroupWatcher(FoundWatcher[GroupView]):
         self.hour = LastHour(min, max, max, max)
         self._decisions: tuple[Decision, ...] = ()
         self._tag = ""
+        self.new_decisions: tuple[Decision, ...] = ()
 
     @property
     def is_gone(self) -> bool:
@@ -337,16 +351,21 @@ class GroupWatcher(FoundWatcher[GroupView]):
         state = reading.standing()
         if state is None:
             return None
+        new: tuple[Decision, ...] = ()
         if reading.tag != self._tag or not self._decisions:
-            entries = self._store.call("XREVRANGE", self.keys.control, "+", "-", "COUNT", DECISIONS)
-            self._decisions = tuple(read_decision(entry) for entry in entries)
-            self._tag = reading.tag
+            # Each decision has the next number: after an outage many may be new.
+            known = self._decisions[0].generation if self._decisions else state.generation
+            count = DECISIONS + min(DECISIONS_KEPT, max(0, state.generation - known))
+            entries = self._store.call("XREVRANGE", self.keys.control, "+", "-", "COUNT", count)
+            new = tuple(read_decision(entry) for entry in entries)
+            self._decisions, self._tag = new[:DECISIONS], reading.tag
+        self.new_decisions = new
         return GroupView(self.name, reading, state, self._decisions)
 
     def report(self, metrics: FleetCollector) -> None:
         """Report what was seen last to the metrics."""
         if self.view is not None:
-            metrics.saw_group(self.view.metrics_reading())
+            metrics.saw_group(self.view.metrics_reading(self.new_decisions))
 
     def _note(self, view: GroupView | None) -> None:
         if view is not None:
@@ -377,6 +396,7 @@ class NamesWatcher(Watcher[frozenset[Found]]):
 
     def __init__(self, store: RedisStore) -> None:
         super().__init__(store, None)
+        self._rested = 0.0
 
     def __str__(self) -> str:
         return "search for rings and groups"
@@ -385,12 +405,17 @@ class NamesWatcher(Watcher[frozenset[Found]]):
         """Walk over the keys of the database, in steps."""
         check_slots_served(self._store)
         names = set()
+        rested = 0.0
         for found in discover(self._store):
             if found is not None:
                 names.add(found)
-            elif self._stopping.wait(_SCAN_BREATH):
+                continue
+            if self._stopping.wait(_SCAN_BREATH):
                 return self.view or frozenset()
+            rested += _SCAN_BREATH
+        self._rested = rested
         return frozenset(names)
 
     def _pause(self) -> None:
-        self._stopping.wait(max(_SCAN_INTERVAL, _SCAN_PART * self.took))
+        # Rests between the steps are no work for Redis, and most of a walk over many keys.
+        self._stopping.wait(max(_SCAN_INTERVAL, _SCAN_PART * (self._usual - self._rested)))

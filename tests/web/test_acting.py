@@ -438,6 +438,13 @@ def test_any_field_in_an_address_is_kept_while_the_visitor_signs_in(
     assert f"{name}%3Dx" in answer.location
 
 
+def test_for_a_visitor_who_has_not_signed_in_no_question_is_made(visit: Visit) -> None:
+    visitor = visit(token=TOKEN)
+    for query in ({"ring": "none", "node": "b"}, {}):
+        asked = visitor.get("/act/drain", **query)
+        assert (asked.status_code, asked.location.partition("?")[0]) == (303, "/login")
+
+
 @pytest.mark.parametrize(
     "address",
     [

@@ -79,6 +79,15 @@ def test_a_reader_that_was_away_for_long_gets_everything() -> None:
         }
 
 
+def test_of_large_messages_few_are_kept() -> None:
+    feed, versions = Feed(), []
+    for number in range(10):
+        versions.append(feed.version)
+        feed.publish(5.0, {"a": f"{number}" * (1 << 20)}, {})
+    wholes = ["whole" in sent(feed, version)[0] for version in versions]
+    assert wholes == [True] * 7 + [False] * 3
+
+
 def test_one_that_missed_a_few_gets_them_in_order() -> None:
     feed = Feed()
     publish(feed, 1)

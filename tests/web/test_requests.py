@@ -415,6 +415,26 @@ def test_answers_that_grow_with_the_ring_or_group_take_turns(
             assert visitor.client.get(path).status_code == 200
 
 
+def test_plans_of_orders_read_no_ring_or_group_before_their_turn(
+    redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(redis, "a", 0)
+    turns = Turns()
+    visitor = visit(rings=["ring"], limits=Limits(None, turns=turns))
+    unknown = ["/api/plan/drain?ring=ring&node=b", "/api/group/plan/drain?group=orders&member=b"]
+    with ExitStack() as stack:
+        member = PartitionGroup(redis, "orders", partitions=2, member="m", rebalance_delay=0)
+        stack.enter_context(member)
+        eventually(
+            lambda: [visitor.client.get(path).status_code for path in unknown] == [404, 404],
+            "both are read, and have no such node or member",
+        )
+        monkeypatch.setattr(costly_requests, "WAITING", 0)
+        for _ in range(AT_ONCE):
+            stack.enter_context(turns.turn())
+        assert [visitor.client.get(path).status_code for path in unknown] == [503, 503]
+
+
 def test_costly_requests_leave_threads_to_others() -> None:
     # Of readers, and of those who may act.
     assert 2 * (AT_ONCE + WAITING) <= REQUESTS - 4

@@ -403,6 +403,24 @@ def test_health_is_answered_while_all_threads_are_taken(monkeypatch: pytest.Monk
         check_answers(slow)
 
 
+def test_scrapes_of_metrics_take_no_other_request_s_thread() -> None:
+    free = threading.Event()
+
+    def app(environ: Any, start_response: Any) -> list[bytes]:
+        if environ["PATH_INFO"].endswith("/metrics"):
+            free.wait(PATIENCE)
+        return hello(environ, start_response)
+
+    with small_server(app) as server, ExitStack() as stack:
+        scrapes = asking(stack, server, 10, get(b"/metrics"))
+        scrapes += asking(stack, server, 10, get(b"/base/metrics"))
+        eventually(lambda: len(server._metrics.queue) == 18, "two are made, and the others wait")
+        for path in (b"/", b"/healthz"):
+            assert asked(server.port, get(path)).endswith(b"hello")
+        free.set()
+        check_answers(scrapes)
+
+
 def test_streams_take_no_other_request_s_thread_and_theirs_end_with_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

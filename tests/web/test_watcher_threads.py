@@ -13,7 +13,14 @@ import pytest
 from redis import Redis
 
 from hashring import PartitionGroup, RingNode
+from hashring.core.groups import member_orders
+from hashring.core.groups.next_state import StepOutcome
+from hashring.core.groups.state import GroupState
 from hashring.errors import RedisUnavailable
+from hashring.metrics import FleetCollector
+from hashring.protocol.flow import run_flow
+from hashring.protocol.group_flows import change
+from hashring.store.group.commands import group_keys
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, forget
 from hashring.store.ring.key_names import ring_keys
@@ -23,7 +30,13 @@ from hashring.web.page_templates import Templates
 from hashring.web.page_updates import LivePages
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
-from hashring.web.watcher_threads import Failure, RingWatcher, until_turn
+from hashring.web.watcher_threads import (
+    Failure,
+    GroupWatcher,
+    NamesWatcher,
+    RingWatcher,
+    until_turn,
+)
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import TOKEN, Visit, Visitor, put
 
@@ -476,3 +489,63 @@ def test_a_redis_that_hangs_keeps_no_thread_for_each_request_about_it(
         os.kill(process, signal.SIGCONT)
     eventually(lambda: visitor.service.failure is None, "it is back")
     assert visitor.json("/api/owner", ring="ring", key="k")["lock_error"] is None
+
+
+def test_after_one_slow_look_a_ring_is_looked_at_as_often_as_before(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    watcher = visit(rings=["ring"]).service.ring("ring")
+    assert watcher is not None
+    process = redis.info("server")["process_id"]
+    os.kill(process, signal.SIGSTOP)
+    try:
+        time.sleep(2.5)  # at least one second of which is of a look
+    finally:
+        os.kill(process, signal.SIGCONT)
+    eventually(lambda: watcher.took > 1, "a look was slow")
+    looks = watcher.looks
+    eventually(lambda: watcher.looks > looks, "it looks again", patience=7)
+
+
+def test_of_many_decisions_between_two_looks_each_is_counted(redis: Redis) -> None:
+    store, metrics, keys = RedisStore(redis, 5.0), FleetCollector(), group_keys("orders")
+    with PartitionGroup(redis, "orders", partitions=2, member="m", rebalance_delay=0):
+        watcher = GroupWatcher(store, "orders")
+
+        def look() -> None:
+            watcher.view = watcher._look()
+            watcher.report(metrics)
+
+        look()
+        for number in range(40):
+
+            def weighed(state: GroupState, now: float, number: int = number) -> StepOutcome:
+                return member_orders.weigh(state, "m", 2.0 + number, now, "ada")
+
+            run_flow(store.run, change("orders", keys, "ada", weighed))
+        for _ in range(2):
+            look()
+    store.close()
+    assert watcher.view is not None
+    assert len(watcher.view.decisions) == watcher_threads.DECISIONS
+    assert metrics._groups["orders"]._events.counts["weighed"] == 40
+
+
+def test_rests_in_a_search_among_many_keys_do_not_put_off_the_next(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
+    monkeypatch.setattr(watcher_threads, "_SCAN_BREATH", 0.1)
+    redis.mset({f"key:{number}": "" for number in range(10_000)})
+    store = RedisStore(redis, 5.0)
+    search = NamesWatcher(store)
+    search.start()
+    try:
+        eventually(lambda: search.looks, "the first search")
+        assert search._rested > 1
+        eventually(lambda: search.looks > 1, "the second", patience=15)
+    finally:
+        search.stop()
+        search.join(PATIENCE)
+        store.close()

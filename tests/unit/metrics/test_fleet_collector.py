@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -248,6 +249,39 @@ def test_takeover_is_from_the_last_heartbeat_to_the_change() -> None:
     assert one(samples, "hashring_ring_takeover_seconds_bucket", ring="accounts", le="10.0") == 0
     assert one(samples, "hashring_ring_takeover_seconds_bucket", ring="accounts", le="20.0") == 1
     assert one(samples, "hashring_ring_takeover_seconds_bucket", ring="accounts", le="+Inf") == 1
+
+
+def test_a_takeover_during_an_outage_of_the_reader_has_no_known_beginning() -> None:
+    collector, other = FleetCollector(), replace(FACTS, name="b")
+    collector.saw_ring(reading(FACTS, at=100.0))
+    expired = event(699.0, ChangeKind.EXPIRE, "expired", "a")
+    collector.saw_ring(reading(other, at=700.0, events=[expired]))
+    samples = read(collector)
+    changes = "hashring_ring_changes_total"
+    assert one(samples, changes, ring="accounts", reason="expired") == 1
+    assert one(samples, "hashring_ring_takeover_seconds_count", ring="accounts") == 0
+
+
+def test_a_scrape_keeps_no_reader_of_rings_waiting() -> None:
+    collector, done = FleetCollector(), []
+
+    class Nodes(list[NodeFacts]):
+        def __iter__(self) -> Iterator[NodeFacts]:
+            later = reading(FACTS, events=[event(20, ChangeKind.JOIN, "start", "a")])
+            handing_over = threading.Thread(target=collector.saw_ring, args=[later])
+            handing_over.start()
+            handing_over.join(10)
+            done.append(not handing_over.is_alive())
+            return super().__iter__()
+
+    first = replace(reading(FACTS), nodes=[])
+    collector.saw_ring(first)
+    collector._rings["accounts"]._reading = replace(first, nodes=Nodes())
+    changes = {"name": "hashring_ring_changes_total", "ring": "accounts", "reason": "start"}
+    assert one(read(collector), **changes) == 0
+    assert done
+    assert all(done)
+    assert one(read(collector), **changes) == 1
 
 
 def test_redis_is_up_when_it_answered_last() -> None:
