@@ -323,11 +323,12 @@ class _Levels:
 
     def _least_busy(self, giver: _Holder) -> list[_Holder]:
         """Of the members of each weight the least busy one, the least busy first."""
-        others = (
-            next((rank for rank in alike[:2] if rank[2] is not giver), None)
+        others = [
+            alike[1] if alike[0][2] is giver else alike[0]
             for alike in self._alike.values()
-        )
-        return [holder for _, _, holder in sorted(filter(None, others))]
+            if alike[0][2] is not giver or alike[1:]
+        ]
+        return [holder for _, _, holder in sorted(others)]
 
     def _best(self, giver: _Holder, takers: list[_Holder]) -> tuple[int, _Holder, _Holder] | None:
         """The move that leaves the greater of the two levels lowest, if it helps at all.
