@@ -323,6 +323,8 @@ class NodeMachine:
             self._earlier = None
         elif self._earlier is None:
             self._earlier = self.name, self.session, (*self.replicas, *self.dropping)
+            if self.book is not None:
+                self.book.part(now)
         self._new_session()
         self._enter(NodeEvent.START)
         self.error = self.last_error = self.failed_since = None

@@ -209,6 +209,24 @@ def test_a_start_that_fails_takes_the_node_of_earlier_heartbeats_off_the_ring(
     assert not points_on_ring(store)
 
 
+def test_a_start_that_fails_lets_go_of_the_locks_that_were_taken_by_hand() -> None:
+    store = _Deaf()
+    node = RingNode(store, "hand", name="a", lock=True)
+    node.heartbeat()
+    assert node.select(["b"]) == ["b"]
+    with pytest.raises(RedisUnavailable):
+        node.start()
+    assert not store.server.locks(ring_keys("hand"))
+
+
+def test_a_node_that_is_started_takes_anew_the_locks_that_it_took_by_hand() -> None:
+    node = RingNode(MemoryStore(), "hand", name="a", lock=True, lock_ttl=10 * PATIENCE)
+    node.heartbeat()
+    assert node.select(["b"]) == ["b"]
+    with node:
+        eventually(lambda: node.select(["b"]) == ["b"], "the lock is the node's again")
+
+
 @pytest.mark.parametrize("ran", [False, True])
 @pytest.mark.parametrize(
     "ask",
