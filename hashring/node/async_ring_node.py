@@ -257,6 +257,14 @@ class AsyncRingNode(Node):
         return seen.ring(self._settings.algorithm)
 
     async def _ask(self, command: Command[T]) -> T:
+        run = self._run
+        if run is not None and not run.over and run.home is asyncio.get_running_loop():
+            try:
+                return await run.store.run(command)
+            finally:
+                if self._run is not run or self._machine.state not in AT_WORK:
+                    # The run has closed its connections, perhaps without the one in use here.
+                    await run.store.close()
         store = self._make_store()
         try:
             return await store.run(command)

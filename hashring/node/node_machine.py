@@ -286,6 +286,9 @@ class NodeMachine:
         # Those of its runs before this one.
         self._former: tuple[str, ...] = ()
         self._replaced: tuple[str, ...] = ()
+        # Name, session and replicas with which it was on the ring when it was started, by calls by
+        # hand, or by a run whose loop is gone. Until it has joined anew, it leaves with these, too.
+        self._earlier: tuple[str, str, tuple[Replica, ...]] | None = None
         # What it has missed goes up to here.
         self._behind: Stamp | None = None
         # What was told since the heartbeat under way was sent; None when none is.
@@ -316,6 +319,12 @@ class NodeMachine:
             strict: end as ``failed`` at the first error, instead of trying on.
         """
         self._former = (*self._sessions, *self._former)[:_REPLACED_KEPT]
+        if not self._may_be_on_ring:
+            self._earlier = None
+        elif self._earlier is None:
+            self._earlier = self.name, self.session, (*self.replicas, *self.dropping)
+            if self.book is not None:
+                self.book.part(now)
         self._new_session()
         self._enter(NodeEvent.START)
         self.error = self.last_error = self.failed_since = None
@@ -941,6 +950,7 @@ class NodeMachine:
         config = self.config
         self.last_beat = now
         self.beat_took = now - sent
+        self._earlier = None
         self.last_error = None
         # Redis counted from when it got the call, which is not before it was sent; so by the
         # node's own clock it has at most this long.
@@ -1132,6 +1142,8 @@ class NodeMachine:
             # Tried once: whoever stops wants to go, and the ring forgets the node by itself.
             if self.book is not None and (step := self.book.leave(now)) is not None:
                 return Run(step.command, step.done, partial(self._release_failed, now))
+            if self._earlier is not None and not self._stays:
+                return self._leave_as_earlier(*self._earlier)
             # Of a node that may be back, and does not know where, the replicas expire.
             if self._may_be_on_ring:
                 stays = self._stays or not self.replicas
@@ -1175,6 +1187,12 @@ class NodeMachine:
             reason=reason,
         )
         return Run(command, self._left if reason == "stop" else self._removed, self._note)
+
+    def _leave_as_earlier(self, name: str, session: str, replicas: tuple[Replica, ...]) -> Run:
+        """Leave with what the start found; then leaving goes on."""
+        command = leave(self.config.keys, node=name, session=session, replicas=replicas)
+        self._earlier = None
+        return Run(command, lambda reply, sent, now: None, self._stop_failed)
 
     def _park_step(self) -> Run:
         config = self.config

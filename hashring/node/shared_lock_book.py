@@ -94,6 +94,7 @@ class SharedLockBook(LockBook):
     in_doubt = _alone(LockBook.in_doubt)
     pin = _alone(LockBook.pin, _pin_inside)
     pin_again = _alone(LockBook.pin_again)
+    part = _alone(LockBook.part)
     begin = _alone(LockBook.begin)
     drain = _alone(LockBook.drain)
     see = _alone(LockBook.see)

@@ -592,6 +592,14 @@ def _check_socket_path(path: Path, setting: str, value: Path) -> None:
             f"makes the path of the unix socket {size} bytes long, and the system allows "
             f"{_SOCKET_PATH_LIMIT}: choose a directory with a shorter path",
         )
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            setting,
+            str(value),
+            "is not UTF-8, and has to be part of a URL: choose a directory with another name",
+        ) from None
 
 
 def _quoted(path: Path) -> str:

@@ -76,22 +76,33 @@ class Script:
         return self.action if self.protocol == "ring" else f"{self.protocol}_{self.action}"
 
 
+@cache
+def _files() -> dict[str, str]:
+    """The texts of all files, by their names from this folder on.
+
+    Read once, and all together. A process that runs on may find another version's files in their
+    place, or may open no more files, when it comes to a script that it did not need before.
+    """
+    folder = files("hashring.store")
+    folders = {"": folder, **{f"{each.name}/": each for each in folder.iterdir() if each.is_dir()}}
+    return {
+        f"{prefix}{file.name}": file.read_text("utf-8")
+        for prefix, inside in folders.items()
+        for file in inside.iterdir()
+        if file.name.endswith(".lua")
+    }
+
+
 def actions() -> list[tuple[str, str]]:
     """Protocol and action of every script."""
-    folders = [folder for folder in files("hashring.store").iterdir() if folder.is_dir()]
-    return sorted(
-        (folder.name, file.name.removesuffix(".lua"))
-        for folder in folders
-        for file in folder.iterdir()
-        if file.name.endswith(".lua") and not file.name.startswith("_")
-    )
+    names = [name.removesuffix(".lua").split("/") for name in _files()]
+    return sorted((name[0], name[1]) for name in names if not name[-1].startswith("_"))
 
 
 @cache
 def script(protocol: str, action: str) -> Script:
     """The script of that action."""
-    folder = files("hashring.store")
     shared = _SHARED_BY_ONE.get((protocol, action), _SHARED.get(protocol, ()))
     parts = (*shared, f"{protocol}/{action}.lua")
-    text = "".join(folder.joinpath(part).read_text("utf-8") for part in parts)
+    text = "".join(map(_files().__getitem__, parts))
     return Script(protocol, action, text, sha1(text.encode()).hexdigest())

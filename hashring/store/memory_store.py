@@ -28,6 +28,34 @@ _keys: Final = cache(ring_keys)
 _EPOCH: Final = re.compile(rb"[0-9]+ ([0-9a-f]+)(?: ([0-9]+) [0-9]+)?")
 
 
+class _Channels:
+    """The channels of a server.
+
+    The scripts publish on them by way of Lua, into which Python's collector does not see. So these
+    do not refer to the server: it would never be freed.
+    """
+
+    def __init__(self) -> None:
+        self._listeners: dict[bytes, list[Callable[[bytes], None]]] = {}
+
+    def listen(self, channel: bytes, hear: Callable[[bytes], None]) -> Callable[[], None]:
+        with memory_lock:
+            self._listeners.setdefault(channel, []).append(hear)
+
+        def end() -> None:
+            with memory_lock:
+                self._listeners[channel].remove(hear)
+
+        return end
+
+    def publish(self, channel: bytes, payload: bytes) -> int:
+        with memory_lock:
+            listeners = list(self._listeners.get(channel, ()))
+            for hear in listeners:
+                hear(payload)
+            return len(listeners)
+
+
 class MemoryServer:
     """A server in memory that any number of stores share.
 
@@ -42,10 +70,10 @@ class MemoryServer:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._data = Commands(self.publish)
+        self._channels = _Channels()
+        self._data = Commands(self._channels.publish)
         with memory_lock:
             self._commands = lua().commands(self._data)
-        self._listeners: dict[bytes, list[Callable[[bytes], None]]] = {}
         self.calls = 0
 
     def wipe(self) -> None:
@@ -161,22 +189,11 @@ class MemoryServer:
 
     def listen(self, channel: bytes, hear: Callable[[bytes], None]) -> Callable[[], None]:
         """Call ``hear`` with each message on the channel; the answer ends it."""
-        with memory_lock:
-            self._listeners.setdefault(channel, []).append(hear)
-
-        def end() -> None:
-            with memory_lock:
-                self._listeners[channel].remove(hear)
-
-        return end
+        return self._channels.listen(channel, hear)
 
     def publish(self, channel: bytes, payload: bytes) -> int:
         """Send a message to all who listen; how many they are."""
-        with memory_lock:
-            listeners = list(self._listeners.get(channel, ()))
-            for hear in listeners:
-                hear(payload)
-            return len(listeners)
+        return self._channels.publish(channel, payload)
 
     def run(self, command: Command[T]) -> T:
         """Run a command, atomically."""

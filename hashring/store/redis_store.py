@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 from hashring.errors import ReadOnlyReplica
 from hashring.monkey_patching import (
     connections_home,
+    native_lock,
     original,
     socket_hub,
     threads_are_greenlets,
@@ -43,6 +45,10 @@ class _RedisSubscription:
         self._contact = contact
         self._pubsub = client.pubsub()
         self._closed = False
+        # Another thread ends it than the one that closes it, and then its connection is another
+        # caller's. Among greenlets nothing comes between the look and the sending.
+        home = connections_home()
+        self._ending: Any = native_lock() if home is None else nullcontext()
         try:
             self._pubsub.subscribe(*channels)
         except Exception as error:
@@ -67,8 +73,12 @@ class _RedisSubscription:
             raise self._contact.failure(error, self._doing) from error
 
     def end(self) -> None:
-        if self._closed:
-            return  # The client would connect anew, to unsubscribe.
+        with self._ending:
+            # Once closed, the client would connect anew, to unsubscribe.
+            if not self._closed:
+                self._end()
+
+    def _end(self) -> None:
         try:
             if (shutdown := _below_gevent(self._socket)) is not None:
                 # Of what gevent has patched, nothing may be shared with another thread: the client
@@ -82,7 +92,8 @@ class _RedisSubscription:
             return
 
     def close(self) -> None:
-        self._closed = True
+        with self._ending:
+            self._closed = True
         try:
             self._pubsub.close()
         except Exception:  # noqa: BLE001

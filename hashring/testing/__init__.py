@@ -7,6 +7,7 @@
 
     store = MemoryStore()                       # in place of a Redis client
     with RingNode(store, "accounts", name="a") as a, RingNode(store, "accounts", name="b") as b:
+        a.update()                              # otherwise it learns of b a moment later
         assert a.contains("hello") != b.contains("hello")
 
 It serves :class:`hashring.AsyncRingNode`, :class:`hashring.PartitionGroup`, its asyncio form and

@@ -16,6 +16,7 @@ from redis import Redis
 from hashring import EmptyRingError, NodeSuperseded, RedisUnavailable, RingNode
 from hashring.core.hashing import RING_SIZE
 from hashring.store.embedded_server import RedisServer
+from hashring.store.interface import Subscription
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.snapshot import snapshot
@@ -186,6 +187,44 @@ def test_a_heartbeat_after_a_remove_that_failed_is_of_a_node_that_owns(
         node.heartbeat()
         assert sum(end - start for start, end in node.get_ranges()) == RING_SIZE
         node.stop()
+
+
+class _Deaf(MemoryStore):
+    """A store without subscriptions."""
+
+    def subscribe(self, *channels: bytes) -> Subscription:
+        raise RedisUnavailable("nobody can subscribe")
+
+
+@pytest.mark.parametrize("name", [None, "a"])
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_start_that_fails_takes_the_node_of_earlier_heartbeats_off_the_ring(
+    name: str | None, follow: bool
+) -> None:
+    store = _Deaf()
+    node = RingNode(store, "hand", name=name, follow=follow)
+    node.heartbeat()
+    with pytest.raises(RedisUnavailable, match="nobody can subscribe"):
+        node.start()
+    assert not points_on_ring(store)
+
+
+def test_a_start_that_fails_lets_go_of_the_locks_that_were_taken_by_hand() -> None:
+    store = _Deaf()
+    node = RingNode(store, "hand", name="a", lock=True)
+    node.heartbeat()
+    assert node.select(["b"]) == ["b"]
+    with pytest.raises(RedisUnavailable):
+        node.start()
+    assert not store.server.locks(ring_keys("hand"))
+
+
+def test_a_node_that_is_started_takes_anew_the_locks_that_it_took_by_hand() -> None:
+    node = RingNode(MemoryStore(), "hand", name="a", lock=True, lock_ttl=10 * PATIENCE)
+    node.heartbeat()
+    assert node.select(["b"]) == ["b"]
+    with node:
+        eventually(lambda: node.select(["b"]) == ["b"], "the lock is the node's again")
 
 
 @pytest.mark.parametrize("ran", [False, True])

@@ -620,6 +620,15 @@ def test_a_stopped_node_has_no_connection(make: Make, client: Redis) -> None:
     eventually(lambda: fresh() == 0, "all are closed")
 
 
+def test_questions_to_a_node_that_runs_share_its_connections(make: Make, client: Redis) -> None:
+    node = make(follow=False, **LONG).start()
+    connected = client.info("stats")["total_connections_received"]
+    for _ in range(20):
+        node.call("owner", "hello")
+    # A heartbeat may need one beside.
+    assert client.info("stats")["total_connections_received"] <= connected + 2
+
+
 # --- signals ------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -370,6 +370,36 @@ def test_a_subscription_that_is_closed_is_ended_without_a_new_connection(
         subscription.close()
         connected = client.info("stats")["total_connections_received"]
         subscription.end()
+        assert client.info("stats")["total_connections_received"] == connected
+
+
+@pytest.mark.parametrize(("package", "make"), [(redis, redis.Redis), (valkey, valkey.Valkey)])
+def test_a_subscription_that_is_closed_while_it_is_ended_leaves_its_connection_at_once(
+    redis_server: RedisServer, package: Any, make: Any
+) -> None:
+    reached, goes_on = Event(), Event()
+
+    class Slow(package.UnixDomainSocketConnection):  # type: ignore[misc]
+        def send_command(self, *command: Any, **options: Any) -> None:
+            if command[0] == "UNSUBSCRIBE":
+                reached.set()
+                assert goes_on.wait(PATIENCE)
+            super().send_command(*command, **options)
+
+    path = str(redis_server.socket)
+    slow = make(connection_pool=package.ConnectionPool(connection_class=Slow, path=path))
+    client = make(unix_socket_path=path)
+    with closing(RedisStore(slow, PATIENCE)) as store:
+        subscription = store.subscribe(b"{ring}:news")
+        connected = client.info("stats")["total_connections_received"]
+        ends, closes = Thread(target=subscription.end), Thread(target=subscription.close)
+        ends.start()
+        assert reached.wait(PATIENCE)
+        closes.start()
+        closes.join(0.2)
+        goes_on.set()
+        ends.join(PATIENCE)
+        closes.join(PATIENCE)
         assert client.info("stats")["total_connections_received"] == connected
 
 

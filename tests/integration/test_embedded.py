@@ -347,6 +347,17 @@ def test_a_directory_too_deep_for_a_socket_is_refused_with_the_remedy(
     assert list(deep.iterdir()) == []
 
 
+def test_a_directory_whose_name_is_not_utf_8_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        other = Path(directory) / os.fsdecode(b"caf\xe9")
+        other.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(other))
+        monkeypatch.setenv("HASHRING_RUNTIME_DIR", str(other / "shared"))
+        for start in (RedisServer().start, shared_server):
+            with pytest.raises(ConfigError, match="is not UTF-8, and has to be part of a URL"):
+                start()
+
+
 def test_a_path_with_quotes_and_spaces_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     # Not under tmp_path: the path of a unix socket has to be short.
     with tempfile.TemporaryDirectory() as directory:

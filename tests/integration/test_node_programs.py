@@ -47,6 +47,15 @@ assert node.contains("key")
 print("ends", flush=True)
 """
 
+STOP_WITHOUT_FILES = """
+import resource
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+node.stop()
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+print("ends", flush=True)
+"""
+
 ENDS = {
     "never stopped": "node.{start}()",
     "stopped by a generator": "kept = service(node, node.{start})\nnext(kept)",
@@ -101,6 +110,21 @@ def test_a_node_leaves_its_open_hold_behind_when_its_program_ends(
             process.kill()
     assert client.zcard("ends") == 0
     assert len(client.keys("*:lock:*")) == 1
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_node_leaves_the_ring_though_its_program_may_open_no_more_files(
+    redis_server: RedisServer, client: Redis, runner: str
+) -> None:
+    head, start = RUNNERS[runner]
+    program = f"node.{start}()\nassert node.contains('key')\n"
+    with begun(head + HEAD + program + STOP_WITHOUT_FILES, redis_server) as process:
+        try:
+            assert process.communicate(timeout=PATIENCE) == ("ends\n", "")
+        finally:
+            process.kill()
+    assert client.zcard("ends") == 0
+    assert client.keys("*:lock:*") == []
 
 
 def test_a_node_by_hand_stays_on_the_ring_when_its_program_ends(

@@ -222,6 +222,10 @@ class LockBook:
 
     # --- told by the node's loop --------------------------------------------------------------
 
+    def part(self, now: float) -> None:
+        """Let go of all that nobody holds by hand: the node gives up its session, to start anew."""
+        self._releases.let_go(now, *(key for key in self.held.values() if key.lease is None))
+
     def begin(self, node: str, session: str) -> None:
         """The node has this name and session from now on; what another session held is lost."""
         lost = (*self.held.values(), *self._keys.of(_S.FINISHING))

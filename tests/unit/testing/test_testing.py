@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import textwrap
+import weakref
 
 import pytest
 
+import hashring.testing
 from hashring import ConfigError, Ring, RingNode
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
@@ -79,6 +83,22 @@ def test_nodes_run_on_a_store_in_memory() -> None:
         for key in ("hello", "world", "ä"):
             assert one.owner(key) in ("a", "b")
         assert two.get_node_count() == 2
+
+
+def test_the_example_of_a_test_never_fails() -> None:
+    example = textwrap.dedent(hashring.testing.__doc__.partition("::\n")[2].partition("\n\nIt ")[0])
+    for _ in range(100):
+        exec(example, {})
+
+
+def test_a_server_in_memory_is_freed_with_its_last_user() -> None:
+    server = MemoryServer()
+    with RingNode(MemoryStore(server), "accounts", name="a") as node:
+        assert node.contains("hello")
+    there = weakref.ref(server)
+    del server, node
+    gc.collect()
+    assert there() is None
 
 
 def test_on_a_server_with_a_manual_clock_nothing_expires_by_itself() -> None:
