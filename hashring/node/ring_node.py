@@ -153,7 +153,9 @@ class RingNode(Node):
             return
         self._life.stop(self, stay=stay)
 
-    gevent_stop = stop
+    def gevent_stop(self, *, stay: bool = False) -> None:
+        """The same as :meth:`stop`, under the name that goes with :meth:`gevent_start`."""
+        self.stop(stay=stay)
 
     def poll(self) -> None:
         """Join the ring, and stay on it from the calling thread until :meth:`stop`.

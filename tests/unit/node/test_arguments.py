@@ -406,6 +406,23 @@ def test_contains_is_one_method_that_subclasses_override_and_reach(
     assert not RingNode.contains(node, "a")
 
 
+class Closing(RingNode):
+    """Ends what is its own when it is stopped."""
+
+    closed = False
+
+    def stop(self, *, stay: bool = False) -> None:
+        super().stop(stay=stay)
+        self.closed = True
+
+
+def test_a_subclass_is_stopped_its_own_way_under_either_name() -> None:
+    node = Closing(MemoryStore(), "accounts")
+    node.start()
+    node.gevent_stop()
+    assert node.closed
+
+
 @pytest.mark.parametrize("items", ["account-7", b"account-7"])
 @pytest.mark.parametrize("settings", [{}, {"lock": True}])
 def test_one_key_in_the_place_of_a_list_is_refused(
