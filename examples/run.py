@@ -66,6 +66,12 @@ def stream(stack: ExitStack, redis: str, name: str) -> list[str]:
     return [*command, "--name", name]
 
 
+def nodes(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text}: give a whole number, at least 1")
+    return int(text)
+
+
 def free_port() -> str:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return str(free.getsockname()[1])
@@ -83,7 +89,7 @@ EXAMPLES = {each.__name__: each for each in (accounts, feeds, stream, owner_api,
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("name", choices=EXAMPLES)
-    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--nodes", type=nodes, default=2, help="how many; 2 unless given")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt), ExitStack() as stack:

@@ -94,6 +94,14 @@ def test_the_readme_names_every_program_that_can_be_run() -> None:
         assert f"  examples/run {name}" in (EXAMPLES / name / "README.rst").read_text()
 
 
+@pytest.mark.parametrize("text", ["0", "-1", "many"])
+def test_an_example_of_no_node_is_refused(text: str) -> None:
+    command = [sys.executable, EXAMPLES / "run.py", "beat", f"--nodes={text}"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert f"--nodes: {text}: give a whole number, at least 1" in told.stderr
+
+
 JOINED = {
     "accounts": ("accounts", 32),
     "feeds": ("feeds", 32),
