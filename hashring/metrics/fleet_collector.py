@@ -209,7 +209,7 @@ class FleetCollector(Collector):
             families.add_buckets("hashring_redis_round_trip_seconds", (), self._round_trips)
             every: list[_Ring | _Group] = [*self._rings.values(), *self._groups.values()]
             copies = [each.copied() for each in every if now - each.at <= STALE]
-        # Thousands of nodes take a second or more. Whoever hands over readings does not wait.
+        # Outside the lock: thousands of nodes take a second, and readings go on meanwhile.
         for each in copies:
             each.add(families, now)
         return iter(families)

@@ -54,7 +54,7 @@ class RingAssignor:
         """Who should own what; ``previous`` does not matter."""
         members = situation.candidates()
         of_weight_1: float = self.replicas
-        # Whoever computes it gets the same: the sum does not depend on any order.
+        # Every member computes this, so the sum must not depend on their order.
         while math.fsum(member.weight for member in members) * of_weight_1 > MOST_POINTS:
             of_weight_1 /= 2
         ring = Ring(
