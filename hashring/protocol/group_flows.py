@@ -21,7 +21,9 @@ def standing(name: str, keys: GroupKeys) -> Flow[tuple[GroupState, Reading]]:
     reading: Reading = yield read(keys)
     state = reading.standing()
     if state is None:
-        raise ConfigError("name", name, "there is no such group: no member ever joined")
+        raise ConfigError(
+            "group", name, "there is no such group; hashring group list shows those there are"
+        )
     return state, reading
 
 

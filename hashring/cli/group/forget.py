@@ -36,10 +36,9 @@ def command(settings: Settings, group: str, *, yes: bool, by: str | None) -> int
       hashring group forget orders --yes --by alice
     """
     with connected(settings) as connection:
-        _, reading = standing(connection, group)
         if not yes:
             # Refuses what cannot work before anybody is asked.
-            check_empty(group, reading.facts)
+            check_empty(group, standing(connection, group)[1].facts)
             if not confirmed("Forget", "forgetting", f"group {group!r}"):
                 return 1
         flow = forget(group, group_keys(group), by or here("group forget"))

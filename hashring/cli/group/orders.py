@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 from hashring.cli.common_options import Settings, server_options
-from hashring.cli.connection import connected
+from hashring.cli.connection import Connection, connected
 from hashring.cli.group.plan import plan_lines
 from hashring.cli.group.read_and_commit import decide, members_listed, standing
 from hashring.cli.local_time import local_second
@@ -24,7 +24,7 @@ from hashring.cli.output import document
 from hashring.core.groups import group_plan, member_orders
 from hashring.core.groups.group_plan import assignor_of
 from hashring.core.groups.next_state import StepOutcome
-from hashring.core.groups.state import Facts, GroupState
+from hashring.core.groups.state import GroupState
 from hashring.core.order_checks import checked_lasting
 from hashring.core.safe_text import printable
 from hashring.errors import ConfigError
@@ -161,9 +161,8 @@ def _give(
         return outcome
 
     with connected(settings) as connection, members_listed(group):
-        state, reading = standing(connection, group)
         if planned:
-            _show_plan(settings, group, state, reading.facts, order)
+            _show_plan(settings, connection, group, order)
             return
         state = decide(connection, group, noted)
     what = what if changed else unchanged
@@ -176,11 +175,10 @@ def _give(
                 click.echo(f"{printable(name)} is drained until {local_second(found.until)}")
 
 
-def _show_plan(
-    settings: Settings, group: str, state: GroupState, facts: Facts, order: Order
-) -> None:
-    after = order(state, facts.now).state
-    found = group_plan.foresee(after, facts, assignor_of(state.terms))
+def _show_plan(settings: Settings, connection: Connection, group: str, order: Order) -> None:
+    state, reading = standing(connection, group)
+    after = order(state, reading.facts.now).state
+    found = group_plan.foresee(after, reading.facts, assignor_of(state.terms))
     if settings.json:
         document({"group": group, **asdict(found)})
     else:

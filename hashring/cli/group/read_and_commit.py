@@ -10,10 +10,10 @@ from hashring.cli.connection import Connection
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
-from hashring.errors import ConfigError, GroupFormatError, UnknownMemberError, WrongKeyType
+from hashring.errors import GroupFormatError, UnknownMemberError, WrongKeyType
 from hashring.health import Health, command_line, group_health
+from hashring.protocol import group_flows
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_flows import change
 from hashring.store.discovery import discover
 from hashring.store.group.commands import Reading, group_keys, read, read_decision
 
@@ -26,13 +26,7 @@ def standing(connection: Connection, name: str) -> tuple[GroupState, Reading]:
     Raises:
         ConfigError: there is no such group.
     """
-    reading = connection.run(read(group_keys(name)))
-    state = reading.standing()
-    if state is None:
-        raise ConfigError(
-            "group", name, "there is no such group; hashring group list shows those there are"
-        )
-    return state, reading
+    return run_flow(connection.run, group_flows.standing(name, group_keys(name)))
 
 
 def without_members(
@@ -89,5 +83,5 @@ def decide(
     connection: Connection, group: str, decision: Callable[[GroupState, float], StepOutcome]
 ) -> GroupState:
     """Commit a decision, unless it decides nothing; what stands then."""
-    flow = change(group, group_keys(group), "hashring group", decision)
+    flow = group_flows.change(group, group_keys(group), "hashring group", decision)
     return run_flow(connection.order, flow)
