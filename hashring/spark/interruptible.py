@@ -68,6 +68,8 @@ def interruptible(
                 context.removeJobTag(tag)
 
     def run() -> None:
+        if not result.set_running_or_notify_cancel():
+            return  # interrupted before it began
         try:
             result.set_result(tagged())
         except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
@@ -80,6 +82,7 @@ def interruptible(
         ended.get()
         return result.result()
     except (KeyboardInterrupt, SystemExit):
+        result.cancel()
         gone: SimpleQueue[None] = SimpleQueue()
         rest = (context, tag, result, undo, gone)
         Thread(target=_cancel, args=rest, name="hashring cancel", daemon=True).start()

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from hashring.errors import OutputRefused
 from hashring.spark.interruptible import interruptible, interrupts_kept
 from hashring.spark.output import Output
+from tests.conftest import eventually
 from tests.spark.conftest import stored
 
 
@@ -144,6 +145,22 @@ def test_an_interrupt_does_not_wait_for_ever(spark, tmp_path, monkeypatch, ends)
         assert not may_plan.exists()
     finally:
         may_plan.touch()
+
+
+def test_of_work_that_an_interrupt_kept_from_beginning_nothing_goes_on(spark, monkeypatch):
+    class Kept(threading.Thread):
+        def start(self):
+            if self.name == "hashring work":
+                raise KeyboardInterrupt
+            super().start()
+
+    monkeypatch.setattr("hashring.spark.interruptible.Thread", Kept)
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(spark, lambda: None)
+    eventually(
+        lambda: "hashring cancel" not in {thread.name for thread in threading.enumerate()},
+        "nothing is cancelled any more",
+    )
 
 
 def _as_py4j_ends():
