@@ -81,18 +81,23 @@ def begun(program: str, server: RedisServer) -> subprocess.Popen[str]:
     )
 
 
+def ended(program: str, server: RedisServer) -> subprocess.CompletedProcess[str]:
+    with begun(program, server) as process:
+        try:
+            told = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, *told)
+
+
 @pytest.mark.parametrize("runner", RUNNERS)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_node_leaves_the_ring_when_its_program_ends(
     redis_server: RedisServer, client: Redis, end: str, runner: str
 ) -> None:
     head, start = RUNNERS[runner]
-    with begun(head + HEAD + ENDS[end].format(start=start) + RUN, redis_server) as process:
-        try:
-            assert process.communicate(timeout=PATIENCE) == ("ends\n", "")
-        finally:
-            process.kill()
-    assert process.returncode == 0
+    process = ended(head + HEAD + ENDS[end].format(start=start) + RUN, redis_server)
+    assert (process.stdout, process.stderr, process.returncode) == ("ends\n", "", 0)
     assert client.zcard("ends") == 0
     assert client.keys("*:lock:*") == []
 
@@ -103,11 +108,8 @@ def test_a_node_leaves_its_open_hold_behind_when_its_program_ends(
 ) -> None:
     head, start = RUNNERS[runner]
     program = f"node.{start}()\nheld = node.hold('key')\nheld.__enter__()\n"
-    with begun(head + HEAD + program + RUN, redis_server) as process:
-        try:
-            assert process.communicate(timeout=PATIENCE) == ("ends\n", "")
-        finally:
-            process.kill()
+    process = ended(head + HEAD + program + RUN, redis_server)
+    assert (process.stdout, process.stderr) == ("ends\n", "")
     assert client.zcard("ends") == 0
     assert len(client.keys("*:lock:*")) == 1
 
@@ -118,11 +120,8 @@ def test_a_node_leaves_the_ring_though_its_program_may_open_no_more_files(
 ) -> None:
     head, start = RUNNERS[runner]
     program = f"node.{start}()\nassert node.contains('key')\n"
-    with begun(head + HEAD + program + STOP_WITHOUT_FILES, redis_server) as process:
-        try:
-            assert process.communicate(timeout=PATIENCE) == ("ends\n", "")
-        finally:
-            process.kill()
+    process = ended(head + HEAD + program + STOP_WITHOUT_FILES, redis_server)
+    assert (process.stdout, process.stderr) == ("ends\n", "")
     assert client.zcard("ends") == 0
     assert client.keys("*:lock:*") == []
 
@@ -130,8 +129,8 @@ def test_a_node_leaves_the_ring_though_its_program_may_open_no_more_files(
 def test_a_node_by_hand_stays_on_the_ring_when_its_program_ends(
     redis_server: RedisServer, client: Redis
 ) -> None:
-    with begun(HEAD + "node.heartbeat()" + RUN, redis_server) as process:
-        assert process.communicate(timeout=PATIENCE) == ("ends\n", "")
+    process = ended(HEAD + "node.heartbeat()" + RUN, redis_server)
+    assert (process.stdout, process.stderr) == ("ends\n", "")
     assert client.zcard("ends") == 16
 
 
@@ -205,11 +204,8 @@ def outlived(hub: str, server: RedisServer, *acts: str) -> tuple[str, str]:
     """What a program prints whose nodes, one for each act, have lost their hubs; and its errors."""
     head, run, end = HUBS[hub]
     parts = [OUTLIVES_ITS_HUB.format(run=run, end=end, act=act) for act in acts]
-    with begun(head + HEAD + NEXT_NODE.join(parts), server) as process:
-        try:
-            out, error = process.communicate(timeout=PATIENCE)
-        finally:
-            process.kill()
+    process = ended(head + HEAD + NEXT_NODE.join(parts), server)
+    out, error = process.stdout, process.stderr
     assert process.returncode == 0, error
     # gevent itself says so of the call that waited in a thread of its pool.
     said = [line for line in error.splitlines() if "Error" in line and "worker thread" not in line]
@@ -304,12 +300,8 @@ print(node.state.value, client.zcard("ends"), client.keys("*:lock:*"))
 def test_stop_does_not_wait_for_a_hub_that_goes_meanwhile(
     redis_server: RedisServer, end: str
 ) -> None:
-    with begun(HEAD + ENDS_MEANWHILE.format(end=end), redis_server) as process:
-        try:
-            out, error = process.communicate(timeout=PATIENCE)
-        finally:
-            process.kill()
-    assert (out, process.returncode) == ("stopped 0 []\n", 0), error
+    process = ended(HEAD + ENDS_MEANWHILE.format(end=end), redis_server)
+    assert (process.stdout, process.returncode) == ("stopped 0 []\n", 0), process.stderr
 
 
 STARTS_IN_TURN = """
@@ -333,12 +325,8 @@ print(node.state.value, client.zcard("ends"), client.keys("*:lock:*"))
 def test_one_thread_after_the_other_may_start_a_node_with_greenlets_of_its_own(
     redis_server: RedisServer,
 ) -> None:
-    with begun(HEAD + STARTS_IN_TURN, redis_server) as process:
-        try:
-            out = process.communicate(timeout=PATIENCE)
-        finally:
-            process.kill()
-    assert out == ("stopped 0 []\n", "")
+    process = ended(HEAD + STARTS_IN_TURN, redis_server)
+    assert (process.stdout, process.stderr) == ("stopped 0 []\n", "")
 
 
 ASKS_AT_ITS_END = """
@@ -360,9 +348,5 @@ node.gevent_start()
 def test_greenlets_of_the_main_thread_are_there_until_the_program_has_ended(
     redis_server: RedisServer,
 ) -> None:
-    with begun(HEAD + ASKS_AT_ITS_END, redis_server) as process:
-        try:
-            out = process.communicate(timeout=PATIENCE)
-        finally:
-            process.kill()
-    assert out == ("stopped\n", "")
+    process = ended(HEAD + ASKS_AT_ITS_END, redis_server)
+    assert (process.stdout, process.stderr) == ("stopped\n", "")
