@@ -26,7 +26,9 @@ from hashring.health import (
     worst_first,
 )
 from hashring.store.discovery import discover
-from hashring.store.group.commands import group_keys, read, read_decision
+from hashring.store.group.decisions import read_decision
+from hashring.store.group.key_names import group_keys
+from hashring.store.group.reading import read
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.node_reports import node_facts, nodes_without_locks, told_algorithms

@@ -24,7 +24,8 @@ from hashring.protocol.group_flows import change, standing
 from hashring.protocol.group_member_machine import GroupMemberMachine
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import Latch
-from hashring.store.group.commands import Brought, group_keys
+from hashring.store.group.commands import Brought
+from hashring.store.group.key_names import group_keys
 
 T = TypeVar("T")
 

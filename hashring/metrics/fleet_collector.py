@@ -25,7 +25,7 @@ from hashring.metrics.metric_families import (
     label,
     one_hot,
 )
-from hashring.store.group.commands import Decision
+from hashring.store.group.decisions import Decision
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.node_reports import (
     NodeFacts,

@@ -27,17 +27,9 @@ from hashring.errors import (
 )
 from hashring.protocol.flow import TRIES, Flow, FlowRun, committed
 from hashring.protocol.machine_steps import Finished, Step, Wait
-from hashring.store.group.commands import (
-    CLAIM,
-    Brought,
-    Committed,
-    Conflict,
-    GroupKeys,
-    Reading,
-    Reports,
-    commit,
-    read,
-)
+from hashring.store.group.commands import CLAIM, Brought, Committed, Conflict, commit
+from hashring.store.group.key_names import GroupKeys
+from hashring.store.group.reading import Reading, Reports, read
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ from hashring.core.groups.state import Facts, GroupState
 from hashring.errors import ConfigError, GroupNotEmpty
 from hashring.protocol.flow import Flow, committed
 from hashring.store.group import commands
-from hashring.store.group.commands import Conflict, GroupKeys, Reading, commit, read
+from hashring.store.group.commands import Conflict, commit
+from hashring.store.group.key_names import GroupKeys
+from hashring.store.group.reading import Reading, read
 
 
 def standing(name: str, keys: GroupKeys) -> Flow[tuple[GroupState, Reading]]:

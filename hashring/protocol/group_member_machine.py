@@ -27,14 +27,14 @@ from hashring.store.group.commands import (
     NO_PART,
     STEP,
     Brought,
-    GroupKeys,
     Taken,
     agreed,
     beat,
     join,
     leave,
-    read,
 )
+from hashring.store.group.key_names import GroupKeys
+from hashring.store.group.reading import read
 
 NAME_POLL: Final = 0.25
 """Seconds between two looks at whether a name in use is free."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from hashring.errors import ConfigError, RedisRefused
-from hashring.store.group.commands import group_keys
+from hashring.store.group.key_names import group_keys
 from hashring.store.interface import RedisCaller
 from hashring.store.ring.key_names import ring_keys
 

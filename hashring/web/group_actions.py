@@ -13,7 +13,8 @@ from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_flows import change, forget
-from hashring.store.group.commands import group_keys, read
+from hashring.store.group.key_names import group_keys
+from hashring.store.group.reading import read
 from hashring.web import api_types as api
 from hashring.web.api_queries import MemberQuery, MemberWeightQuery
 from hashring.web.base_action import (

@@ -11,7 +11,8 @@ from hashring.core.groups.group_status import GroupStatus, Waits
 from hashring.core.groups.state import GroupState
 from hashring.health import Health, decision_to_forget, group_health
 from hashring.metrics.fleet_collector import GroupReading
-from hashring.store.group.commands import Decision, Reading
+from hashring.store.group.decisions import Decision
+from hashring.store.group.reading import Reading
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from hashring.errors import HashringError
 from hashring.health import State
 from hashring.metrics import FleetCollector
 from hashring.store.discovery import Found
-from hashring.store.group.commands import group_keys, read
+from hashring.store.group.key_names import group_keys
+from hashring.store.group.reading import read
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys

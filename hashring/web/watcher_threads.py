@@ -19,13 +19,10 @@ from hashring.core.replica import Replica
 from hashring.errors import HashringError, RedisUnavailable
 from hashring.metrics import FleetCollector
 from hashring.store.discovery import Found, check_slots_served, discover
-from hashring.store.group.commands import (
-    DECISIONS_KEPT,
-    Decision,
-    group_keys,
-    read,
-    read_decision,
-)
+from hashring.store.group.commands import DECISIONS_KEPT
+from hashring.store.group.decisions import Decision, read_decision
+from hashring.store.group.key_names import group_keys
+from hashring.store.group.reading import read
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring

@@ -39,7 +39,7 @@ from hashring.errors import (
     RingFileError,
 )
 from hashring.store.faithful_challenge import commands as faithful_commands
-from hashring.store.group import commands as group_commands
+from hashring.store.group.decisions import read_decision
 from hashring.store.locks import commands as lock_commands
 from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.store.ring import commands
@@ -295,7 +295,7 @@ def _grab(data: bytes) -> object:
 def _decision(data: bytes) -> object:
     number, _, rest = data.partition(b" ")
     fields = {b"generation": number, b"phase": rest[:9], b"by": rest[:3], b"events": rest}
-    return group_commands.read_decision((b"1-0", fields))
+    return read_decision((b"1-0", fields))
 
 
 class Handler:

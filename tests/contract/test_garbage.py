@@ -26,6 +26,8 @@ from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer
 from hashring.store.faithful_challenge import commands as faithful_commands
 from hashring.store.group import commands as group_commands
+from hashring.store.group.key_names import group_keys
+from hashring.store.group.reading import read
 from hashring.store.lease_challenge import commands as challenge_commands
 from hashring.store.locks import commands as lock_commands
 from hashring.store.lua_scripts import actions, script
@@ -48,8 +50,8 @@ from tests.conftest import LONG, PATIENCE, oldest_and_newest, servers
 from tests.contract.places import TTL, MemoryPlace, Place, RealPlace, replicas
 
 KEYS = ring_keys("accounts")
-GROUP = group_commands.group_keys("orders")
-LEFT_BEHIND = group_commands.group_keys("bills")
+GROUP = group_keys("orders")
+LEFT_BEHIND = group_keys("bills")
 CHALLENGE = challenge_commands.challenge_keys("orders")
 FAITHFUL = faithful_commands.faithful_keys("orders")
 SCORING = Scoring.expiry(TTL)
@@ -188,7 +190,7 @@ def _ring() -> list[Command[Any]]:
 
 
 def _group(store: RedisStore) -> list[Command[Any]]:
-    reading = store.run(group_commands.read(GROUP))
+    reading = store.run(read(GROUP))
     standing = reading.standing()
     assert standing is not None
     outcome = next_state.step(standing, reading.facts, BalancedAssignor())
@@ -198,14 +200,14 @@ def _group(store: RedisStore) -> list[Command[Any]]:
         group_commands.beat(GROUP, facts("a", A), TTL),
         group_commands.agreed(GROUP),
         group_commands.leave(GROUP, "a"),
-        group_commands.read(GROUP),
+        read(GROUP),
         group_commands.commit(GROUP, reading, outcome, "a"),
         _forget(store),
     ]
 
 
 def _forget(store: RedisStore) -> Command[Any]:
-    reading = store.run(group_commands.read(LEFT_BEHIND))
+    reading = store.run(read(LEFT_BEHIND))
     standing = reading.standing()
     assert standing is not None
     outcome = next_state.forget(standing, reading.facts)

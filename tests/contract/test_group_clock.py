@@ -16,14 +16,13 @@ from hashring.store.group.commands import (
     Committed,
     Conflict,
     Joined,
-    Reading,
     Taken,
     beat,
     commit,
-    group_keys,
     join,
-    read,
 )
+from hashring.store.group.key_names import group_keys
+from hashring.store.group.reading import Reading, read
 from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.store.redis_store import RedisStore
 from hashring.testing.simulator.virtual_time import EPOCH

@@ -18,19 +18,11 @@ from hashring.protocol.flow import run_flow
 from hashring.protocol.group_flows import forget
 from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer
-from hashring.store.group.commands import (
-    Committed,
-    Conflict,
-    GroupKeys,
-    Joined,
-    Reading,
-    beat,
-    commit,
-    join,
-    read,
-    read_decision,
-)
+from hashring.store.group.commands import Committed, Conflict, Joined, beat, commit, join
 from hashring.store.group.commands import forget as forget_at_once
+from hashring.store.group.decisions import read_decision
+from hashring.store.group.key_names import GroupKeys
+from hashring.store.group.reading import Reading, read
 from hashring.store.interface import Message, Store, Subscribed
 from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, servers

@@ -17,7 +17,8 @@ from redis import Redis
 from hashring import PartitionGroup
 from hashring.core.groups.state import MemberFacts, Terms
 from hashring.store.embedded_server import RedisServer
-from hashring.store.group.commands import group_keys, join
+from hashring.store.group.commands import join
+from hashring.store.group.key_names import group_keys
 from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, eventually
 from tests.hosts import Answer, Host, HostError

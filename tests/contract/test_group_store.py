@@ -50,21 +50,18 @@ from hashring.store.group.commands import (
     Beat,
     Committed,
     Conflict,
-    GroupKeys,
     Joined,
     Left,
-    Reading,
-    Reports,
     Taken,
     agreed,
     beat,
     commit,
-    group_keys,
     join,
     leave,
-    read,
-    read_decision,
 )
+from hashring.store.group.decisions import read_decision
+from hashring.store.group.key_names import GroupKeys, group_keys
+from hashring.store.group.reading import Reading, Reports, read
 from hashring.store.interface import Message, Store, Subscribed, Subscription
 from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.store.redis_store import RedisStore

@@ -39,7 +39,7 @@ from hashring.running.threads_and_greenlets import ThreadBackend
 from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.embedded_server import RedisServer
 from hashring.store.faithful_challenge.commands import faithful_keys
-from hashring.store.group.commands import group_keys
+from hashring.store.group.key_names import group_keys
 from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring

@@ -31,7 +31,8 @@ from hashring.errors import (
 )
 from hashring.fencing import RedisFence
 from hashring.store.embedded_server import RedisServer
-from hashring.store.group.commands import group_keys, read
+from hashring.store.group.key_names import group_keys
+from hashring.store.group.reading import read
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import owner
 from hashring.store.ring.key_names import ring_keys

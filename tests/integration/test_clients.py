@@ -44,7 +44,7 @@ from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.client_kind import is_async
 from hashring.store.derived_clients import derive
 from hashring.store.embedded_server import RedisServer
-from hashring.store.group.commands import group_keys
+from hashring.store.group.key_names import group_keys
 from hashring.store.interface import Answered, Subscribed
 from hashring.store.loop_store import LoopStore
 from hashring.store.redis_store import RedisStore

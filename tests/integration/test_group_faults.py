@@ -25,7 +25,8 @@ from hashring.errors import GroupNotEmpty
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_flows import forget
 from hashring.store.embedded_server import RedisServer
-from hashring.store.group.commands import group_keys, read_decision
+from hashring.store.group.decisions import read_decision
+from hashring.store.group.key_names import group_keys
 from hashring.store.lease_challenge.commands import challenge_keys, read_table
 from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, eventually

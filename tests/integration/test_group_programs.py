@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from hashring.store.embedded_server import RedisServer
-from hashring.store.group.commands import group_keys
+from hashring.store.group.key_names import group_keys
 from tests.conftest import LONG, PATIENCE, ROOT
 
 # How a program ends is a matter of its threads, greenlets and tasks, whatever server it asks.

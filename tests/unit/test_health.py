@@ -12,7 +12,7 @@ from hashring.core.groups.group_status import GroupStatus, GroupWait, MemberStat
 from hashring.core.groups.state import EventKind, GroupEvent, GroupPhase, MemberOrder
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.health import Health, Reason, State, exit_status, group_health, ring_health, worst
-from hashring.store.group.commands import Decision
+from hashring.store.group.decisions import Decision
 from hashring.store.ring.node_orders import DrainOrder
 from hashring.store.ring.node_reports import NodeFacts, Sees
 from hashring.store.ring.ring_events import RingEvent

@@ -27,7 +27,7 @@ from hashring.protocol.group_decider import Decider
 from hashring.protocol.listening import Listening
 from hashring.protocol.machine_steps import Finished, Run, Subscribe
 from hashring.protocol.silent_subscription import Silence, Silent, SubscriptionState
-from hashring.store.group.commands import group_keys
+from hashring.store.group.key_names import group_keys
 from hashring.testing.simulator import (
     ChallengeSimulator,
     GroupSimulator,

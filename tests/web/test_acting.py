@@ -12,7 +12,9 @@ from redis import Redis
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import ConfigError
-from hashring.store.group.commands import group_keys, read, read_decision
+from hashring.store.group.decisions import read_decision
+from hashring.store.group.key_names import group_keys
+from hashring.store.group.reading import read
 from hashring.store.locks.commands import acquire, look
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.key_names import ring_keys

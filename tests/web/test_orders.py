@@ -16,7 +16,8 @@ from redis import Redis
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import RedisUnavailable
-from hashring.store.group.commands import group_keys, read
+from hashring.store.group.key_names import group_keys
+from hashring.store.group.reading import read
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hashring.core.groups.state import EventKind, GroupEvent
-from hashring.store.group.commands import Decision
+from hashring.store.group.decisions import Decision
 from hashring.web.decision_effects import happenings
 from hashring.web.group_view import GroupView
 from hashring.web.page_templates import Templates, clock, shown

@@ -20,7 +20,7 @@ from hashring.errors import RedisUnavailable
 from hashring.metrics import FleetCollector
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_flows import change
-from hashring.store.group.commands import group_keys
+from hashring.store.group.key_names import group_keys
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, forget
 from hashring.store.ring.key_names import ring_keys

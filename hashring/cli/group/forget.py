@@ -12,7 +12,7 @@ from hashring.cli.output import confirmed, document
 from hashring.core.safe_text import printable
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_flows import check_empty, forget
-from hashring.store.group.commands import group_keys
+from hashring.store.group.key_names import group_keys
 
 
 @click.command("forget")

@@ -15,7 +15,9 @@ from hashring.cli.local_time import local_time
 from hashring.cli.output import json_line
 from hashring.core.groups.state import GroupEvent
 from hashring.core.safe_text import printable
-from hashring.store.group.commands import DECISIONS_KEPT, Decision, group_keys, read_decision
+from hashring.store.group.commands import DECISIONS_KEPT
+from hashring.store.group.decisions import Decision, read_decision
+from hashring.store.group.key_names import group_keys
 
 
 def _event_line(event: GroupEvent) -> str:

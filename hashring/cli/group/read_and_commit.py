@@ -15,7 +15,9 @@ from hashring.health import Health, command_line, group_health
 from hashring.protocol import group_flows
 from hashring.protocol.flow import run_flow
 from hashring.store.discovery import discover
-from hashring.store.group.commands import Reading, group_keys, read, read_decision
+from hashring.store.group.decisions import read_decision
+from hashring.store.group.key_names import group_keys
+from hashring.store.group.reading import Reading, read
 
 _DECISIONS: Final = 5
 

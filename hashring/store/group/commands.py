@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -12,27 +11,17 @@ from hashring.core.groups.json_codec import (
     dump_state,
     dump_terms,
     dump_view_change,
-    load_events,
-    load_facts,
-    load_state,
     load_terms,
     load_view_change,
 )
 from hashring.core.groups.next_state import StepOutcome, deputies
-from hashring.core.groups.state import (
-    Facts,
-    GroupEvent,
-    GroupPhase,
-    GroupState,
-    MemberFacts,
-    MemberView,
-    Terms,
-)
+from hashring.core.groups.state import GroupPhase, GroupState, MemberFacts, MemberView, Terms
 from hashring.core.groups.view_changes import ViewChange, changed_view, changed_views
 from hashring.errors import GroupFormatError
 from hashring.store.command import Argument, Command
+from hashring.store.group.key_names import GroupKeys
+from hashring.store.group.reading import Reading, Reports, looked_at, parse_reading, parted
 from hashring.store.lua_scripts import script
-from hashring.store.ring_and_group_names import tagged
 
 DECISIONS_KEPT: Final = 1000
 """About how many decisions the history of a group keeps, unless they are large."""
@@ -43,63 +32,14 @@ HISTORY_BYTES: Final = 64 * 2**20
 _FEWEST_KEPT: Final = 10
 """Decisions that a history keeps however large they are: readers look at the last few."""
 
-_FAR: Final = 1e12
-"""Seconds since 1970 of a lease that ends later than any."""
-
 CLAIM: Final = 0.5
 """Seconds that one member has for a step before the next is asked for it."""
 
 STEP: Final = b"step"
 """The message that asks a member to take the next step."""
 
-_RECORD: Final = re.compile(rb"([0-9a-fA-F]+) ([0-9]{1,15}) ")
-"""What an entry of a member begins with, as the scripts know it; see ``_head.lua``."""
-
-_FIELD: Final = b"="
-"""What names of fields of a state begin with in Redis."""
-
 WATCHERS: Final = 3
 """How many members wait for the time of the next step, besides the one that decided on it."""
-
-
-@dataclass(frozen=True)
-class GroupKeys:
-    """The key names of one group, as bytes; all in one hash slot.
-
-    Attributes:
-        state, members, leases, views, control: see ``_head.lua``.
-    """
-
-    state: bytes
-    members: bytes
-    leases: bytes
-    views: bytes
-    control: bytes
-
-    @property
-    def channel(self) -> bytes:
-        """The channel of those who watch the group: the tags of decisions."""
-        return self.control
-
-    def member_channel(self, member: str) -> bytes:
-        """The channel of messages to one member: the tags of decisions, and :data:`STEP`."""
-        return self.control.removesuffix(b"control") + b"to:" + member.encode()
-
-    def script_keys(self) -> tuple[bytes, ...]:
-        """The KEYS of every script, in their order."""
-        return (self.state, self.members, self.leases, self.views, self.control)
-
-
-def group_keys(name: str | bytes) -> GroupKeys:
-    """The keys of the group of that name. A ring may have the same name.
-
-    Raises:
-        ConfigError: the name cannot be one: see :func:`hashring.store.ring_and_group_names.tagged`.
-    """
-    base = tagged("group", name) + b":group:"
-    return GroupKeys(
-        *(base + part for part in (b"state", b"members", b"leases", b"views", b"control"))
-    )
 
 
 @dataclass(frozen=True)
@@ -173,12 +113,12 @@ class Brought:
 
         Args:
             known: the decision of the tag.
-            reports: as for :func:`read`.
+            reports: as for :func:`hashring.store.group.reading.read`.
 
         Raises:
             GroupFormatError: what stands in Redis cannot be read.
         """
-        return _reading(self.raw, self.since, known, reports)
+        return parse_reading(self.raw, self.since, known, reports)
 
 
 @dataclass(frozen=True)
@@ -213,16 +153,7 @@ class Beat:
     @property
     def generation(self) -> int:
         """The number of the decision that stands."""
-        return _parted(self.tag)[0]
-
-
-def _parted(tag: str) -> tuple[int, float]:
-    """The generation of a tag, and when it was committed; zeros when there was no decision yet."""
-    generation, _, at = tag.partition(":")
-    try:
-        return int(generation or 0), int(at or 0) / 1e6
-    except ValueError as error:
-        raise GroupFormatError("tag", tag, "is none") from error
+        return parted(self.tag)[0]
 
 
 NO_PART: Final = "-"
@@ -255,7 +186,7 @@ def beat(
         if raw[0] == b"gone":
             return None
         tag, part = raw[2].decode("utf-8", "replace"), raw[5].decode("utf-8", "replace")
-        generation, _ = _parted(tag)
+        generation, _ = parted(tag)
         phase = _readable_phase(raw[3], known)
         view: MemberView | None = MemberView(generation, phase)
         if raw[6] is not None and part != NO_PART:
@@ -352,147 +283,6 @@ def agreed(keys: GroupKeys) -> Command[Terms | None]:
         return load_terms(raw) if raw else None
 
     return Command(script("group", "terms"), keys.script_keys(), (), read)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A group at one instant.
-
-    Attributes:
-        tag: names the decision that stands, or before the first the group; empty when no member
-            ever joined.
-        state: the decision; ``None`` before the first.
-        facts: all members' reports.
-        changes: counts changes of facts.
-        terms: the group's; ``None`` when no member ever joined.
-        garbage: members whose report cannot be read. Those whose lease stands are among the facts
-            as unreadable.
-        server: the run of the Redis server that was recorded last; empty when none was.
-    """
-
-    tag: str
-    state: GroupState | None
-    facts: Facts
-    changes: int
-    terms: Terms | None
-    garbage: tuple[str, ...]
-    server: str
-
-    def standing(self) -> GroupState | None:
-        """The decision that stands, or the state of a group before its first."""
-        if self.state is None and self.terms is not None:
-            return replace(GroupState.new(self.terms), server=self.server)
-        return self.state
-
-
-def looked_at(reading: Reading) -> str:
-    """The Redis time of a reading, as a commit states it."""
-    return f"{reading.facts.now:.6f}"
-
-
-Reports = dict[bytes, tuple[bytes, MemberFacts]]
-"""Members' reports as they were read, each with its text."""
-
-
-def read(
-    keys: GroupKeys,
-    known_tag: str = "",
-    known: GroupState | None = None,
-    reports: Reports | None = None,
-) -> Command[Reading]:
-    """Read everything at one instant, and write nothing.
-
-    Args:
-        known_tag, known: an earlier decision; what has not changed since is not read again.
-        reports: those of an earlier reading, which are not parsed again if their text is the same.
-            They are replaced by those of this one.
-    """
-    parsed: Reports = {} if reports is None else reports
-    return Command(
-        script("group", "read"),
-        keys.script_keys(),
-        (known_tag,),
-        lambda raw: _reading(raw, known_tag, known, parsed),
-    )
-
-
-def _reading(raw: Any, known_tag: str, known: GroupState | None, parsed: Reports) -> Reading:
-    at, tag_, whole, stored, changes, terms, told, leases, server_, run = raw
-    server = server_.decode("utf-8", "replace")
-    tag = tag_.decode("utf-8", "replace")
-    generation, committed = _parted(tag)
-    # A score written by hand may be infinite.
-    ends = (min(float(score), _FAR) for score in leases[1::2])
-    until = dict(zip(leases[::2], ends, strict=True))
-    members, unreadable, garbage, before = [], [], [], parsed.copy()
-    parsed.clear()
-    for name, entry in zip(told[::2], told[1::2], strict=True):
-        try:
-            text, facts = before.get(name) or (entry, _report(name, entry))
-            if text != entry:
-                facts = _report(name, entry)
-            parsed[name] = entry, facts
-            members.append(replace(facts, expires=until.get(name, 0.0)))
-        except (GroupFormatError, ValueError):
-            garbage.append(name.decode("utf-8", "replace"))
-            unreadable.append((name, entry))
-    # Leaving removes both. So a lease without an entry is of a member in the group.
-    unreadable += [(name, b"") for name in until.keys() - set(told[::2])]
-    # What is known of a group without a decision stands nowhere.
-    state = known if generation and not whole else None
-    if generation and (state is None or tag != known_tag):
-        fields = {
-            name[1:].decode("utf-8", "replace"): text
-            for name, text in zip(stored[::2], stored[1::2], strict=True)
-            if name.startswith(_FIELD)
-        }
-        state = load_state(fields, committed, state)
-    return Reading(
-        tag,
-        _served(state, server),
-        Facts(
-            int(at) / 1e6,
-            tuple(members),
-            run.decode("utf-8", "replace"),
-            tuple(
-                _unreadable(name, entry, until[name])
-                for name, entry in sorted(unreadable)
-                if name in until
-            ),
-        ),
-        int(changes),
-        load_terms(terms) if terms else None,
-        tuple(garbage),
-        server,
-    )
-
-
-def _report(name: bytes, entry: bytes) -> MemberFacts:
-    """What an entry says, but for when the member's lease ends.
-
-    Raises:
-        GroupFormatError, ValueError: it is no report.
-    """
-    session, joined, report = entry.split(b" ", 2)
-    facts = load_facts(name.decode("utf-8", "replace"), int(joined), 0.0, report)
-    if facts.session.encode() != session:
-        # Redis renews the lease of the session that it has, whatever the report says.
-        raise ValueError("a report of another session")
-    return facts
-
-
-def _unreadable(name: bytes, entry: bytes, expires: float) -> MemberFacts:
-    """What Redis itself has of a member; without a session if the entry has none."""
-    begins = _RECORD.match(entry)
-    session, joined = ("", 0) if begins is None else (begins[1].decode(), int(begins[2]))
-    return MemberFacts(name.decode("utf-8", "replace"), session, joined, expires)
-
-
-def _served(state: GroupState | None, server: str) -> GroupState | None:
-    """The state with the run of Redis that stands beside it; the same object if it has it."""
-    if state is None or state.server == server:
-        return state
-    return replace(state, server=server)
 
 
 @dataclass(frozen=True)
@@ -643,48 +433,3 @@ def forget(keys: GroupKeys, reading: Reading, outcome: StepOutcome, by: str) -> 
         *(part for field in fields.items() for part in field),
     )
     return Command(script("group", "forget"), keys.script_keys(), arguments, bool)
-
-
-@dataclass(frozen=True)
-class Decision:
-    """An entry of a group's history.
-
-    Attributes:
-        id: the stream's id; its first part is Redis time in milliseconds.
-        generation: the decision's number.
-        phase: the group's from then on.
-        by: who decided.
-        events: what the decision consists of.
-    """
-
-    id: str
-    generation: int
-    phase: str
-    by: str
-    events: tuple[GroupEvent, ...]
-
-    @property
-    def at(self) -> float:
-        """Redis time in seconds since 1970."""
-        return int(self.id.partition("-")[0]) / 1000
-
-
-def read_decision(entry: Any) -> Decision:
-    """The decision that a raw stream entry ``(id, fields)`` is.
-
-    Raises:
-        GroupFormatError: it is none.
-    """
-    id_, fields = entry
-    if not isinstance(fields, dict):
-        fields = dict(zip(fields[::2], fields[1::2], strict=True))
-    try:
-        return Decision(
-            id_.decode(),
-            int(fields[b"generation"]),
-            fields[b"phase"].decode(),
-            fields[b"by"].decode("utf-8", "replace"),
-            load_events(fields[b"events"]),
-        )
-    except (KeyError, ValueError) as error:
-        raise GroupFormatError("history", fields, "is not whole") from error

@@ -13,7 +13,8 @@ from hashring.errors import RedisUnavailable
 from hashring.protocol.base_member_machine import RETRY, BaseMemberMachine, Stage, Turn
 from hashring.protocol.flow import Flow
 from hashring.protocol.machine_steps import Finished, Run, Step, Subscribe, Wait
-from hashring.store.group.commands import group_keys, read
+from hashring.store.group.key_names import group_keys
+from hashring.store.group.reading import read
 
 KEYS = group_keys("orders")
 CHANNEL = b"orders:news"

@@ -37,10 +37,10 @@ from hashring.store.group.commands import (
     Conflict,
     Left,
     agreed,
-    group_keys,
     leave,
-    read,
 )
+from hashring.store.group.key_names import group_keys
+from hashring.store.group.reading import read
 from hashring.store.memory_store import MemoryServer
 
 KEYS = group_keys("orders")

@@ -23,7 +23,7 @@ from hashring.health import group_health, ring_health
 from hashring.metrics import FleetCollector, GroupReading, RingReading, fleet_collector
 from hashring.metrics.fleet_collector import NODES_SHOWN, STALE
 from hashring.metrics.metric_families import FLEET_METRICS
-from hashring.store.group.commands import Decision
+from hashring.store.group.decisions import Decision
 from hashring.store.ring.node_reports import NodeFacts, Sees
 from hashring.store.ring.ring_events import RingEvent
 

@@ -8,7 +8,8 @@ import pytest
 
 from hashring.core.groups.state import MemberFacts, Terms
 from hashring.core.replica import Replica
-from hashring.store.group.commands import GroupKeys, Joined, Taken, beat, group_keys, join
+from hashring.store.group.commands import Joined, Taken, beat, join
+from hashring.store.group.key_names import GroupKeys, group_keys
 from hashring.store.locks.commands import HeldByOther, acquire, look
 from hashring.store.memory_store import MemoryServer
 from hashring.store.ring import commands as ring

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hashring import ConfigError
 from hashring.store.faithful_challenge.commands import faithful_keys
-from hashring.store.group.commands import group_keys
+from hashring.store.group.key_names import group_keys
 from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.ring.key_names import ring_keys
 from tests.conftest import LONG

@@ -13,7 +13,8 @@ from hashring import AsyncPartitionGroup, PartitionGroup, lease_challenge
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.groups.faithful_challenge import LeaseRaceSpans, faithful_challenge
 from hashring.groups.sync_member import SyncMember
-from hashring.store.group.commands import group_keys, read
+from hashring.store.group.key_names import group_keys
+from hashring.store.group.reading import read
 from hashring.testing import MemoryServer, MemoryStore
 from tests.conftest import eventually, shared
 

@@ -47,7 +47,8 @@ from hashring.core.groups.state import (
     Terms,
 )
 from hashring.store.command import Command
-from hashring.store.group.commands import Beat, Committed, Reading, looked_at
+from hashring.store.group.commands import Beat, Committed
+from hashring.store.group.reading import Reading, looked_at
 from hashring.testing.simulator.groups.process import GroupProcess
 from hashring.testing.simulator.groups.world import GroupRule, GroupWorld
 from hashring.testing.simulator.virtual_time import NEVER

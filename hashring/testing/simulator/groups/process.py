@@ -21,7 +21,8 @@ from hashring.protocol.group_decider import Decided, Decider, OwnDecision
 from hashring.protocol.group_flows import change
 from hashring.protocol.group_member_machine import GroupMemberMachine
 from hashring.store.command import Command
-from hashring.store.group.commands import Beat, group_keys
+from hashring.store.group.commands import Beat
+from hashring.store.group.key_names import group_keys
 from hashring.testing.simulator.groups.history import MemberSpec
 from hashring.testing.simulator.network import Call
 from hashring.testing.simulator.process import Process

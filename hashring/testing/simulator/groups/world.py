@@ -9,7 +9,8 @@ from hashring.core.groups.state import GroupState, Terms
 from hashring.protocol.base_member_machine import ENDED
 from hashring.protocol.group_decider import Decider
 from hashring.protocol.group_member_machine import GroupMemberMachine
-from hashring.store.group.commands import Beat, Committed, Reading, Reports, read
+from hashring.store.group.commands import Beat, Committed
+from hashring.store.group.reading import Reading, Reports, read
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
 from hashring.testing.simulator.groups.process import KEYS, GroupProcess
