@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.spark.append_checks import seen_files
 from hashring.spark.directory_columns import files_beside_columns, is_data
+from hashring.spark.files_there import seen_files
 from hashring.spark.input import exactly, local_path
 
 if TYPE_CHECKING:

@@ -18,14 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.atomic_writes import check_new
 from hashring.errors import ConfigError, OutputExists, OutputRefused
-from hashring.spark.append_checks import (
-    check_form,
-    check_no_log,
-    files_there,
-    fitted,
-    is_empty,
-    is_empty_directory,
-)
+from hashring.spark.append_checks import check_form, check_no_log, fitted
 from hashring.spark.catalog_tables import (
     SPARK_CATALOG,
     catalog_of,
@@ -38,6 +31,7 @@ from hashring.spark.directory_append import append_files
 from hashring.spark.directory_columns import addresses
 from hashring.spark.directory_lock import alone
 from hashring.spark.directory_swap import put_back, swap
+from hashring.spark.files_there import files_there, is_empty, is_empty_directory
 from hashring.spark.input import (
     FILE_FORMATS,
     QUOTES_DOUBLED,

@@ -42,7 +42,7 @@ from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, OutputExists, OutputRefused
-from hashring.spark.append_checks import check_form, files_there, fitted, is_empty
+from hashring.spark.append_checks import check_form, fitted
 from hashring.spark.batch_files import check_batch_read
 from hashring.spark.checkpoint_mark import StreamMark, is_finished
 from hashring.spark.column_checks import check_free, quoted
@@ -50,6 +50,7 @@ from hashring.spark.compaction import BATCH, newest_batch
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.datasource import live_ring
 from hashring.spark.directory_lock import alone
+from hashring.spark.files_there import files_there, is_empty
 from hashring.spark.input import (
     CORRUPT,
     FILE_FORMATS,
