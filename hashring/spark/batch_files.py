@@ -15,9 +15,9 @@ from urllib.parse import unquote
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.spark.directory_columns import files_beside_columns, is_data
 from hashring.spark.files_there import seen_files
 from hashring.spark.input import exactly, local_path
+from hashring.spark.listed_files import files_beside_columns, is_seen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,5 +85,5 @@ def _there(spark: SparkSession, files: Collection[str], place: str) -> str | Non
     there = set(seen_files(spark, exactly(unquote(place))) or ())
     found = (file.rpartition("/") for file in files if file in there)
     return next(
-        (name for directory, _, name in found if directory == place and is_data(name)), None
+        (name for directory, _, name in found if directory == place and is_seen(name)), None
     )

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 from hashring.core.safe_text import printable
 from hashring.errors import OutputRefused
-from hashring.spark.directory_columns import addresses
 from hashring.spark.input import NO_PATH, exactly
+from hashring.spark.listed_files import addresses, is_seen
 from hashring.spark.spark_failures import SPARK_ERRORS
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SEEN: Final = "{[^._]*,_*=*}"
-"""Names that readers look at, as a pattern of Hadoop's: see :func:`is_seen`."""
+"""Names that readers look at, as a pattern of Hadoop's: see ``is_seen``."""
 
 
 def files_there(spark: SparkSession, path: str, local: Path | None) -> list[str]:
@@ -53,11 +53,6 @@ def files_there(spark: SparkSession, path: str, local: Path | None) -> list[str]
 def in_directories_of_columns(file: str) -> bool:
     """Whether readers see it: they pass over the files of other directories."""
     return all("=" in place for place in PurePosixPath(file).parts[:-1])
-
-
-def is_seen(name: str) -> bool:
-    """Whether readers of a directory look at what has this name in it."""
-    return not name.startswith(".") and (not name.startswith("_") or "=" in name)
 
 
 def _files_of_spark(spark: SparkSession, path: str) -> list[str]:

@@ -26,7 +26,7 @@ from hashring.errors import (
 )
 from hashring.spark.column_checks import quoted
 from hashring.spark.counts_while_read import Counts
-from hashring.spark.directory_columns import check_all_read, listed
+from hashring.spark.listed_files import check_all_read, listed
 from hashring.spark.session import is_connect
 from hashring.spark.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure
 

@@ -28,7 +28,6 @@ from hashring.spark.catalog_tables import (
 from hashring.spark.column_checks import check_distinct, quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_append import append_files
-from hashring.spark.directory_columns import addresses
 from hashring.spark.directory_lock import alone
 from hashring.spark.directory_swap import put_back, swap
 from hashring.spark.files_there import files_there, is_empty, is_empty_directory
@@ -53,6 +52,7 @@ from hashring.spark.job_file_names import (
     was_taken_away,
 )
 from hashring.spark.key_column import TEXTS
+from hashring.spark.listed_files import addresses
 from hashring.spark.places_of_a_job import is_below, read_apart
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.table_output import (

@@ -38,11 +38,11 @@ from hashring.errors import (
 )
 from hashring.ring_files import read_ring, write_ring
 from hashring.spark.counts_while_read import Counts
-from hashring.spark.directory_columns import addresses
 from hashring.spark.history_from_events import history_of
 from hashring.spark.input import CORRUPT, OF_READER, Input, read_frame, read_stream
 from hashring.spark.jobs import assign_job, audit_job, kept, load_job, plan_job
 from hashring.spark.jobs.assign import _nodes_per_task
+from hashring.spark.listed_files import addresses
 from hashring.spark.output import Output
 from hashring.spark.owner_directories import partition_by_owner
 from hashring.spark.spark_failures import failure

@@ -1,4 +1,4 @@
-"""Files that Spark lists and does not read, because directories beside them are named for columns.
+"""Which files Spark lists, and which of them it reads.
 
 Of ``day=1/a.parquet`` Spark makes a column ``day``. A file beside ``day=1`` has no such column, and
 Spark leaves it out without a word.
@@ -52,7 +52,7 @@ def files_beside_columns(addresses: Iterable[str]) -> list[Beside]:
     first: dict[str, str] = {}
     for address in addresses:
         place, _, file = address.rpartition("/")
-        if place not in first and is_data(file):
+        if place not in first and is_seen(file):
             first[place] = file
     columns = {
         place[: found.start()]: found[0] for place in first for found in _COLUMN.finditer(place)
@@ -62,9 +62,12 @@ def files_beside_columns(addresses: Iterable[str]) -> list[Beside]:
     ]
 
 
-def is_data(file: str) -> bool:
-    """Whether Spark reads it. It also lists the summaries of Parquet, such as ``_metadata``."""
-    return not file.startswith(".") and (not file.startswith("_") or "=" in file)
+def is_seen(name: str) -> bool:
+    """Whether readers of a directory look at what has this name in it.
+
+    Spark also lists the summaries of Parquet, such as ``_metadata``, and does not read them.
+    """
+    return not name.startswith(".") and (not name.startswith("_") or "=" in name)
 
 
 def check_all_read(
