@@ -1,22 +1,34 @@
-"""A directory in the place of another, in one step where the file system can."""
+"""A directory in the place of another, in one step where the file system can.
+
+Before it, :func:`check_not_of_others` refuses to replace what is no output. After it,
+:func:`seen_anew` makes Spark read the new files, and :func:`remove` removes the old directory.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import os
+import shutil
+import time
+from contextlib import suppress
 from glob import escape
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hashring.errors import OutputRefused
 from hashring.spark.directory_lock import alone
+from hashring.spark.spark_failures import SPARK_ERRORS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 _UNABLE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV)
 """Answers of file systems, such as NFS, that cannot exchange two names."""
 _BEFORE: Final = ".before"
+_ENDING: Final = 10.0  # seconds
 
 
 def swap(aside: Path, local: Path) -> None:
@@ -62,6 +74,34 @@ def put_back(local: Path) -> None:
             if not local.exists():
                 before.rename(local)
         return
+
+
+def check_not_of_others(path: str, place: Path) -> None:
+    """Raise ``OutputRefused`` if a directory to replace holds what is no output."""
+    kept = {os.path.expanduser("~"): "home"}
+    with suppress(OSError):  # it may be gone
+        kept[os.getcwd()] = "working"
+    for directory, kind in kept.items():
+        if place.is_dir() and Path(os.path.realpath(directory)).is_relative_to(place):
+            why = f"overwrite would remove {directory}, the {kind} directory"
+            raise OutputRefused(path, why, "name a directory for it")
+
+
+def seen_anew(spark: SparkSession, place: Path) -> None:
+    """Make the session read again what it keeps of files here: it does not notice a rename."""
+    with suppress(*SPARK_ERRORS):  # the files have their place already
+        spark.catalog.refreshByPath(f"file://{place}")
+
+
+def remove(path: Path) -> None:
+    """Remove a directory, and what tasks that were cancelled still write into it."""
+    # After Ctrl-C, tasks that are just ending may make files for another moment.
+    deadline = time.monotonic() + _ENDING
+    while path.exists():
+        shutil.rmtree(path, ignore_errors=True)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.1)
 
 
 def _exchanged(first: Path, second: Path) -> bool:

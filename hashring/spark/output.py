@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,7 +26,7 @@ from hashring.spark.column_checks import check_distinct, quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_append import append_files
 from hashring.spark.directory_lock import alone
-from hashring.spark.directory_swap import put_back, swap
+from hashring.spark.directory_swap import check_not_of_others, put_back, remove, seen_anew, swap
 from hashring.spark.files_there import files_there, is_empty, is_empty_directory
 from hashring.spark.input import (
     FILE_FORMATS,
@@ -87,7 +84,6 @@ _TIMES: Final = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
 }
 """Spark would write milliseconds only. An offset of long ago has seconds, such as +00:53:28."""
-_ENDING: Final = 10.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -157,7 +153,7 @@ class Output:
             check_new(local)
         elif is_plain:
             if self.mode == "overwrite":
-                _check_not_of_others(self.path, local)
+                check_not_of_others(self.path, local)
                 self._check_unused(spark, local)
             if local.is_mount():
                 raise OutputRefused(
@@ -574,31 +570,3 @@ def lossless(spark: SparkSession, format: str | None) -> dict[str, bool | str]:
     if format in TEXTS and not is_old_parser(spark):
         found |= _TIMES
     return found
-
-
-def _check_not_of_others(path: str, place: Path) -> None:
-    """Raise ``OutputRefused`` if a directory to replace holds what is no output."""
-    kept = {os.path.expanduser("~"): "home"}
-    with suppress(OSError):  # it may be gone
-        kept[os.getcwd()] = "working"
-    for directory, kind in kept.items():
-        if place.is_dir() and Path(os.path.realpath(directory)).is_relative_to(place):
-            why = f"overwrite would remove {directory}, the {kind} directory"
-            raise OutputRefused(path, why, "name a directory for it")
-
-
-def seen_anew(spark: SparkSession, place: Path) -> None:
-    """Make the session read again what it keeps of files here: it does not notice a rename."""
-    with suppress(*SPARK_ERRORS):  # the files have their place already
-        spark.catalog.refreshByPath(f"file://{place}")
-
-
-def remove(path: Path) -> None:
-    """Remove a directory, and what tasks that were cancelled still write into it."""
-    # After Ctrl-C, tasks that are just ending may make files for another moment.
-    deadline = time.monotonic() + _ENDING
-    while path.exists():
-        shutil.rmtree(path, ignore_errors=True)
-        if time.monotonic() > deadline:
-            return
-        time.sleep(0.1)
