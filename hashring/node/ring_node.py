@@ -11,13 +11,13 @@ from typing import Final, TypeVar, cast
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError
 from hashring.node.base_node import Node
+from hashring.node.by_hand import ByHand
 from hashring.node.forks import remembered
 from hashring.node.key_answers import listed, monotonic
 from hashring.node.lock_flows import Asking
 from hashring.node.node_runner import Runner
 from hashring.node.start_and_stop import Life, backend_of_threads
 from hashring.node.user_calls import UserCalls
-from hashring.node.without_a_loop import ByHand
 from hashring.protocol.locks.key_lease import KeyLease
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.running.threads_and_greenlets import GeventBackend, event_of_threads
