@@ -12,7 +12,7 @@ from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.faithful_rules import FaithfulService, faithful_patience
 from hashring.testing.simulator.challenge.fault_effects import CHALLENGE_FAULTS
 from hashring.testing.simulator.challenge.history import ChallengeHistory
-from hashring.testing.simulator.challenge.rules import (
+from hashring.testing.simulator.challenge.lease_rules import (
     ChallengeDeadline,
     ChallengeGoodbye,
     ChallengeHolder,
