@@ -1,4 +1,4 @@
-"""What commands write: aligned columns, durations, JSON."""
+"""What commands write: aligned columns, durations, lists of names, JSON."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ import click
 
 from hashring.atomic_writes import replace_text
 from hashring.core.readable_numbers import duration
+from hashring.core.safe_text import printable
+
+_SHOWN: Final = 20
+"""How many names are listed as text."""
 
 _NO_CONTROLS: Final = ("dumb", "unknown")  # terminals by TERM; they print control sequences
 
@@ -45,6 +49,13 @@ def seconds(value: float) -> str:
 def percent(part: float) -> str:
     """A part of one as ``12.34%``."""
     return f"{100 * part:.2f}%"
+
+
+def listed(names: Sequence[str], most: int = _SHOWN) -> str:
+    """The first of the names, printable, and how many more there are."""
+    shown = ", ".join(printable(name) for name in names[:most])
+    more = len(names) - most
+    return shown + (f" and {more:,} more" if more > 0 else "")
 
 
 def document(value: Any) -> None:

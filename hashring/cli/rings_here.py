@@ -8,14 +8,11 @@ from contextlib import suppress
 from typing import Final
 
 from hashring.cli.connection import Connection
-from hashring.core.safe_text import printable
+from hashring.cli.output import listed
 from hashring.errors import ConfigError, StoreError
 from hashring.store.discovery import discover
 from hashring.store.ring.ring_events import newest
 from hashring.store.ring.snapshot import Snapshot
-
-SHOWN: Final = 20
-"""How many names are listed as text."""
 
 _PATIENCE: Final = 2.0  # seconds: nobody waits longer for a hint
 
@@ -80,10 +77,3 @@ def _rings(connection: Connection) -> Iterator[str | None]:
             if found is None or found.kind == "ring":
                 yield found and found.name
         yield None
-
-
-def listed(names: list[str]) -> str:
-    """The first of the names, printable, and how many more there are."""
-    shown = ", ".join(printable(name) for name in names[:SHOWN])
-    more = len(names) - SHOWN
-    return shown + (f" and {more:,} more" if more > 0 else "")

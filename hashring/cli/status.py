@@ -9,8 +9,8 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
-from hashring.cli.output import document
-from hashring.cli.rings_here import check_exists, listed
+from hashring.cli.output import document, listed
+from hashring.cli.rings_here import check_exists
 from hashring.core.groups import group_status
 from hashring.core.readable_numbers import counted
 from hashring.core.safe_text import printable
