@@ -7,9 +7,10 @@ import os
 import click
 
 from hashring.cli.common_options import Settings, ring_options
+from hashring.cli.confirmation import confirmed
 from hashring.cli.connection import connected
 from hashring.cli.order_commands import here
-from hashring.cli.output import confirmed, document, seconds
+from hashring.cli.output import document, seconds
 from hashring.core.hashing import key_bytes
 from hashring.core.safe_text import printable
 from hashring.store.locks.commands import Lock, check_locked_key, look, take_away

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from hashring.cli.common_options import Settings, server_options
+from hashring.cli.confirmation import confirmed
 from hashring.cli.connection import connected
 from hashring.cli.group.read_and_commit import standing
 from hashring.cli.order_commands import by_option, here
-from hashring.cli.output import confirmed, document
+from hashring.cli.output import document
 from hashring.core.safe_text import printable
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_flows import check_empty, forget

@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from hashring.cli.common_options import Settings, server_options
+from hashring.cli.confirmation import confirmed
 from hashring.cli.connection import connected
 from hashring.cli.group.read_and_commit import decide, standing
-from hashring.cli.output import confirmed, document
+from hashring.cli.output import document
 from hashring.core.groups import next_state
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
