@@ -430,7 +430,7 @@ def test_an_error_of_the_block_comes_through_and_the_lease_is_left(
         raise ZeroDivisionError
     book = node._machine.book
     assert book is not None
-    assert not book._pins.keys
+    assert not book._leases.keys
     assert node.contains("k")
 
 

@@ -36,7 +36,7 @@ FOUND_BY = {
     "renewal without a look at the session": 12,
     "done-renewed_from_the_answer_on-holder-slow_answer": 8,
     "done-renewed_past_the_handoff_time-holder|handoff-random_lock_history": 13,
-    "Pins-revoke-revoked_without_a_new_deadline-handoff|holder": 9,
+    "Leases-revoke-revoked_without_a_new_deadline-handoff|holder": 9,
     "an answer after its deadline": 11,
     "NumbersNoPoints-of_own_ranges-spares|weight": 17,
     "TakesItForAnAnswerLikeAnyOther-plain-renewal|recovery": 9,

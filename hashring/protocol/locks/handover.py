@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.key_states import Key, KeyEvent, KeyState
-from hashring.protocol.locks.pins import Pins
+from hashring.protocol.locks.leases import Leases
 from hashring.protocol.locks.ring_place import Surroundings
 from hashring.store.locks.commands import LockNews
 
@@ -29,14 +29,14 @@ class Handover:
 
     Args:
         parts: those that all pieces of the book share.
-        pins: the book's.
+        leases: the book's.
     """
 
-    def __init__(self, parts: BookParts, pins: Pins) -> None:
+    def __init__(self, parts: BookParts, leases: Leases) -> None:
         self._keys = parts.keys
         self._place = parts.place
         self._due_calls = parts.due_calls
-        self._pins = pins
+        self._leases = leases
 
     def drain(self) -> None:
         """Keep no key for an owner that is full: what is held is to be handed over."""
@@ -56,7 +56,7 @@ class Handover:
             for held in keys.held.values():
                 if held.state is _S.HELD and place.inherited(held.point):
                     keys.enter(_E.OWNER_FULL, held)
-        self._pins.revoke_what_moved(now)
+        self._leases.revoke_what_moved(now)
         if keys.count(_S.WANTED):
             for held in keys.held.values():
                 if held.state is _S.WANTED and not place.nearer(held.other, held.point):
@@ -100,7 +100,7 @@ class Handover:
         if held.state in (_S.KEPT, _S.WANTED) and self._place.nearer(waiter, held.point):
             held.other = waiter
             self._keys.enter(_E.OWNER_WAITS, held)
-            self._pins.revoke(held, now)
+            self._leases.revoke(held, now)
 
     def ask_again(self, now: float, *states: KeyState) -> None:
         """Ask Redis again for the keys in these states."""

@@ -14,7 +14,7 @@ piece                 what it decides
                       taken after a loss), ``renewal`` (which locks are renewed), and ``due_calls``
                       (what the loop has to do next)
 ``releases``          which keys are let go
-``pins``              who holds a key by hand (``key_lease``), and what a loss tells them
+``leases``            who holds a key by hand (``key_lease``), and what a loss tells them
 ``handover``          what moves to other nodes, is kept for them, or awaited from them
 ``calls_under_way``   which places are kept for calls, what they bring, and what came of those
                       without an answer
@@ -44,8 +44,8 @@ from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Tak
 from hashring.protocol.locks.handover import Handover
 from hashring.protocol.locks.key_lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.key_states import HOLDING, NEVER, KeyEvent, KeyState
+from hashring.protocol.locks.leases import Leases
 from hashring.protocol.locks.lock_config import LockConfig
-from hashring.protocol.locks.pins import Pins
 from hashring.protocol.locks.releases import Releases
 from hashring.protocol.locks.ring_place import Surroundings
 from hashring.protocol.locks.taking import Taking
@@ -82,8 +82,8 @@ class LockBook:
         self._hold_off = parts.hold_off
         self._renewal = parts.renewal
         self._releases = Releases(parts)
-        self._pins = Pins(parts, self._releases)
-        self._handover = Handover(parts, self._pins)
+        self._leases = Leases(parts, self._releases)
+        self._handover = Handover(parts, self._leases)
         self._calls = CallsUnderWay(parts, self._releases)
         self._taking = Taking(parts, self._calls, self._releases)
         self._verdicts = Verdicts(parts, self._calls, self._releases)
@@ -158,15 +158,15 @@ class LockBook:
         self, key: bytes, clock: Callable[[], float], event: Callable[[], Any], holder: LeaseHolder
     ) -> KeyLease[Any] | None:
         """A lease on a key that is held; the same one again inside itself."""
-        return self._pins.pin(key, clock, event, holder)
+        return self._leases.pin(key, clock, event, holder)
 
     def pin_again(self, key: bytes, now: float, holder: LeaseHolder) -> KeyLease[Any] | None:
         """The lease that a key is held by already; ``None`` when there is none."""
-        return self._pins.pin_again(key, now, holder)
+        return self._leases.pin_again(key, now, holder)
 
     def unpin(self, holder: LeaseHolder, now: float) -> bool:
         """Leave a lease; whether its key is to be let go now."""
-        return self._pins.unpin(holder, now)
+        return self._leases.unpin(holder, now)
 
     # --- what a status shows ------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class LockBook:
         self._keys.index()
         self._calls.mend()
         self._releases.mend()
-        self._pins.mend()
+        self._leases.mend()
         self.due_calls.mend()
         self._mended = True
 
@@ -229,7 +229,7 @@ class LockBook:
     def begin(self, node: str, session: str) -> None:
         """The node has this name and session from now on; what another session held is lost."""
         lost = (*self.held.values(), *self._keys.of(_S.FINISHING))
-        self._pins.begin()
+        self._leases.begin()
         self._releases.begin()
         self._keys.enter(_E.LOST, *lost)
         self._keys.enter(_E.FORGOTTEN, *self._keys.others.values())
@@ -308,11 +308,11 @@ class LockBook:
         due = min(self.due_calls.resolve_at, self._renewal.due, self.limit.look_at)
         if self._releases.due:
             due = min(due, self.due_calls.release_at)
-        return min([due, *self._pins.due()])
+        return min([due, *self._leases.due()])
 
     def step(self, now: float) -> Run | None:
         """What the loop has to run now, if anything."""
-        self._pins.end_what_expired(now)
+        self._leases.end_what_expired(now)
         # By turns: callers that are interrupted all the time must not keep locks from renewal.
         first = now >= self.due_calls.resolve_at and not self._resolved
         if first and (step := self._calls.resolve_step()) is not None:
@@ -344,7 +344,7 @@ class LockBook:
                 self.due_calls.outdated = True
             for key in renewal.done(batch, reply, sent, now):
                 if key.state in HOLDING:
-                    self._pins.end(key)
+                    self._leases.end(key)
                     self._keys.enter(_E.LOST, key)
             for number, waiter in reply.wanted.items():
                 self._handover.want(batch.keys[number], waiter, now)
@@ -386,7 +386,7 @@ class LockBook:
         free = [key for key in held if key.lease is None]
         for key in held:
             if key.lease is not None:
-                self._pins.leave(key, now)
+                self._leases.leave(key, now)
         self._releases.let_go(now, *free)
         self.limit.forget()
         self._renewal.forget()

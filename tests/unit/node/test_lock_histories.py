@@ -18,7 +18,7 @@ from hashring.errors import RedisUnavailable
 from hashring.protocol.locks.calls_under_way import CallsUnderWay, Doubt, Take
 from hashring.protocol.locks.key_lease import KeyLease
 from hashring.protocol.locks.key_states import Key
-from hashring.protocol.locks.pins import Pins
+from hashring.protocol.locks.leases import Leases
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine_steps import Run
 from tests.unit.node import planted_locks
@@ -307,7 +307,7 @@ def no_places_for_calls_under_way(calls: CallsUnderWay) -> int:
     return len(calls._keys.held)
 
 
-def revoked_without_a_new_deadline(pins: Pins, held: Key, now: float) -> None:
+def revoked_without_a_new_deadline(leases: Leases, held: Key, now: float) -> None:
     if held.lease is not None and held.lease.revoked_at is None:
         held.lease.revoked_at = now
         held.lease.revoked.set()
@@ -321,7 +321,7 @@ def nothing_is_asked_about_lost_answers(calls: CallsUnderWay, doubt: Doubt, now:
     ("place", "name", "bug"),
     [
         (CallsUnderWay, "count", property(no_places_for_calls_under_way)),
-        (Pins, "revoke", revoked_without_a_new_deadline),
+        (Leases, "revoke", revoked_without_a_new_deadline),
         (CallsUnderWay, "_doubt", nothing_is_asked_about_lost_answers),
     ],
     ids=lambda value: getattr(value, "__name__", None),

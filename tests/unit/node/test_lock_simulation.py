@@ -18,7 +18,7 @@ from hashring.node.lock_flows import Hold
 from hashring.node.node_machine import NodeMachine
 from hashring.protocol.locks.calls_under_way import CallsUnderWay, Take
 from hashring.protocol.locks.key_states import Key, KeyState
-from hashring.protocol.locks.pins import Pins
+from hashring.protocol.locks.leases import Leases
 from hashring.protocol.locks.renewal import Batch, Renewal
 from hashring.protocol.locks.taking import Taking
 from hashring.protocol.machine_steps import Run
@@ -223,7 +223,7 @@ def deadline_from_the_answer(
     acquired(taking, take, answers, now, now)
 
 
-def revoked_without_a_new_deadline(pins: Pins, held: Key, now: float) -> None:
+def revoked_without_a_new_deadline(leases: Leases, held: Key, now: float) -> None:
     if held.lease is not None and held.lease.revoked_at is None:
         held.lease.revoked_at = now
         held.lease.revoked.set()
@@ -234,7 +234,7 @@ def revoked_without_a_new_deadline(pins: Pins, held: Key, now: float) -> None:
     [
         (CallsUnderWay, "count", property(no_places_for_calls_under_way), "limit"),
         (Taking, "acquired", deadline_from_the_answer, "holder"),
-        (Pins, "revoke", revoked_without_a_new_deadline, "handoff|holder"),
+        (Leases, "revoke", revoked_without_a_new_deadline, "handoff|holder"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -50,7 +50,7 @@ def whole(book: SharedLockBook) -> None:
     assert set(keys.of(KeyState.TAKING)) == taken
     doubted = [key for doubt in book._calls.doubts for key in doubt.keys]
     assert sorted(key.key for key in keys.of(KeyState.DOUBTED)) == sorted(k.key for k in doubted)
-    assert {key for key in known if key.lease is not None} == book._pins.keys
+    assert {key for key in known if key.lease is not None} == book._leases.keys
     assert not counts[KeyState.IDLE]
 
 
@@ -125,7 +125,7 @@ def catches_up(world: World, a: Node) -> None:
     assert not states & {KeyState.DOUBTED, KeyState.RELEASING}, states
     assert not a.book._calls.unanswered
     a.heartbeat()
-    for key in a.book._pins.keys:
+    for key in a.book._leases.keys:
         assert key.lease is not None
         revoked = key.lease.revoked_at is not None
         assert key.lease.revoked.is_set() == revoked
@@ -154,7 +154,7 @@ def goes_on(world: World, a: Node) -> None:
     leave(world, a)
     a.begin()
     a.see()
-    assert (a.book.count, a.book._pins.keys) == (0, set())
+    assert (a.book.count, a.book._leases.keys) == (0, set())
     world.now += TTL + 1
     assert a.select(MINE) == MINE
 
@@ -296,7 +296,7 @@ def ended(world: World, a: Node, before: Callable[[World, Node], None]) -> None:
     """Nobody holds the key, and its lock is let go where it must be."""
     a.loop()
     a.heartbeat()
-    assert not a.book._pins.keys
+    assert not a.book._leases.keys
     known = a.book._keys.find(MINE[0])
     assert known is None or known.lease is None
     assert (MINE[0] in world.locks()) is (before is lasts)

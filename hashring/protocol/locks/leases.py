@@ -14,8 +14,8 @@ from hashring.protocol.locks.releases import Releases
 _S, _E = KeyState, KeyEvent
 
 
-class Pins:
-    """The keys of one book that are pinned.
+class Leases:
+    """The leases on the keys of one book.
 
     Args:
         parts: those that all pieces of the book share.
