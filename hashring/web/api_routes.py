@@ -79,9 +79,9 @@ class ApiRoutes:
         for name in ACTIONS:
             action = self._actions.named(name)
             if isinstance(action, PlannedRingAction):
-                views[plan_path(name)] = partial(self._ring_order, action)
+                views[plan_path(name)] = partial(self._plan_ring_order, action)
             elif isinstance(action, PlannedGroupAction):
-                views[plan_path(name)] = partial(self._group_order, action)
+                views[plan_path(name)] = partial(self._plan_group_order, action)
         return views
 
     def _openapi(self) -> Response:
@@ -157,7 +157,7 @@ class ApiRoutes:
             after = ring_after(view, asked)
             return _json(answers.plan(watcher, view, after))
 
-    def _ring_order(self, action: PlannedRingAction[Any, Q], asked: Q) -> Response:
+    def _plan_ring_order(self, action: PlannedRingAction[Any, Q], asked: Q) -> Response:
         with self._turns.turn():  # also to read the whole ring
             order = action.order(asked)
             after, exact = order.ring_after()
@@ -210,7 +210,7 @@ class ApiRoutes:
             found = group_after(view, asked)
             return _json(answers.group_plan(watcher, found))
 
-    def _group_order(self, action: PlannedGroupAction[Any, M], asked: M) -> Response:
+    def _plan_group_order(self, action: PlannedGroupAction[Any, M], asked: M) -> Response:
         with self._turns.turn():
             order = action.order(asked)
             return _json(answers.group_plan(order.watcher, order.plan(), order.note))
