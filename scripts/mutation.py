@@ -38,6 +38,9 @@ from mutants import Edit, compiles, edits
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 GROUPS: Final = "next_state pending_moves partition_column partition_map state view_changes"
+_NODE_MACHINE: Final = (
+    "node_machine own_ranges_machine states name_claim ordered_weight own_replicas ring_sight"
+)
 LEASES: Final = "membership lease_race lease_table"
 PARTS: Final = {
     # A file is of the first part that names it.
@@ -46,7 +49,7 @@ PARTS: Final = {
         for name in ("base_member_machine", "group_member_machine", "group_decider")
     ],
     "machines": [
-        *(f"hashring/node/{name}.py" for name in ("node_machine", "own_ranges_machine", "states")),
+        *(f"hashring/node/{name}.py" for name in _NODE_MACHINE.split()),
         "hashring/protocol/*.py",
     ],
     "kernel": [f"hashring/core/groups/{name}.py" for name in f"{GROUPS} {LEASES}".split()],

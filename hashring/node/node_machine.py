@@ -24,7 +24,7 @@ How a node stays right:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import is_
@@ -32,20 +32,12 @@ from typing import Any, Final
 
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.own_ranges import is_nearby
-from hashring.core.placement import (
-    Random,
-    balanced_points,
-    free_points,
-    kept_points,
-    more_points,
-    points_of_weight,
-)
+from hashring.core.placement import Random, balanced_points, more_points, points_of_weight
 from hashring.core.ranges import PointRange, bounds_of
 from hashring.core.replica import Replica
 from hashring.core.replica_ranges import replica_lengths
 from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp, parse_change
-from hashring.core.value_checks import is_finite
 from hashring.errors import (
     HashringError,
     MessageFormatError,
@@ -53,14 +45,16 @@ from hashring.errors import (
     RedisUnavailable,
     StoreError,
 )
+from hashring.node.name_claim import NameClaim
+from hashring.node.ordered_weight import OrderedWeight
+from hashring.node.own_replicas import BeforeJoin, OwnReplicas
+from hashring.node.ring_sight import RingSight
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.node.shared_rings import ring_of
 from hashring.node.states import (
-    CLAIM,
     ENDED,
     NODE_LIFE,
     RENEWING,
-    SIGHT,
     ClaimEvent,
     ClaimState,
     NodeEvent,
@@ -83,18 +77,13 @@ from hashring.store.ring.commands import (
     park,
 )
 from hashring.store.ring.key_names import RingKeys
-from hashring.store.ring.node_entries import NodeRecord
-from hashring.store.ring.node_orders import ORDERED, WeightOrder
+from hashring.store.ring.node_orders import ORDERED
 from hashring.store.ring.snapshot import Snapshot, snapshot
 
 # A message and the answer to a heartbeat travel on two connections. How long a gap may be only
 # that, in seconds, and in heartbeats for short ones.
 _GRACE: Final = 0.25
 _GRACE_BEATS: Final = 0.25
-
-# How many of the sessions that had its name before it a node tells of: a failover loses the last
-# moments, in which a name has not changed hands more often.
-_REPLACED_KEPT: Final = 4
 
 # How often a node looks anew where its points would even a ring that changes all the time.
 _GROWS_AGAIN: Final = 8
@@ -174,30 +163,6 @@ Owned = tuple[tuple[PointRange, ...], tuple[int, ...], tuple[int, ...]]
 _NOTHING: Final[Owned] = ((), (), ())
 
 
-@dataclass(frozen=True)
-class BeforeJoin:
-    """What a node found on the ring before it joined.
-
-    Attributes:
-        stamp: where the ring stood.
-        record: what holds the node's name; ``None`` when nothing does.
-        replicas: those under the node's name.
-        remembered: points that the name had when it went.
-        taken: points that other nodes have: of those under its name, and of the remembered, if not
-            of all.
-        ordered: the weight that was ordered for the node.
-        even: makes the points of a balanced join.
-    """
-
-    stamp: Stamp
-    record: NodeRecord | None
-    replicas: tuple[Replica, ...]
-    remembered: tuple[int, ...]
-    taken: frozenset[int]
-    ordered: WeightOrder | None
-    even: Callable[[], tuple[int, ...]]
-
-
 @dataclass
 class Counters:
     """What happened since the machine was made, for the status."""
@@ -219,7 +184,6 @@ class _Schedule:
 
     beat: float = 0.0
     sweep: float = float("inf")
-    fetch: float = float("inf")
 
 
 @dataclass
@@ -229,81 +193,71 @@ class NodeMachine:
     Args:
         config: what the node is.
         rng: where its points, its session and its jitter come from.
+
+    Attributes:
+        state: see :data:`hashring.node.states.NODE_LIFE`.
+        sight: what it knows of the ring.
+        claim: its claim to its name.
+        own: its replicas, and under which name they are.
+        ordered: its weight.
+        book: of its locks; ``None`` without locks and limit.
+        deadline: monotonic seconds; from then on it owns nothing.
+        session: of its name, since it began to join.
+        history: the history of the ring that the last heartbeat found in Redis, in this run of the
+            node or an earlier one; there is another after a loss.
+        counters: what happened since the machine was made.
+        last_beat: when a heartbeat was answered last, in monotonic seconds.
+        beat_took: seconds from sending that to its answer.
+        last_error, failed_since: the newest failure, and since when nothing went well.
+        error: why the node is ``failed`` or ``superseded``.
+        load: how much it has to do, as its own code reports it. Assigned by users.
     """
 
     config: NodeConfig
     rng: Random
 
     state: NodeState = NodeState.NEW
-    sight: SightState = SightState.UNKNOWN
-    claim: ClaimState = ClaimState.LOOKING
-    ring: Ring = field(init=False)
-    stamp: Stamp | None = None
+    sight: RingSight = field(init=False)
+    claim: NameClaim = field(init=False)
+    own: OwnReplicas = field(init=False)
+    ordered: OrderedWeight = field(init=False)
+    book: SharedLockBook | None = field(init=False)
     deadline: float = float("-inf")
-    replicas: tuple[Replica, ...] = ()
     session: str = ""
     history: str = ""
-    """The history of the ring that the last heartbeat found in Redis, in this run of the node or an
-    earlier one; there is another after a loss."""
-    garbage: int = 0
-    full_nodes: frozenset[str] = frozenset()
-    """The nodes that hold as many keys as they may."""
-    book: SharedLockBook | None = field(init=False)
     counters: Counters = field(default_factory=Counters)
     last_beat: float | None = None
     beat_took: float | None = None
     last_error: HashringError | None = None
     failed_since: float | None = None
     error: Exception | None = None
-    """Why the node is ``failed`` or ``superseded``."""
     load: float | None = None
-    """How much it has to do, as its own code reports it. Assigned by users."""
 
     def __post_init__(self) -> None:
-        self.name = self.config.name
-        self.ring = Ring(hash_algorithm=self.config.algorithm)
+        config = self.config
+        self.sight = RingSight(config.algorithm)
+        self.claim = NameClaim(named=config.named)
+        self.own = OwnReplicas(config.name, config.placement, self.rng)
+        self.ordered = OrderedWeight(config.weight)
         self._at = _Schedule()
         # How start() and stop() were called: the one counts until the node has joined.
         self._strict = self._stays = False
-        self._drop: tuple[Replica, ...] = ()
-        # The replicas of the newest heartbeat, and how many times they were others than before.
-        self._placed: tuple[tuple[Replica, ...], int] = ((), 0)
-        # The weight that its own code gave it, and the order that this lifts, if it knew of one;
-        # and that of them of which Redis has heard. Swapped whole, since users assign it.
-        self._own: tuple[float, str] = (self.config.weight, "")
-        self._own_said: tuple[float, str] | None = self._own
-        self._ordered_weight: WeightOrder | None = None
-        # What the last answer confirmed, and what it had before it chose more points by the ring.
-        self._settled: tuple[Replica, ...] = ()
-        self._fewer: tuple[Replica, ...] | None = None
-        self._resizes = False
-        self._left_behind: tuple[Replica, ...] = ()
+        # The tag of the ring by which its points were chosen, if they hold for that ring only.
         self._expect: str | None = None
-        self._take_from = ""
-        # Of a named node: the sessions that it had itself, and those that had the name before it,
-        # the newest first.
-        self._sessions: tuple[str, ...] = ()
-        # Those of its runs before this one.
-        self._former: tuple[str, ...] = ()
-        self._replaced: tuple[str, ...] = ()
         # Name, session and replicas with which it was on the ring when it was started, by calls by
         # hand, or by a run whose loop is gone. Until it has joined anew, it leaves with these, too.
         self._earlier: tuple[str, str, tuple[Replica, ...]] | None = None
-        # What it has missed goes up to here.
-        self._behind: Stamp | None = None
         # What was told since the heartbeat under way was sent; None when none is.
         self._heard: list[Any] | None = None
         self._listening = Listening()
         # From a heartbeat on, whether answered or not, until it has left or tried to.
         self._may_be_on_ring = False
         # When it was last told of an order about it, or of what happened to it.
-        self._ordered = float("-inf")
+        self._told_at = float("-inf")
         self._tries = 0
-        self._started_at = 0
-        self._view = View((), float("-inf"), (), self.ring)
+        self._view = View((), float("-inf"), (), self.sight.ring)
         self._viewed: tuple[object, ...] = (None,)
         self._announced_full = False
-        config = self.config
         self.book = (
             SharedLockBook(config.keys, config.locks, retry=min(0.5, config.heartbeat_interval / 2))
             if config.locks
@@ -318,32 +272,24 @@ class NodeMachine:
         Args:
             strict: end as ``failed`` at the first error, instead of trying on.
         """
-        self._former = (*self._sessions, *self._former)[:_REPLACED_KEPT]
         if not self._may_be_on_ring:
             self._earlier = None
         elif self._earlier is None:
-            self._earlier = self.name, self.session, (*self.replicas, *self.dropping)
+            self._earlier = self.name, self.session, (*self.own.replicas, *self.own.dropping)
             if self.book is not None:
                 self.book.part(now)
         self._new_session()
         self._enter(NodeEvent.START)
         self.error = self.last_error = self.failed_since = None
-        self.stamp = None
         # The history that it knew stands: Redis may lose its data between a stop and a start, while
         # others still hold locks.
         self._strict, self._stays = strict, False
-        self._sessions = (self.session,)
-        self._replaced = ()
-        self._started_at = 0
-        self.claim = self._first_claim
-        self.sight = SightState.UNKNOWN
-        self._behind = None
+        self.claim.start(self.session, self._first_claim)
+        self.sight.start()
+        self.ordered.start()
+        self.own.start()
         self._tries = 0
         self._listening.anew(now)
-        # What was given before the start is what it starts with: an order comes before that.
-        self._own = self._own_said = (self._own[0], "")
-        self._ordered_weight = None
-        self._settled = ()
         self._at = _Schedule(beat=now)
 
     def stop(self, *, stay: bool = False) -> None:
@@ -364,23 +310,29 @@ class NodeMachine:
     def beat_at_once(self, now: float) -> None:
         """Send the next heartbeat now, and another one after that which is under way."""
         self._at.beat = min(self._at.beat, now)
-        self._ordered = now
+        self._told_at = now
 
     def weigh(self, weight: float) -> None:
         """Have another weight of its own, instead of any that was ordered so far.
 
         It counts from the next heartbeat on. May be called by any thread.
         """
-        known = self._ordered_weight
-        self._own = (weight, known.id if known else "")
+        self.ordered.give(weight)
+
+    @property
+    def name(self) -> str:
+        """The node's name: the configured one, unless it was made up and another node has it."""
+        return self.own.name
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """The node's replicas, those of its next heartbeat."""
+        return self.own.replicas
 
     @property
     def weight(self) -> float:
         """The node's weight: its own, unless another one was ordered since that was given."""
-        own, ordered = self._own, self._ordered_weight
-        if ordered is None or ordered.id == own[1]:
-            return own[0]
-        return ordered.weight
+        return self.ordered.weight
 
     @property
     def points(self) -> int:
@@ -406,7 +358,7 @@ class NodeMachine:
         if self.book is not None and self.book.due_calls.outdated:
             self.book.due_calls.outdated = False
             at.beat = min(at.beat, now)
-        due = min(at.beat, at.sweep, at.fetch)
+        due = min(at.beat, at.sweep, self.sight.fetch_at)
         if now >= due:
             return self.beat_step()
         if self.book is not None:
@@ -430,7 +382,7 @@ class NodeMachine:
         """What readers may see, as of the last call of ``next`` or answer to it."""
         # What a drained node has locked it may work on, until it has handed it over.
         deadline = self.deadline if self.state in RENEWING else float("-inf")
-        known, basis = self._view, (self.state, self._surroundings, self.full_nodes)
+        known, basis = self._view, (self.state, self._surroundings, self.sight.full_nodes)
         if not all(map(is_, basis, self._viewed)):
             ranges, own_bounds, bounds = self._owned if self.state is NodeState.LIVE else _NOTHING
             if bounds == known.bounds:
@@ -440,7 +392,7 @@ class NodeMachine:
                 own_bounds = bounds  # Nothing is inherited, which the book sees by identity.
             # What says that it was shown comes last: a signal handler may raise in between.
             self._show_book(bounds, own_bounds, now)
-            self._view = View(bounds, deadline, ranges, self.ring, self._node_count)
+            self._view = View(bounds, deadline, ranges, self.sight.ring, self._node_count)
             self._viewed = basis
         elif (known.deadline, known.node_count) != (deadline, self._node_count):
             self._view = replace(known, deadline=deadline, node_count=self._node_count)
@@ -449,20 +401,21 @@ class NodeMachine:
     @property
     def _owned(self) -> Owned:
         """What a live node owns."""
-        ranges = self.ring.node_ranges(self.name)
+        ring = self.sight.ring
+        ranges = ring.node_ranges(self.name)
         own_bounds = bounds = bounds_of(ranges)
-        if self.config.locking and (others := self.full_nodes - {self.name}):
-            bounds = bounds_of(self.ring.without_nodes(*others).node_ranges(self.name))
+        if self.config.locking and (others := self.sight.full_nodes - {self.name}):
+            bounds = bounds_of(ring.without_nodes(*others).node_ranges(self.name))
         return ranges, own_bounds, bounds
 
     @property
     def _node_count(self) -> int:
-        return self.ring.node_count
+        return self.sight.ring.node_count
 
     @property
     def _surroundings(self) -> Surroundings:
         """What it knows of the ring, for its book of locks; another object when that changes."""
-        return self.ring
+        return self.sight.ring
 
     def _show_book(self, bounds: tuple[int, ...], own_bounds: tuple[int, ...], now: float) -> None:
         """Show the book of locks what a new view shows."""
@@ -477,7 +430,7 @@ class NodeMachine:
     @property
     def in_doubt(self) -> bool:
         """Whether it knows that the ring may differ from what it has: a fetch is due."""
-        return self.sight not in (SightState.UNKNOWN, SightState.CURRENT)
+        return self.sight.in_doubt
 
     @property
     def failing(self) -> bool:
@@ -530,7 +483,7 @@ class NodeMachine:
         except MessageFormatError:
             if self.config.follow_foreign:
                 # A node of redis-hashring says only that something changed.
-                self._doubt(now + self._moment())
+                self.sight.doubt(now + self._moment())
             else:
                 self.counters.bad_messages += 1
             return
@@ -554,27 +507,18 @@ class NodeMachine:
     # --- the channel's changes ----------------------------------------------------------------
 
     def _change(self, change: RingChange, now: float) -> None:
-        mine = self.stamp
-        if mine is None or change.stamp.tag == mine.tag:
+        sight = self.sight
+        if not sight.is_news(change):
             return
-        if self.sight is SightState.DEAF and (change.stamp.at > mine.at or change.prev == mine.tag):
-            # News, however late: the subscription is alive. In an event loop that runs hundreds of
-            # nodes, all of them hear late at times.
-            self._see(SightEvent.HEARD)
-        if change.prev == mine.tag:
-            ring = change.apply(self.ring)
-            self._adopt(ring, change.stamp)
-            self._follow_full(change)
-            self._count(change)
-            if change.was not in (None, mine.members) or not self._is_whole(ring, change.stamp):
-                # Somebody touched the ZSET without telling.
-                self._doubt(now + self._moment())
-        elif change.stamp.at <= mine.at and change.stamp.epoch <= mine.epoch:
-            return  # From before what was fetched.
-        else:
+        continues = sight.stamp is not None and change.prev == sight.stamp.tag
+        if not continues:
             self._fall_behind(SightEvent.SKIPPED, change.stamp, now)
+        else:
+            self._count(change)
+            if not sight.follow(change):
+                sight.doubt(now + self._moment())
         if self.name in change.nodes:
-            self._change_of_own(change, now, continues=change.prev == mine.tag)
+            self._change_of_own(change, now, continues=continues)
 
     def _count(self, change: RingChange) -> None:
         self.counters.changes[change.cause] += 1
@@ -582,16 +526,6 @@ class NodeMachine:
             # Another node was first, and knows what expires next. Should that one end, the next
             # heartbeat of any node tells. If all nodes beat for each crash, it would cost much.
             self._at.sweep = float("inf")
-
-    def _follow_full(self, change: RingChange) -> None:
-        if change.kind is ChangeKind.FULL:
-            self.full_nodes |= frozenset(change.nodes)
-        elif change.ends_full and not self.full_nodes.isdisjoint(change.nodes):
-            self.full_nodes -= frozenset(change.nodes)
-
-    def _is_whole(self, ring: Ring, stamp: Stamp) -> bool:
-        """Whether the ring and what is known to be garbage make up all of the ZSET's members."""
-        return len(ring) + self.garbage == stamp.members
 
     def _change_of_own(self, change: RingChange, now: float, *, continues: bool) -> None:
         """What happened to a node of its name.
@@ -615,38 +549,12 @@ class NodeMachine:
             # Swept while it was paused, or removed by hand: a live node comes back.
             self.beat_at_once(now)
 
-    def _adopt(self, ring: Ring, stamp: Stamp) -> None:
-        self.ring = ring
-        self.stamp = stamp
-        if self._behind is not None and stamp.epoch >= self._behind.epoch:
-            self._behind = None
-            if self.sight is SightState.BEHIND:
-                self._see(SightEvent.CAUGHT_UP)
-                self._at.fetch = float("inf")
-
-    def _see(self, event: SightEvent) -> None:
-        self.sight = SIGHT.after(self.sight, event)
-
-    def _has_read(self) -> None:
-        """The whole ring is known, as it is at its stamp."""
-        self._see(SightEvent.READ)
-        self._behind = None
-        self._at.fetch = float("inf")
-
-    def _doubt(self, at: float) -> None:
-        """The ring may differ where nobody tells; read it then."""
-        if self.sight is SightState.UNKNOWN:
-            return  # It is read in any case.
-        self._see(SightEvent.MISCOUNTED)
-        self._at.fetch = min(self._at.fetch, at)
-
     def _fall_behind(self, event: SightEvent, stamp: Stamp, now: float) -> None:
-        self._see(event)
-        if self._behind is None:
+        if self.sight.fall_behind(event, stamp):
             self.counters.gaps += 1
             # Not all at once: after a wipe the whole fleet has the same gap.
-            self._at.fetch = min(self._at.fetch, now + self._moment() * (0.5 + self.rng.random()))
-        self._behind = stamp
+            moment = self._moment() * (0.5 + self.rng.random())
+            self.sight.fetch_at = min(self.sight.fetch_at, now + moment)
 
     # --- joining ------------------------------------------------------------------------------
 
@@ -682,61 +590,30 @@ class NodeMachine:
         """Choose the points to join with, and whether to take the name from another session."""
         if self.state is not NodeState.JOINING:
             return  # Stopped meanwhile.
-        # Two sessions of the name may have had one point, where a failover mixed them.
-        old = found.replicas
-        points = sorted({replica.point for replica in old}) or list(found.remembered)
-        self._started_at = self._started_at or found.stamp.at
-        if found.ordered is not None and not found.ordered.session:
-            self._ordered_weight = found.ordered
+        self.claim.began(found.stamp.at)
+        self.ordered.found(found.ordered)
         self._expect = found.stamp.tag if self.config.placement == "balanced" else None
-        record = found.record
-        self._take_from = record.session if record and self.config.named else ""
-        # A heartbeat of its own of before a stop may have come late, after Redis lost that stop.
-        own = (*self._sessions, *self._former)
-        if record is not None and self._take_from not in ("", *own, *self._replaced):
-            if self.claim is ClaimState.CONTESTING and self._began_before(record):
-                self._give_up_name()
-                return
-            self._replaced = (self._take_from, *_replaced(record))[:_REPLACED_KEPT]
-        # Its own of before may be on the ring besides, where another session had the name since.
-        old = tuple({*old, *self.replicas})
-        self._place([point for point in points if point not in found.taken], found)
-        if record is not None and record.away:
-            # It stopped to come back, and nothing of it changes.
-            there = {replica.point: replica for replica in found.replicas}
-            self.replicas = tuple(there.get(each.point, each) for each in self.replicas)
-        kept = {replica.member for replica in self.replicas}
-        self._drop = tuple(replica for replica in sorted(old) if replica.member not in kept)
-        self._claim(ClaimEvent.CHOSEN)
-
-    def _place(self, points: list[int], found: BeforeJoin | None) -> None:
-        """Take these points as far as they go, and place the rest; beside what was found."""
-        count = self.points
-        points = points[:count]
-        missing = count - len(points)
-        if missing and found and self.config.placement == "balanced":
-            # Some points and not all: it adds the rest where they even the ring, once it is on it.
-            points = points or list(found.even())
-        elif missing:
-            taken = found.taken if found else frozenset()
-            points += free_points({*taken, *points}, missing, self.rng)
-        self.replicas = tuple(self._fresh(points))
+        if not self.claim.prevails(found.record):
+            self._give_up_name()
+            return
+        self.own.choose(found, self.points)
+        self.claim.see(ClaimEvent.CHOSEN)
 
     def beat_step(self) -> Run:
         """A heartbeat; before a join that depends on what is on the ring, a look at it."""
-        looking = self.claim in (ClaimState.LOOKING, ClaimState.CONTESTING)
+        looking = self.claim.state in (ClaimState.LOOKING, ClaimState.CONTESTING)
         if self.state is NodeState.JOINING and looking:
             return self._look()
         config = self.config
         joining = self.state is NodeState.JOINING
-        back = joining and self.claim is ClaimState.RETURNING
+        back = joining and self.claim.state is ClaimState.RETURNING
         if back:
             pass  # It has what it left there.
         elif not self.replicas:
-            self._place([], None)
+            self.own.draw(self.points)
         elif self._may_resize() and (step := self._resize()) is not None:
             return step
-        own = self._own
+        given = self.ordered.given
         command = beat(
             config.keys,
             node=self.name,
@@ -746,13 +623,13 @@ class NodeMachine:
             told=self._told(),
             joining=joining,
             back=back,
-            take_from=self._take_from if joining else "",
+            take_from=self.claim.take_from if joining else "",
             **self._questions(),
             expect=self._expect,
-            resizes=self._resizes and not joining,
-            own_weight=None if own is self._own_said else own[1],
-            drop=self.dropping,
-            placed=self._count_placed(),
+            resizes=self.own.resized and not joining,
+            own_weight=self.ordered.lifted(given),
+            drop=self.own.dropping,
+            placed=self.own.count_placed(),
             full=self._announcing(),
             history=self.history,
             # Others may lock although this one does not. It does not know for how long, but a lock
@@ -769,27 +646,10 @@ class NodeMachine:
             # An answer to whom the node is no more, after what it was told meanwhile, is nothing.
             if self.session == session:
                 if reply.status in (BeatStatus.OK, BeatStatus.DRAINED):
-                    self._own_said = own
+                    self.ordered.said(given)
                 self._beaten(reply, heard, sent, now)
 
         return Run(command, done, self._beat_failed)
-
-    @property
-    def dropping(self) -> tuple[Replica, ...]:
-        """What its next heartbeat takes off the ring, if it is there."""
-        return (*self._drop, *self._left_behind)
-
-    @property
-    def _given_up(self) -> tuple[Replica, ...]:
-        """What it was about to give up for another weight, and may have on the ring still."""
-        # Before it has joined, that is what another session of its name has there.
-        return self._drop if self._settled else ()
-
-    def _count_placed(self) -> int:
-        """How many times it has had other replicas than before."""
-        if self._placed[0] != self.replicas:
-            self._placed = (self.replicas, self._placed[1] + 1)
-        return self._placed[1]
 
     # --- another weight -----------------------------------------------------------------------
 
@@ -802,76 +662,47 @@ class NodeMachine:
 
     @property
     def _sees_itself(self) -> bool:
-        return self.stamp is not None and self.name in self.ring
+        return self.sight.stamp is not None and self.name in self.sight.ring
 
     def _resize(self) -> Run | None:
         """Have as many points as the weight makes; a step if something must be read before."""
-        have, settled = set(self.replicas), set(self._settled)
-        if len(have) > self.points:
-            self._have(self._kept())
-            return None
-        # What it was about to give up is its own still.
-        back = sorted(settled - have)[: self.points - len(have)]
-        if back:
-            self._have([*self.replicas, *back])
-        missing = self.points - len(self.replicas)
+        missing = self.own.fit(self.points, self._lengths)
         if missing and self.config.placement == "balanced":
             return self._grow_evenly(missing)
-        self._have([*self.replicas, *self._fresh(free_points(self._taken(), missing, self.rng))])
+        if missing:
+            self.own.add_random(missing, self._taken())
         return None
-
-    def _kept(self) -> Iterable[Replica]:
-        """What it keeps of its replicas when it has too many."""
-        count, lengths = self.points, self._lengths()
-        settled = {each.point: each for each in self.replicas if each in self._settled}
-        if len(settled) < count:
-            # Of what it was about to add, some.
-            more = [each for each in self.replicas if each.point not in settled]
-            return [*settled.values(), *more[: count - len(settled)]]
-        kept = kept_points({point: lengths.get(point, 0) for point in settled}, count)
-        return [settled[point] for point in kept]
-
-    def _have(self, replicas: Iterable[Replica]) -> None:
-        """Have these replicas from the next heartbeat on, and no others."""
-        # An earlier heartbeat, of which nobody knows whether it came, may have put them there.
-        before = {*self._drop, *self.replicas}
-        self.replicas = tuple(sorted(replicas))
-        self._drop = tuple(sorted(before.difference(self.replicas)))
-        self._resizes = True
-
-    def _fresh(self, points: Iterable[int]) -> list[Replica]:
-        return [Replica(point, self.name, self._hex(8)) for point in sorted(points)]
 
     def _grow_evenly(self, missing: int) -> Run | None:
         """Add points that take from the busiest nodes; a step if the ring must be read before."""
-        assert self.stamp is not None
-        more = more_points(self.ring, self.name, missing, self.rng, "balanced")
-        self._have_more(more, self.stamp.tag)
+        assert self.sight.stamp is not None
+        more = more_points(self.sight.ring, self.name, missing, self.rng, "balanced")
+        self._have_more(more, self.sight.stamp.tag)
         return None
 
     def _have_more(self, more: Iterable[int], tag: str) -> None:
         """Add points that were chosen by the ring at that tag."""
         # Two that place by the same ring would take from the same ranges.
-        self._fewer, self._expect = self.replicas, tag
-        self._have([*self.replicas, *self._fresh(more)])
+        self._expect = tag
+        self.own.add(more)
 
     def _grow_again(self, now: float) -> None:
         """The ring is not the one by which it chose more points: choose again, after a moment."""
         self._expect = None
         self._tries += 1
-        if self._tries < _GROWS_AGAIN and self._fewer is not None:
-            self.replicas = self._fewer
+        if self._tries < _GROWS_AGAIN:
+            self.own.take_back()
         # Else it has them where they are: that they are not the best places is better than no
         # heartbeat.
         self._at.beat = now + self.rng.random() * min(0.01 * self._tries, self._moment())
 
     def _lengths(self) -> dict[int, int]:
         """How much each of its points owns, as far as it knows."""
-        return replica_lengths(self.ring, self.name)
+        return replica_lengths(self.sight.ring, self.name)
 
     def _taken(self) -> set[int]:
         """Points that are not free, as far as it knows."""
-        points = {point for point, _ in self.ring.replicas()}
+        points = {point for point, _ in self.sight.ring.replicas()}
         return points.union(replica.point for replica in self.replicas)
 
     def _questions(self) -> dict[str, Any]:
@@ -879,7 +710,7 @@ class NodeMachine:
         # Nodes of redis-hashring change the ring without a new epoch: only looking finds it.
         fetch = (
             self.state not in RENEWING
-            or self._at.fetch < float("inf")
+            or self.sight.fetch_at < float("inf")
             or self.config.follow_foreign
         )
         return {"fetch": fetch}
@@ -895,14 +726,12 @@ class NodeMachine:
             "ttl": self.config.ttl,
             "weight": self.weight,
         }
-        if self.weight != self._own[0]:
-            told["own_weight"] = self._own[0]
+        own_weight, _ = self.ordered.given
+        if self.weight != own_weight:
+            told["own_weight"] = own_weight
         if self.load is not None:
             told["load"] = self.load
-        if self._replaced:
-            told["replaced"] = self._replaced
-        if self._started_at:
-            told["started"] = self._started_at / 1e6
+        told |= self.claim.told()
         told |= self._seen_ring()
         if self.book is not None:
             told |= {
@@ -916,9 +745,10 @@ class NodeMachine:
 
     def _seen_ring(self) -> dict[str, Any]:
         """What it tells of the ring that it knows."""
-        if self.stamp is None:
+        sight = self.sight
+        if sight.stamp is None:
             return {}
-        return {"sees": {"tag": self.stamp.tag, "fingerprint": self.ring.fingerprint}}
+        return {"sees": {"tag": sight.stamp.tag, "fingerprint": sight.ring.fingerprint}}
 
     def _beaten(self, reply: BeatReply, heard: list[Any], sent: float, now: float) -> None:
         self.counters.heartbeats += 1
@@ -929,7 +759,7 @@ class NodeMachine:
             self._tries = 0
             self._renewed(reply, heard, sent, now)
         elif reply.status is BeatStatus.ABSENT:
-            self._claim(ClaimEvent.NOTHING_LEFT)
+            self.claim.see(ClaimEvent.NOTHING_LEFT)
             self._at.beat = now
         elif reply.status is BeatStatus.MOVED and self.state is not NodeState.JOINING:
             self._grow_again(now)
@@ -940,7 +770,7 @@ class NodeMachine:
             # differs from that of others who wait for the same. Did it join under our name, the one
             # of us that began later gets it.
             taken = reply.status is BeatStatus.TAKEN
-            self._claim(ClaimEvent.TAKEN if taken else ClaimEvent.MOVED)
+            self.claim.see(ClaimEvent.TAKEN if taken else ClaimEvent.MOVED)
             self._tries += 1
             self._at.beat = now + self.rng.random() * min(0.02 * self._tries, 1.0)
         else:
@@ -955,22 +785,16 @@ class NodeMachine:
         # Redis counted from when it got the call, which is not before it was sent; so by the
         # node's own clock it has at most this long.
         self.deadline = sent + config.ttl
-        self._started_at = self._started_at or reply.stamp.at
-        self.replicas = reply.stayed or self.replicas
-        self._drop = self._left_behind = ()
-        self._expect = self._fewer = None
-        self._resizes = False
-        self._settled = self.replicas
-        self._ordered_weight = reply.ordered
-        if reply.ordered is not None and reply.ordered.id == self._own[1]:
-            # A failover brought back what its own weight has lifted: it says so again.
-            self._own_said = None
+        self.claim.began(reply.stamp.at)
+        self.own.confirmed(reply.stayed)
+        self.ordered.ordered(reply.ordered)
+        self._expect = None
         if self.history not in ("", reply.history) and not self._is_kept(reply):
             self.counters.losses += 1
         self.history = reply.history
         at = self._at
         at.beat = sent + config.heartbeat_interval * (1 - 0.1 * self.rng.random())
-        if self._ordered > sent:
+        if self._told_at > sent:
             # A heartbeat that was under way may have gone before what it was told of.
             at.beat = now
         at.sweep = float("inf")
@@ -990,31 +814,31 @@ class NodeMachine:
 
         It restarted then, or another server took over; or the first node with locks joined.
         """
-        return self.stamp is not None and self.stamp.tag in (reply.before, reply.stamp.tag)
+        stamp = self.sight.stamp
+        return stamp is not None and stamp.tag in (reply.before, reply.stamp.tag)
 
     def _all_full(self, reply: BeatReply) -> bool:
         """Whether every node of the ring holds as many keys as it may."""
-        return self.full_nodes.issuperset(self.ring.nodes)
+        return self.sight.full_nodes.issuperset(self.sight.ring.nodes)
 
     def _learn(self, reply: BeatReply, heard: list[Any], now: float) -> None:
         """What the answer to a heartbeat says of the ring."""
+        sight = self.sight
         if reply.members is not None:
             self.counters.fetches += 1
-            ring, self.garbage = ring_of(reply.members, self.config.algorithm)
             self._refresh_subscription(now)
-            self._has_read()
-            self._adopt(ring, reply.stamp)
-            if reply.full != self.full_nodes:
-                self.full_nodes = reply.full
-        elif self.stamp is None or reply.stamp.tag != self.stamp.tag:
-            if not self._was_told(reply.stamp.tag, heard):
+            ring, sight.garbage = ring_of(reply.members, self.config.algorithm)
+            sight.read(ring, reply.stamp)
+            sight.fill(reply.full)
+        elif sight.stamp is None or reply.stamp.tag != sight.stamp.tag:
+            if not sight.was_told(reply.stamp.tag, heard):
                 self._catch_up(reply, now)
-        elif reply.stamp.members != self.stamp.members:
-            self._doubt(now)
+        elif reply.stamp.members != sight.stamp.members:
+            sight.doubt(now)
         if self.state not in RENEWING and reply.members is None:
             # Sent while it was live, answered when it was not any more: what happened in
             # between is not known.
-            self._doubt(now)
+            sight.doubt(now)
         else:
             self._accepted(reply.status)
         if reply.members is not None:
@@ -1022,46 +846,34 @@ class NodeMachine:
             for change in heard:
                 self._change(change, now)
 
-    def _was_told(self, tag: str, heard: list[Any]) -> bool:
-        """Whether messages have said that the ring has this tag, and they count.
-
-        Args:
-            heard: the messages that came while the answer with the tag was on its way.
-        """
-        if all(tag not in (change.prev, change.stamp.tag) for change in heard):
-            return False
-        # Where Redis lost the ring, and its clock went back, they look older than what is known.
-        applied = self.stamp is None or any(self.stamp.tag == each.stamp.tag for each in heard)
-        return applied or self._behind is not None
-
     def _accepted(self, status: BeatStatus) -> None:
         """The heartbeat was answered, and what the node must know of the ring is known."""
         drained = status is BeatStatus.DRAINED
         if self.state is not (NodeState.DRAINED if drained else NodeState.LIVE):
             self._enter(NodeEvent.TO_DRAIN if drained else NodeEvent.RENEWED)
         self._strict = False
-        if self.claim in (ClaimState.RETURNING, ClaimState.CLAIMING):
-            self._claim(ClaimEvent.JOINED)
+        if self.claim.state in (ClaimState.RETURNING, ClaimState.CLAIMING):
+            self.claim.see(ClaimEvent.JOINED)
 
     def _catch_up(self, reply: BeatReply, now: float) -> None:
-        mine = self.stamp
-        if mine is not None and reply.before == mine.tag:
+        sight = self.sight
+        if sight.stamp is not None and reply.before == sight.stamp.tag:
             # The only news is our own: we were put back, or taken off.
             drained = reply.status is BeatStatus.DRAINED
-            ring = self.ring.without_nodes(self.name)
+            ring = sight.ring.without_nodes(self.name)
             if not drained:
                 ring = ring.with_node(self.name, [replica.point for replica in self.replicas])
-            if self._is_whole(ring, reply.stamp):
-                self._adopt(ring, reply.stamp)
+            if sight.is_whole(ring, reply.stamp):
+                sight.adopt(ring, reply.stamp)
                 own = frozenset((self.name,))
                 full = self._announced_full and not drained
-                self.full_nodes = self.full_nodes | own if full else self.full_nodes - own
+                sight.full_nodes = sight.full_nodes | own if full else sight.full_nodes - own
                 return
         self._fall_behind(SightEvent.UNTOLD, reply.stamp, now)
 
     def _refresh_subscription(self, now: float) -> None:
         """After a change that no message told of, the connection may be dead: make it anew."""
-        deaf = self.sight is SightState.DEAF
+        deaf = self.sight.state is SightState.DEAF
         if deaf and self._listening.stands and self.state is NodeState.LIVE:
             self._listening.anew(now)
 
@@ -1077,8 +889,8 @@ class NodeMachine:
         retry = now + self._backoff(self._tries)
         self._at.beat = retry
         self._at.sweep = float("inf")
-        if self._at.fetch < float("inf"):
-            self._at.fetch = retry
+        if self.sight.fetch_at < float("inf"):
+            self.sight.fetch_at = retry
         self.give_up_if_strict(error)
 
     def give_up_if_strict(self, error: Exception) -> None:
@@ -1097,36 +909,25 @@ class NodeMachine:
         """Another session has this name."""
         if self.config.named:
             # To a process that began later, or to one that a failover brought back: look.
-            self._claim(ClaimEvent.TAKEN)
+            self.claim.see(ClaimEvent.TAKEN)
             self._join_anew(now)
             return
         # A made-up name that two processes happen to share (two containers, both pid 1): be
         # somebody else.
-        # The members that it has under the old one would count as the other's until they expire.
-        self._left_behind = self.replicas
-        base = self.config.name
-        self.name = f"{base}.{self._hex(4)}"
-        self.replicas, self._settled, self.claim = (), (), self._first_claim
+        self.own.rename(f"{self.config.name}.{self._hex(4)}")
+        self.claim.begin_anew(self._first_claim)
         self._join_anew(now)
         # Its own channel has its name.
         self._listening.anew(now)
 
-    def _began_before(self, holder: NodeRecord) -> bool:
-        """Whether this process began before the one that has its name now."""
-        if not set(_replaced(holder)).isdisjoint(self._sessions):
-            return True
-        started = holder.told.get("started")
-        # A process of this package says when it began: without that it is an invalid entry.
-        return is_finite(started) and started * 1e6 >= self._started_at
-
     def _join_anew(self, now: float) -> None:
         self._new_session()
-        self._sessions = (*self._sessions, self.session)
+        self.claim.goes_on_as(self.session)
         self._enter(NodeEvent.NAME_TAKEN)
         self._at.beat = now
 
     def _give_up_name(self) -> None:
-        self._claim(ClaimEvent.YIELD)
+        self.claim.see(ClaimEvent.YIELD)
         self.error = NodeSuperseded(self.name)
         self.last_error = self.error
         self._end(NodeEvent.NAME_YIELDED)
@@ -1157,14 +958,10 @@ class NodeMachine:
         """Go to the state that follows the event."""
         self.state = NODE_LIFE.after(self.state, event)
 
-    def _claim(self, event: ClaimEvent) -> None:
-        self.claim = CLAIM.after(self.claim, event)
-
     def _end(self, event: NodeEvent) -> None:
         """End. A node that is off the ring does not follow it: it knows none."""
         self._enter(event)
-        self.ring = Ring(hash_algorithm=self.config.algorithm)
-        self.stamp = None
+        self.sight.forget()
 
     def look_step(self) -> Run:
         """Read the ring without a heartbeat."""
@@ -1172,9 +969,8 @@ class NodeMachine:
         return Run(command, self._seen, self._note)
 
     def _seen(self, reply: Snapshot, sent: float, now: float) -> None:
-        self.garbage = len(reply.garbage)
-        self._has_read()
-        self._adopt(reply.ring(self.config.algorithm), reply.stamp)
+        self.sight.garbage = len(reply.garbage)
+        self.sight.read(reply.ring(self.config.algorithm), reply.stamp)
 
     def leave_step(self, reason: str) -> Run:
         """Take the node off the ring."""
@@ -1183,7 +979,7 @@ class NodeMachine:
             node=self.name,
             session=self.session,
             replicas=self.replicas,
-            drop=(*self._given_up, *self._left_behind),
+            drop=self.own.may_be_there,
             reason=reason,
         )
         return Run(command, self._left if reason == "stop" else self._removed, self._note)
@@ -1201,7 +997,7 @@ class NodeMachine:
             node=self.name,
             session=self.session,
             scoring=config.scoring,
-            replicas=(*self.replicas, *self._given_up),
+            replicas=(*self.replicas, *self.own.given_up),
             told=self._stated_ranges(),
         )
         return Run(command, self._left, self._note)
@@ -1251,11 +1047,3 @@ class NodeMachine:
         most = min(_LAST_RETRY, self.config.heartbeat_interval / 2)
         doubled = _FIRST_RETRY * 2.0 ** min(tries - 1, 16)
         return min(most, doubled) * (0.5 + 0.5 * self.rng.random())
-
-
-def _replaced(record: NodeRecord) -> tuple[str, ...]:
-    """The sessions that had a name before its holder, as far as it tells."""
-    told = record.told.get("replaced")
-    if not isinstance(told, list):
-        return ()
-    return tuple(session for session in told if isinstance(session, str))

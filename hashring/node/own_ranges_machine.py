@@ -31,7 +31,8 @@ from hashring.core.placement import (
     sampled_points,
 )
 from hashring.errors import MessageFormatError
-from hashring.node.node_machine import BeforeJoin, NodeConfig, NodeMachine, Owned
+from hashring.node.node_machine import NodeConfig, NodeMachine, Owned
+from hashring.node.own_replicas import BeforeJoin
 from hashring.node.states import RENEWING, ClaimState, NodeEvent, NodeState, SightEvent, SightState
 from hashring.protocol.locks.ring_place import Surroundings
 from hashring.protocol.machine_steps import Run
@@ -173,13 +174,13 @@ class OwnRangesMachine(NodeMachine):
         if live:
             # If no message came since a heartbeat found what none had told of, none will come.
             self._refresh_subscription(now)
-        self._has_read()
+        self.sight.is_known()
         # What no message told of may be on its way; of what the node did itself it is not told.
         others = not reply.swept and reply.before == reply.stamp.tag
         if live and others and not heard and stated.reaches != self.near.reaches:
             self.counters.gaps += 1
-            self._see(SightEvent.UNTOLD)
-        self.stamp = reply.stamp
+            self.sight.see(SightEvent.UNTOLD)
+        self.sight.stamp = reply.stamp
         self._node_count = reply.nodes
         if stated.reaches != self.near.reaches:
             self.near = stated
@@ -207,9 +208,9 @@ class OwnRangesMachine(NodeMachine):
         self._hear_nearby(news, now)
 
     def _hear_nearby(self, news: Nearby, now: float) -> None:
-        if self.sight is SightState.DEAF:
-            self._see(SightEvent.HEARD)
-        mine, stamp = self.stamp, news.change.stamp
+        if self.sight.state is SightState.DEAF:
+            self.sight.see(SightEvent.HEARD)
+        mine, stamp = self.sight.stamp, news.change.stamp
         if mine is None:
             return
         # Each change has a greater number, and Redis' clock may be set back; where Redis has lost
@@ -217,7 +218,7 @@ class OwnRangesMachine(NodeMachine):
         lost_since = stamp.at < int(self.history or 0)
         if stamp.at <= mine.at and (stamp.epoch <= mine.epoch or lost_since):
             return  # From before the newest statement.
-        self.stamp = stamp
+        self.sight.stamp = stamp
         self.near = self.near.after(news)
         self._count(news.change)
         if self.name in news.change.nodes:
@@ -241,5 +242,5 @@ class OwnRangesMachine(NodeMachine):
         self._node_count = 0
 
     def _seen(self, reply: Snapshot, sent: float, now: float) -> None:
-        self.garbage = len(reply.garbage)
+        self.sight.garbage = len(reply.garbage)
         self._node_count = reply.ring(self.config.algorithm).node_count

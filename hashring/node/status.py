@@ -101,7 +101,7 @@ def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeSt
         owns=owns,
         share=sum(end - start for start, end in view.ranges) / RING_SIZE if owns else 0.0,
         node_count=view.node_count,
-        epoch=machine.stamp.epoch if machine.stamp else None,
+        epoch=machine.sight.stamp.epoch if machine.sight.stamp else None,
         fingerprint=view.ring.fingerprint if machine.config.follow else "",
         expires_in=view.deadline - now if owns else None,
         last_heartbeat=_since(machine.last_beat, now),
@@ -115,7 +115,7 @@ def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeSt
         refused=book.limit.refused if book else 0,
         unserved=book.limit.unserved if book else 0,
         held_off=_held_off(book, now) if book else 0.0,
-        garbage=machine.garbage,
+        garbage=machine.sight.garbage,
         # A copy made in one step, since the node's own thread counts on.
         **{**vars(counters), "changes": dict(counters.changes)},
     )

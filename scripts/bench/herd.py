@@ -66,7 +66,10 @@ def right(nodes: list[AsyncRingNode], client: Redis, count: int) -> bool:
         client.zcard(keys.ring) == 16 * count
         and all(node.state.value == "live" for node in nodes)
         and not any(machine.failing or machine.in_doubt for machine in machines)
-        and all(machine.stamp is not None and machine.stamp.tag == tag for machine in machines)
+        and all(
+            machine.sight.stamp is not None and machine.sight.stamp.tag == tag
+            for machine in machines
+        )
     )
 
 

@@ -118,8 +118,8 @@ class Node(Process):
 
     def show(self, loop: SimulatedLoop[Any]) -> None:
         """The node may know of another change of the ring."""
-        if self.machine.stamp is not None:
-            self.saw.setdefault(self.machine.stamp.epoch, self.world.now)
+        if self.machine.sight.stamp is not None:
+            self.saw.setdefault(self.machine.sight.stamp.epoch, self.world.now)
 
     def send(self, call: Call) -> None:
         """A call is on its way to Redis."""

@@ -315,7 +315,7 @@ class Handler:
         self._told += 1
         machine = self._nodes[self._told // 2 % 2]._machine
         channel = machine.channels[self._told % len(machine.channels)]
-        stamp = machine.stamp
+        stamp = machine.sight.stamp
         if self._told % 3 and stamp is not None:
             # As if it continued the history that the node knows.
             data = data.replace(b'"t2"', b'"%s"' % stamp.tag.encode())

@@ -71,8 +71,8 @@ def test_a_full_node_that_drains_is_not_full_any_more() -> None:
     hand = Hand().live()
     full = hand.change(node="me", points=())
     hand.tell(replace(full, kind=ChangeKind.FULL, points=()))
-    assert hand.machine.full_nodes == {"me"}
-    assert drained(hand).machine.full_nodes == frozenset()
+    assert hand.machine.sight.full_nodes == {"me"}
+    assert drained(hand).machine.sight.full_nodes == frozenset()
 
 
 def test_a_drained_node_owns_nothing_and_beats_on() -> None:

@@ -135,7 +135,7 @@ def test_the_handoff_time_is_kept_however_long_locks_last() -> None:
         world.run(14.0)
         joiner = world.processes["b"]
         assert history.locks is not None
-        own = {key for key in history.locks.keys if joiner.machine.ring.owner(key) == "b"}
+        own = {key for key in history.locks.keys if joiner.machine.sight.ring.owner(key) == "b"}
         assert own <= {key for key, _, _ in believed(world, joiner)}, seed
 
 

@@ -291,7 +291,7 @@ def test_a_node_has_as_many_different_points_as_it_was_given() -> None:
     hand.live()
     points = {replica.point for replica in hand.machine.replicas}
     assert len(points) == 500
-    assert hand.machine.ring.points_of("me") == tuple(sorted(points))
+    assert hand.machine.sight.ring.points_of("me") == tuple(sorted(points))
 
 
 def test_what_a_node_tells_of_itself_says_what_it_sees() -> None:
@@ -301,7 +301,7 @@ def test_what_a_node_tells_of_itself_says_what_it_sees() -> None:
     assert told["named"] is False
     assert told["ttl"] == TTL
     assert told["started"] == 1.0
-    assert told["sees"] == {"tag": "07", "fingerprint": hand.machine.ring.fingerprint}
+    assert told["sees"] == {"tag": "07", "fingerprint": hand.machine.sight.ring.fingerprint}
 
 
 def test_a_node_that_has_not_started_knows_of_no_node() -> None:
@@ -315,7 +315,7 @@ def test_messages_before_the_ring_is_known_are_passed_over() -> None:
     hand.subscribe()
     hand.tell(hand.change())
     assert hand.machine.counters.gaps == 0
-    assert hand.machine.stamp is None
+    assert hand.machine.sight.stamp is None
 
 
 def test_a_node_of_no_name_joins_without_a_look() -> None:
@@ -561,10 +561,10 @@ def test_a_named_node_whose_name_is_taken_while_it_looks_asks_who_began_first() 
     _superseded_by_a_message(hand)
     _contest(hand, EARLIER)
     hand.answer(hand.run(), BeatStatus.MOVED)
-    assert hand.machine.claim is ClaimState.LOOKING
+    assert hand.machine.claim.state is ClaimState.LOOKING
     _superseded_by_a_message(hand)
     _contest(hand, OTHER, '{"started": 1.5}')
-    assert (hand.state, hand.machine.claim) == (NodeState.SUPERSEDED, ClaimState.YIELDED)
+    assert (hand.state, hand.machine.claim.state) == (NodeState.SUPERSEDED, ClaimState.YIELDED)
 
 
 def test_a_look_that_is_answered_after_the_stop_claims_nothing() -> None:
@@ -687,8 +687,8 @@ def test_the_message_of_its_own_join_changes_nothing() -> None:
     hand.others.pop("me")
     hand.tell(replace(own, stamp=replace(own.stamp, members=len(hand.members()))))
     assert hand.state is NodeState.LIVE
-    assert hand.machine.stamp is not None
-    assert hand.machine.stamp.epoch == 8
+    assert hand.machine.sight.stamp is not None
+    assert hand.machine.sight.stamp.epoch == 8
     assert hand.owns()
 
 
@@ -791,8 +791,8 @@ def test_being_put_back_is_known_without_a_fetch() -> None:
     hand.change(points=())
     hand.others.pop("new")
     hand.answer(run, before=before.tag)
-    assert hand.machine.stamp is not None
-    assert hand.machine.stamp.tag == hand.stamp.tag
+    assert hand.machine.sight.stamp is not None
+    assert hand.machine.sight.stamp.tag == hand.stamp.tag
     assert hand.machine.counters.gaps == 0
     assert hand.waits_until() > hand.now + 2 * MOMENT
 
@@ -845,7 +845,7 @@ def test_an_answer_ends_the_trouble() -> None:
 
 def test_a_fetch_that_failed_is_still_due_at_the_retry() -> None:
     hand = Hand().live()
-    hand.machine._at.beat = hand.machine._at.fetch = hand.now
+    hand.machine._at.beat = hand.machine.sight.fetch_at = hand.now
     hand.run().failed(GONE, hand.now)
     assert asks(hand.beat_due())["fetch"]
 
@@ -862,17 +862,17 @@ def test_a_ring_that_may_differ_is_read_whatever_else_is_heard() -> None:
     hand = Hand().live()
     run = hand.beat_due()
     hand.tell(hand.change(node="b", was=99))
-    assert hand.machine.sight is SightState.UNCERTAIN
+    assert hand.machine.sight.state is SightState.UNCERTAIN
     hand.change(node="c")
     hand.tell(hand.change(node="d"))
     hand.change(node="e")
     # The answer tells of still another change.
     hand.answer(run)
-    assert hand.machine.sight is SightState.DEAF
+    assert hand.machine.sight.state is SightState.DEAF
     # By its time it is old, by its number it is not: a failover may have put the clock back.
     old = hand.change(node="f")
     hand.tell(replace(old, prev="zz", stamp=replace(old.stamp, at=1)))
-    assert hand.machine.sight is SightState.DEAF
+    assert hand.machine.sight.state is SightState.DEAF
     _reads(hand)
 
 
@@ -881,9 +881,9 @@ def test_a_ring_that_may_differ_is_read_though_missing_messages_come() -> None:
     late = hand.change(node="b")
     hand.tell(hand.change(node="c"))
     hand.tell(hand.change(node="d"))
-    assert hand.machine.sight is SightState.BEHIND
+    assert hand.machine.sight.state is SightState.BEHIND
     hand.tell(replace(late, stamp=replace(late.stamp, members=99)))
-    assert hand.machine.sight is SightState.UNCERTAIN
+    assert hand.machine.sight.state is SightState.UNCERTAIN
     _reads(hand)
 
 
@@ -896,7 +896,7 @@ def test_what_happened_until_an_answer_that_came_too_late_is_read() -> None:
     hand.next()
     assert hand.state is NodeState.FENCED
     hand.answer(run, sent=sent)
-    assert (hand.state, hand.machine.sight) == (NodeState.FENCED, SightState.DEAF)
+    assert (hand.state, hand.machine.sight.state) == (NodeState.FENCED, SightState.DEAF)
     _reads(hand)
 
 
@@ -906,7 +906,7 @@ def _reads(hand: Hand) -> None:
     run = step if isinstance(step, Run) else hand.beat_due()
     assert asks(run)["fetch"]
     hand.answer(run)
-    assert hand.machine.sight is SightState.CURRENT
+    assert hand.machine.sight.state is SightState.CURRENT
     assert set(hand.view.ring.nodes) == {"me", *hand.others}
 
 
@@ -1159,7 +1159,11 @@ def test_a_node_that_starts_again_knows_no_more_of_its_ring_than_its_history() -
     hand.answer(hand.beat_due(), history="1")
     hand.beat_due().failed(GONE, hand.now)
     machine = _restarted(hand).machine
-    assert (machine.stamp, machine.history, machine.sight) == (None, "1", SightState.UNKNOWN)
+    assert (machine.sight.stamp, machine.history, machine.sight.state) == (
+        None,
+        "1",
+        SightState.UNKNOWN,
+    )
     assert (machine.error, machine.last_error, machine.failed_since) == (None, None, None)
     hand.subscribe()
     asked = asks(hand.run())
@@ -1190,7 +1194,7 @@ def test_a_named_node_that_starts_again_has_replaced_nobody_yet() -> None:
     hand = _named(EARLIER)
     assert asks(hand.beat_due())["told"]["replaced"] == [EARLIER]
     hand = _restarted(hand)
-    assert hand.machine.claim is ClaimState.LOOKING
+    assert hand.machine.claim.state is ClaimState.LOOKING
     hand.subscribe()
     hand.run().done(seen(hand.stamp, []), hand.now, hand.now)
     assert "replaced" not in asks(hand.run())["told"]
@@ -1326,7 +1330,7 @@ def test_a_change_from_before_what_was_fetched_is_passed_over() -> None:
     hand = Hand().live()
     hand.change()
     late = hand.change(ChangeKind.LEAVE, "new")
-    hand.machine._at.beat = hand.machine._at.fetch = hand.now
+    hand.machine._at.beat = hand.machine.sight.fetch_at = hand.now
     hand.answer(hand.run())
     due = hand.waits_until()
     hand.tell(late)
@@ -1482,7 +1486,7 @@ def test_a_change_told_before_an_older_ring_is_answered_is_applied_after_it() ->
     hand.tell(hand.change(node="new", points=(50,)))
     run.done(reply, hand.now, hand.now)
     assert "new" in hand.view.ring
-    assert hand.machine.stamp == hand.stamp
+    assert hand.machine.sight.stamp == hand.stamp
 
 
 def test_an_answer_from_before_what_was_told_is_no_gap() -> None:
@@ -1493,7 +1497,7 @@ def test_an_answer_from_before_what_was_told_is_no_gap() -> None:
     hand.tell(hand.change(node="newer"))
     run.done(reply, hand.now, hand.now)
     assert hand.machine.counters.gaps == 0
-    assert hand.machine.stamp == hand.stamp
+    assert hand.machine.sight.stamp == hand.stamp
     assert {"new", "newer"} <= set(hand.view.ring.nodes)
 
 
@@ -1553,7 +1557,7 @@ def test_a_subscription_that_tells_of_what_came_later_is_kept() -> None:
     hand.now = hand.waits_until()
     hand.answer(hand.run())
     assert hand.machine.counters.fetches == 2
-    assert {"lost", "heard"} <= set(hand.machine.ring.nodes)
+    assert {"lost", "heard"} <= set(hand.machine.sight.ring.nodes)
     hand.waits_until()
 
 
@@ -1697,7 +1701,7 @@ def test_a_garbage_member_is_counted() -> None:
     run = hand.run()
     members = (*hand.members(), b"abc", b"1:2")
     hand.answer(run, members=members, stamp=replace(hand.stamp, members=len(members)))
-    assert hand.machine.garbage == 2
+    assert hand.machine.sight.garbage == 2
     assert hand.view.ring.nodes == ("me", "you")
 
 
@@ -1710,7 +1714,7 @@ def test_a_look_by_hand_shows_the_ring_without_a_heartbeat() -> None:
         seen(hand.stamp, [(b"5:you:x", 1.0), (b"abc", 1.0)]), hand.now, hand.now
     )
     assert hand.view.ring.nodes == ("you",)
-    assert hand.machine.garbage == 1
+    assert hand.machine.sight.garbage == 1
     assert not hand.owns()
 
 
@@ -1731,17 +1735,17 @@ def test_a_running_node_that_is_removed_by_hand_owns_nothing_until_it_is_back() 
 def test_which_nodes_are_full_is_told_and_read() -> None:
     hand = Hand().live()
     hand.tell(hand.change())
-    assert hand.machine.full_nodes == frozenset()
+    assert hand.machine.sight.full_nodes == frozenset()
     hand.tell(replace(hand.change(node="you", points=(5,)), kind=ChangeKind.FULL, points=()))
-    assert hand.machine.full_nodes == {"you"}
+    assert hand.machine.sight.full_nodes == {"you"}
     hand.tell(replace(hand.change(node="you", points=(5,)), kind=ChangeKind.ROOM, points=()))
-    assert hand.machine.full_nodes == frozenset()
+    assert hand.machine.sight.full_nodes == frozenset()
     hand.stamp = replace(hand.stamp, epoch=99, tag="99")
     hand.answer(hand.beat_due(), full=frozenset({"new"}))
     while not asks(run := hand.beat_due())["fetch"]:
         hand.answer(run)
     hand.answer(run, full=frozenset({"new"}))
-    assert hand.machine.full_nodes == {"new"}
+    assert hand.machine.sight.full_nodes == {"new"}
 
 
 def test_a_node_says_at_once_that_it_is_full_and_says_it_once() -> None:

@@ -170,7 +170,7 @@ def test_one_that_came_back_unheard_and_whose_name_was_taken_since_asks_who_bega
     hand.run().failed(RedisUnavailable("no answer"), hand.now)
     hand.wait(BEAT)
     hand.answer(hand.run(), BeatStatus.SUPERSEDED)
-    assert (hand.state, hand.machine.claim) == (NodeState.JOINING, ClaimState.CONTESTING)
+    assert (hand.state, hand.machine.claim.state) == (NodeState.JOINING, ClaimState.CONTESTING)
     assert hand.run().command.script.name == "look"
 
 
@@ -235,7 +235,7 @@ def test_a_heartbeat_that_finds_what_no_message_told_of_counts_as_a_gap() -> Non
     hand.length = 700
     hand.answer(run)
     assert hand.machine.counters.gaps == 1
-    assert hand.machine.sight is SightState.DEAF
+    assert hand.machine.sight.state is SightState.DEAF
     assert hand.own_length() == 700
 
 
@@ -317,7 +317,7 @@ def test_a_message_shows_that_the_subscription_is_alive() -> None:
     hand.length = 700
     hand.answer(run)
     hand.tell_near(ChangeKind.JOIN, hand.next_stamp())
-    assert hand.machine.sight is SightState.BEHIND
+    assert hand.machine.sight.state is SightState.BEHIND
 
 
 def test_one_that_no_message_told_subscribes_anew_a_heartbeat_later() -> None:

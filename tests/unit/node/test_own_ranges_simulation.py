@@ -52,6 +52,12 @@ def test_no_history_of_nodes_that_are_started_again_breaks_a_rule() -> None:
     )
 
 
+def test_who_loses_its_name_while_it_waits_for_an_answer_may_learn_it_from_the_next() -> None:
+    none_breaks_a_rule(
+        RingSimulator(), lambda seed: own_ranges(random_history(seed)), range(500340, 500341)
+    )
+
+
 # --- planted faults ---------------------------------------------------------------------------
 
 

@@ -15,7 +15,9 @@ import pytest
 
 from hashring.core.ring import Ring
 from hashring.core.ring_change import RingChange, Stamp
-from hashring.node.node_machine import BeforeJoin, NodeMachine, View
+from hashring.node.node_machine import NodeMachine, View
+from hashring.node.own_replicas import BeforeJoin
+from hashring.node.ring_sight import RingSight
 from hashring.node.states import NodeState
 from hashring.protocol.machine_steps import Finished, Run, Step, Wait
 from hashring.store.memory_store import MemoryServer
@@ -68,16 +70,27 @@ class DeadlineFromTheAnswer(NodeMachine):
         return replace(step, done=lambda reply, sent, now: step.done(reply, now, now))
 
 
+class SeesNoGaps(RingSight):
+    """It takes every change for the next one."""
+
+    def is_news(self, change: RingChange) -> bool:
+        return self.stamp is not None and change.stamp.tag != self.stamp.tag
+
+    def is_whole(self, ring: Ring, stamp: Stamp) -> bool:
+        return True
+
+
 class IgnoresGaps(NodeMachine):
     """It applies every change that it hears to what it has."""
 
-    def _change(self, change: RingChange, now: float) -> None:
-        if self.stamp is not None and change.stamp.tag != self.stamp.tag:
-            change = replace(change, prev=self.stamp.tag, was=None)
-        super()._change(change, now)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.sight = SeesNoGaps(self.config.algorithm)
 
-    def _is_whole(self, ring: Ring, stamp: Stamp) -> bool:
-        return True
+    def _change(self, change: RingChange, now: float) -> None:
+        if self.sight.stamp is not None:
+            change = replace(change, prev=self.sight.stamp.tag, was=None)
+        super()._change(change, now)
 
 
 class IgnoresHeartbeatsTags(NodeMachine):

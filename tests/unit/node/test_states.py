@@ -51,17 +51,22 @@ def test_the_text_shows_the_tables(table: StateTable[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attribute", "where"),
+    ("file", "where"),
     [
-        ("state", ["_enter"]),
-        ("sight", ["start", "_see"]),
-        ("claim", ["start", "_lose_name", "_claim"]),
+        ("node_machine.py", ["_enter"]),
+        ("ring_sight.py", ["__init__", "see", "start"]),
+        ("name_claim.py", ["__init__", "begin_anew", "see"]),
     ],
 )
-def test_nothing_but_the_tables_moves_a_node(attribute: str, where: list[str]) -> None:
-    places = places_that_set(attribute, hashring.node)
-    found = [place for place in places if "node_log.py" not in place]
-    assert found == [f"node_machine.py:{name}" for name in where]
+def test_nothing_but_the_tables_moves_a_node(file: str, where: list[str]) -> None:
+    places = places_that_set("state", hashring.node)
+    found = [name for place in places for of, name in [place.split(":")] if of == file]
+    assert sorted(found) == sorted(where)
+
+
+def test_a_state_of_a_node_is_set_where_its_table_is_used() -> None:
+    files = {place.split(":")[0] for place in places_that_set("state", hashring.node)}
+    assert files == {"node_machine.py", "ring_sight.py", "name_claim.py"}
 
 
 def test_every_way_of_a_node_is_gone(gone: Callable[[StateTable[Any, Any]], Ways]) -> None:

@@ -12,6 +12,7 @@ from hashring.core.replica import Replica
 from hashring.errors import RedisUnavailable
 from hashring.node.node_machine import NodeMachine
 from hashring.node.own_ranges_machine import OwnRangesMachine
+from hashring.node.own_replicas import OwnReplicas
 from hashring.node.states import NodeState
 from hashring.protocol.machine_steps import Run
 from hashring.store.ring.commands import BeatStatus
@@ -271,12 +272,18 @@ def test_every_kind_of_event_about_weights_comes_up() -> None:
     assert drawn >= {"weigh", "weigh itself", *LATE}
 
 
+class AlwaysElsewhere(OwnReplicas):
+    def _have(self, replicas: Iterable[Replica]) -> None:
+        count = len(list(replicas))
+        super()._have(self._fresh(self._rng.randrange(2**32) for _ in range(count)))
+
+
 class PlacesAnew(NodeMachine):
     """Another weight, and all points are other points."""
 
-    def _have(self, replicas: Iterable[Replica]) -> None:
-        count = len(list(replicas))
-        super()._have(self._fresh(self.rng.randrange(2**32) for _ in range(count)))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.own = AlwaysElsewhere(self.name, self.config.placement, self.rng)
 
 
 class DoesNotLookForOrders(NodeMachine):
@@ -290,23 +297,35 @@ class ForgetsWhatWasOnItsWay(NodeMachine):
     """What it was about to give up, and has not, it draws anew."""
 
     def _resize(self) -> Run | None:
-        self._settled = ()
+        self.own.start()
         return super()._resize()
+
+
+class Unnumbered(OwnReplicas):
+    def count_placed(self) -> int:
+        return 0
+
+
+class NeverDropped(Unnumbered):
+    def _have(self, replicas: Iterable[Replica]) -> None:
+        super()._have(replicas)
+        self._drop = ()
 
 
 class NumbersNoPoints(OwnRangesMachine):
     """Its heartbeats do not state which of its sets of points they have."""
 
-    def _count_placed(self) -> int:
-        return 0
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.own = Unnumbered(self.name, self.config.placement, self.rng)
 
 
-class KeepsAllItHad(NumbersNoPoints):
-    """What it gives up stays on the ring."""
+class KeepsAllItHad(OwnRangesMachine):
+    """What it gives up stays on the ring, and its heartbeats number no points."""
 
-    def _have(self, replicas: Iterable[Replica]) -> None:
-        super()._have(replicas)
-        self._drop = ()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.own = NeverDropped(self.name, self.config.placement, self.rng)
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,8 @@ class Own(RingRule):
             return
         label, machine = process.spec.label, process.machine
         actual: tuple[PointRange, ...] = ()
-        if world.server.holder(KEYS.ring, machine.name) in ("", machine.session):
+        has_name = world.server.holder(KEYS.ring, machine.name) in ("", machine.session)
+        if has_name:
             actual = self._without_spares(machine).node_ranges(machine.name)
         before = self._actual.get(label)
         if actual != before:
@@ -257,8 +258,12 @@ class Own(RingRule):
             world.lost_at + WINDOW,
             world.tampered_at + WINDOW,
         )
-        if not process.spec.asynchronous and any(loop.busy for loop in process.loops):
-            self._busy_at[label] = world.now  # It hears nothing before the answer.
+        # It hears nothing before the answer. Under asyncio it does, but whether it has lost its
+        # name it learns only from the answer to another heartbeat.
+        if not (process.spec.asynchronous and has_name) and any(
+            loop.busy for loop in process.loops
+        ):
+            self._busy_at[label] = world.now
         # Until it knows that Redis' clock was set back, a message may look like an old one to it.
         told = told and process.renewed_sent > world.set_back_at
         told = told and world.now > max(changed, self._busy_at.get(label, 0.0)) + PROMPT
@@ -314,13 +319,14 @@ class NodeReports(RingRule):
         machine = process.machine
         if not process.spec.follow or not process.alive:
             return
-        if machine.stamp is None or _may_be_wrong(world, process):
+        sight = machine.sight
+        if sight.stamp is None or _may_be_wrong(world, process):
             return
-        if machine.ring.fingerprint not in self._rings.get(machine.stamp.tag, ()):
+        if sight.ring.fingerprint not in self._rings.get(sight.stamp.tag, ()):
             raise self.broken(
                 world,
-                f"{process.spec.label} is at tag {machine.stamp.tag}, epoch {machine.stamp.epoch}, "
-                f"with another ring than Redis had there: {dict(_points(machine.ring))}",
+                f"{process.spec.label} is at tag {sight.stamp.tag}, epoch {sight.stamp.epoch}, "
+                f"with another ring than Redis had there: {dict(_points(sight.ring))}",
             )
 
 
@@ -335,15 +341,15 @@ class Exclusion(RingRule):
         machine = process.machine
         if not process.spec.follow or not process.claims():
             return
-        if machine.stamp is None or _may_be_wrong(world, process):
+        if machine.sight.stamp is None or _may_be_wrong(world, process):
             return
         for other in world.processes.values():
-            stamp = other.machine.stamp
+            stamp = other.machine.sight.stamp
             if (
                 other is not process
                 and other.spec.follow
                 and stamp is not None
-                and stamp.tag == machine.stamp.tag
+                and stamp.tag == machine.sight.stamp.tag
                 and other.claims()
                 and not _may_be_wrong(world, other)
                 and _overlap(process.view.bounds, other.view.bounds)
@@ -397,7 +403,7 @@ class Freshness(RingRule):
         self._check(world, process)
 
     def _check(self, world: RingWorld, process: RingProcess) -> None:
-        stamp = process.machine.stamp
+        stamp = process.machine.sight.stamp
         if stamp is None or stamp.tag == self._tag or not process.claims():
             return
         if not process.spec.follow:
@@ -563,7 +569,7 @@ def _holders(world: RingWorld) -> dict[str, str]:
 def _known(process: RingProcess) -> frozenset[bytes]:
     """The members that a process' node has, is about to have, or is about to give up."""
     machine = process.machine
-    known = {replica.member for replica in (*machine.replicas, *machine.dropping)}
+    known = {replica.member for replica in (*machine.replicas, *machine.own.dropping)}
     return process.renewed | known
 
 
@@ -753,9 +759,11 @@ class Recovery(RingRule):
             machine = process.machine
             if wrong := wrong_state(world, process):
                 raise self.broken(world, wrong)
-            if process.spec.follow and (machine.stamp is None or machine.stamp.tag != tag):
+            if process.spec.follow and (
+                machine.sight.stamp is None or machine.sight.stamp.tag != tag
+            ):
                 raise self.broken(
-                    world, f"{process.spec.label} is at {machine.stamp}, Redis at tag {tag}"
+                    world, f"{process.spec.label} is at {machine.sight.stamp}, Redis at tag {tag}"
                 )
         names = sorted(p.machine.name for p in running if p.machine.state is NodeState.LIVE)
         ring = world.ring

@@ -191,7 +191,7 @@ class RingWorld(World[RingProcess]):
         """A process shows another view."""
         if self.story is not None:
             machine = process.machine
-            tag = machine.stamp.tag[:4] if machine.stamp else "-"
+            tag = machine.sight.stamp.tag[:4] if machine.sight.stamp else "-"
             self.say(
                 process,
                 f"is {machine.state.value} at {tag}, {_seen(process.view)}, "
