@@ -160,6 +160,14 @@ def test_a_key_that_spark_has_padded_is_refused_with_a_remedy(spark, ring):
         spark.sql("drop table padded")
 
 
+def test_a_padded_key_is_refused_after_one_of_its_name_that_is_not(spark, ring):
+    plain = spark.createDataFrame([("k1",)], "key string")
+    told = {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}
+    load(plain, ring)
+    with pytest.raises(ColumnError, match=r"'key' is char\(5\)"):
+        load(plain.select(F.col("key").alias("key", metadata=told)), ring)
+
+
 def test_a_missing_column_is_named_with_those_that_are_there(spark, ring):
     with pytest.raises(ColumnError, match=r"'account' is missing; the columns are id"):
         with_owner(spark.range(1), ring, "account")
