@@ -576,6 +576,12 @@ def test_hot_keys_are_found_and_counted_among_many(spark, ring):
     assert found[0].share == pytest.approx(2000 / 25_940)
 
 
+@pytest.mark.parametrize("n", [2**29, 2**31])
+def test_more_hot_keys_than_spark_counts_are_all_there_are(spark, ring, n):
+    found = hot_keys(keys_frame(spark, ["x", "x", "y"]), ring, n=n).collect()
+    assert [(r.key, r.rows) for r in found] == [("x", 2), ("y", 1)]
+
+
 def test_only_keys_of_heavy_buckets_are_shuffled(spark, ring, capsys):
     hot_keys(keys_frame(spark, ["x"]), ring).explain()
     assert "LeftSemi" in capsys.readouterr().out
