@@ -72,6 +72,10 @@ def test_how_many_replicas_for_a_peak():
     assert answer == replicas_for(10, 1.5, 0.9)
 
 
+def test_any_integer_is_a_seed_of_how_many_replicas():
+    assert replicas_for(10, 1.5, 0.9, seed=-1) == replicas_for(10, 1.5, 0.9, seed=-1)
+
+
 @pytest.mark.parametrize(
     ("nodes", "replicas", "peak"),
     [
