@@ -50,6 +50,12 @@ def test_balanced_rings_stay_even_through_churn(spark):
     assert 1.1 < found.peak_after_leave_mean < 1.4
 
 
+def test_weights_that_are_close_are_told_apart(spark):
+    kinds = [Scenario(2, 1, weights=(1.0, weight)) for weight in (2.0, 2.0000001)]
+    told = summarise(simulate(spark, kinds, 1)).collect()
+    assert [(r.weights, r.rings) for r in told] == [("1,2", 1), ("1,2.0000001", 1)]
+
+
 def test_weights_are_fair_shares(spark):
     kind = Scenario(20, 256, weights=(1.0, 3.0))
     (found,) = summarise(simulate(spark, [kind], 20)).collect()
