@@ -744,7 +744,14 @@ def test_a_history_that_is_too_long_for_workers_is_refused_with_a_remedy(history
 
 @pytest.mark.parametrize(
     ("column", "kind"),
-    [("at", "string"), ("nodes", "string"), ("points", "array<string>"), ("epoch", "double")],
+    [
+        ("at", "string"),
+        ("nodes", "string"),
+        ("points", "array<string>"),
+        ("epoch", "double"),
+        ("id", "bigint"),
+        ("tag", "binary"),
+    ],
 )
 def test_events_of_other_types_are_refused(spark, column, kind):
     events = spark.createDataFrame([], EVENTS)
