@@ -306,6 +306,15 @@ def test_a_column_beside_the_log_s_is_there_once(spark, history):
         audit(log, history)
 
 
+def test_a_log_with_a_column_reason_is_judged_and_its_rejected_rows_need_another_name(
+    spark, history
+):
+    found = audit(spark.createDataFrame([], LOG).withColumn("reason", F.lit("x")), history)
+    assert found.rows.columns[:4] == ["key", "node", "start", "end"]
+    with pytest.raises(ColumnError, match="'reason' is there already, and would be hidden: rename"):
+        _ = found.rejected
+
+
 def test_nodes_of_a_collated_column_are_told_apart(spark):
     history = ring_history(
         [change(1, "join", ("A",), [HALF], at=at(10)), change(2, "join", ("a",), [0], at=at(20))]
