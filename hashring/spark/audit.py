@@ -26,7 +26,7 @@ from pyspark.sql.types import FloatType, NumericType, StringType, StructType, Ti
 from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
 from hashring.spark.arrays_to_spark import frame_of_rows, one_row
-from hashring.spark.column_checks import check_unpadded, column_type, quoted
+from hashring.spark.column_checks import check_free, check_unpadded, column_type, quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.hot_key_slices import (
     BEFORE,
@@ -72,15 +72,26 @@ class Audit:
     for, which takes a second or so: do not ask for those that you do not need.
 
     Attributes:
-        rejected: rows of the log that could not be judged: the log's columns and ``reason``, one
-            of ``hashring.spark.audit.REJECTIONS``.
         judged: what all other frames are computed from: a row of numbers for each row of the log.
             Cache it to use ``findings`` or ``rows`` as well: the log is then sorted once.
     """
 
-    rejected: DataFrame
     judged: DataFrame
+    _reasoned: DataFrame = field(repr=False)
     _asof: AsOf = field(repr=False)
+
+    @cached_property
+    def rejected(self) -> DataFrame:
+        """Rows of the log that could not be judged.
+
+        The log's columns and ``reason``, one of ``hashring.spark.audit.REJECTIONS``.
+
+        Raises:
+            ColumnError: the log has a column ``reason`` itself.
+        """
+        rows = self._reasoned.where(F.col(_REASON).isNotNull())
+        check_free(rows.select("__row.*"), "reason")
+        return rows.select("__row.*", F.col(_REASON).alias("reason"))
 
     @cached_property
     def rows(self) -> DataFrame:
@@ -253,10 +264,7 @@ def _judgeable(reasoned: DataFrame) -> DataFrame:
 
 
 def _audit(reasoned: DataFrame, asof: AsOf, slices: Slices | None) -> Audit:
-    rejected = reasoned.where(F.col(_REASON).isNotNull()).select(
-        "__row.*", F.col(_REASON).alias("reason")
-    )
-    return Audit(rejected, _judged(_judgeable(reasoned), asof, slices), asof)
+    return Audit(_judged(_judgeable(reasoned), asof, slices), reasoned, asof)
 
 
 def _micros(df: DataFrame, name: str) -> Column:

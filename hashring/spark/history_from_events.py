@@ -37,12 +37,14 @@ def _is_list(items: type[DataType]) -> Callable[[DataType], bool]:
     )
 
 
+_OPTIONAL: Final = ("id", "tag", "prev")
 _EVENTS: Final[Mapping[str, Callable[[DataType], bool]]] = {
     "epoch": lambda kind: isinstance(kind, IntegralType),
     "at": lambda kind: isinstance(kind, TimestampType),
     "kind": lambda kind: isinstance(kind, StringType),
     "nodes": _is_list(StringType),
     "points": _is_list(IntegralType),
+    **dict.fromkeys(_OPTIONAL, lambda kind: isinstance(kind, StringType)),
 }
 """The columns that a history is made of, and which types they may have."""
 
@@ -67,7 +69,10 @@ def history_of(
         ColumnError: a column is missing, or of a type that no event has.
         HistoryError: changes are missing or garbled.
     """
+    optional = [name for name in _OPTIONAL if name in events.columns]
     for name, fits in _EVENTS.items():
+        if name in _OPTIONAL and name not in optional:
+            continue
         kind = column_type(events, name)
         if not isinstance(kind, NullType) and not fits(kind):
             remedy = "export the table events anew"
@@ -75,7 +80,6 @@ def history_of(
                 # Spark would read it in the time zone of the session.
                 remedy = f"its time zone is unknown: cast it to TIMESTAMP, or {remedy}"
             raise ColumnError(name, f"is {kind.simpleString()}; {remedy}")
-    optional = [name for name in ("id", "tag", "prev") if name in events.columns]
     kinds = [kind.value for kind in ChangeKind]
     rows = (
         # A row without a kind may have been any change.

@@ -19,6 +19,8 @@ _BUCKET = "__hashring_bucket"
 _LEAST_BUCKETS = 2**16
 _BUCKETS_PER_NODE = 64
 _EXAMINED = 256
+_MOST_ROWS = 2**31 - 1
+"""That Spark takes for a limit."""
 
 
 def hot_keys(
@@ -51,11 +53,12 @@ def hot_keys(
     buckets = max(_LEAST_BUCKETS, _BUCKETS_PER_NODE * ring.node_count)
     keyed = keyed.withColumn(_BUCKET, F.crc32("key") % F.lit(buckets))
     per_bucket = keyed.groupBy(_BUCKET).agg(heavy.alias("weight"))
-    heaviest = per_bucket.orderBy(F.desc("weight"), _BUCKET).limit(_EXAMINED + 4 * n)
+    heaviest = per_bucket.orderBy(F.desc("weight"), _BUCKET).limit(min(_EXAMINED + 4 * n, buckets))
     likely = keyed.join(F.broadcast(heaviest.select(_BUCKET)), _BUCKET, "left_semi")
     per_key = likely.groupBy("key").agg(F.count("*").alias("rows"), heavy.alias("weight"))
     total = per_bucket.agg(F.sum("weight").alias("total"))
-    top = per_key.orderBy(F.desc("weight"), "key").limit(n).crossJoin(F.broadcast(total))
+    heavy_keys = per_key.orderBy(F.desc("weight"), "key").limit(min(n, _MOST_ROWS))
+    top = heavy_keys.crossJoin(F.broadcast(total))
     share = F.coalesce(F.try_divide(F.col("weight"), F.col("total")), F.lit(0.0))
     shared = top.select(
         "key", "rows", "weight", share.alias("share"), (share * ring.node_count).alias("of_mean")

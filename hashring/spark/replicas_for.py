@@ -93,7 +93,8 @@ def _peaks(nodes: int, replicas: int, seed: int) -> Floats:
     """The peak-to-mean of some rings of random points, by their distribution."""
     rings = min(max(_LEAST_RINGS, _SHARES // nodes), _MOST_RINGS, 100 * _SHARES // nodes)
     # The same chance for every number of points: the part of the rings then rises smoothly.
-    rng = np.random.Generator(np.random.PCG64(seed))
+    # numpy takes no negative number.
+    rng = np.random.Generator(np.random.PCG64(seed % 2**64))
     a_time = max(1, _SHARES // nodes)
     parts = []
     for first in range(0, rings, a_time):

@@ -138,4 +138,5 @@ def drawn_within(
 
 
 def _weights_text(weights: tuple[float, ...]) -> str:
-    return ",".join(f"{weight:g}" for weight in weights)
+    # Of the text the workers make the numbers again.
+    return ",".join(str(float(weight)).removesuffix(".0") for weight in weights)

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import StringType
 
 from hashring.errors import ColumnError
-from hashring.spark.column_checks import check_number, column_type, quoted
+from hashring.spark.column_checks import char_type, check_number, column_type, quoted
 from hashring.spark.key_points import NATIVE_ALGORITHMS, key_point
 from hashring.spark.ring_columns import POINT, CodeColumns
 
@@ -40,7 +40,7 @@ def counted_by_code(
     counted = sums() if weight else columns.once("rows", sums)
     # Of another algorithm, the log tells each time that it is slow.
     is_native = algorithm in NATIVE_ALGORITHMS
-    which = ("point", key, column_type(df, key))
+    which = ("point", key, column_type(df, key), char_type(df.schema[key]))
     points = columns.once(which, hashed) if is_native else hashed()
     coded = columns.counted(df, [*points, *weights], name=CODE)
     return coded.groupBy(CODE).agg(*counted)

@@ -306,6 +306,15 @@ def test_a_column_beside_the_log_s_is_there_once(spark, history):
         audit(log, history)
 
 
+def test_a_log_with_a_column_reason_is_judged_and_its_rejected_rows_need_another_name(
+    spark, history
+):
+    found = audit(spark.createDataFrame([], LOG).withColumn("reason", F.lit("x")), history)
+    assert found.rows.columns[:4] == ["key", "node", "start", "end"]
+    with pytest.raises(ColumnError, match="'reason' is there already, and would be hidden: rename"):
+        _ = found.rejected
+
+
 def test_nodes_of_a_collated_column_are_told_apart(spark):
     history = ring_history(
         [change(1, "join", ("A",), [HALF], at=at(10)), change(2, "join", ("a",), [0], at=at(20))]
@@ -744,7 +753,14 @@ def test_a_history_that_is_too_long_for_workers_is_refused_with_a_remedy(history
 
 @pytest.mark.parametrize(
     ("column", "kind"),
-    [("at", "string"), ("nodes", "string"), ("points", "array<string>"), ("epoch", "double")],
+    [
+        ("at", "string"),
+        ("nodes", "string"),
+        ("points", "array<string>"),
+        ("epoch", "double"),
+        ("id", "bigint"),
+        ("tag", "binary"),
+    ],
 )
 def test_events_of_other_types_are_refused(spark, column, kind):
     events = spark.createDataFrame([], EVENTS)

@@ -160,6 +160,14 @@ def test_a_key_that_spark_has_padded_is_refused_with_a_remedy(spark, ring):
         spark.sql("drop table padded")
 
 
+def test_a_padded_key_is_refused_after_one_of_its_name_that_is_not(spark, ring):
+    plain = spark.createDataFrame([("k1",)], "key string")
+    told = {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}
+    load(plain, ring)
+    with pytest.raises(ColumnError, match=r"'key' is char\(5\)"):
+        load(plain.select(F.col("key").alias("key", metadata=told)), ring)
+
+
 def test_a_missing_column_is_named_with_those_that_are_there(spark, ring):
     with pytest.raises(ColumnError, match=r"'account' is missing; the columns are id"):
         with_owner(spark.range(1), ring, "account")
@@ -566,6 +574,12 @@ def test_hot_keys_are_found_and_counted_among_many(spark, ring):
         ("hot2", 20, 1960),
     ]
     assert found[0].share == pytest.approx(2000 / 25_940)
+
+
+@pytest.mark.parametrize("n", [2**29, 2**31])
+def test_more_hot_keys_than_spark_counts_are_all_there_are(spark, ring, n):
+    found = hot_keys(keys_frame(spark, ["x", "x", "y"]), ring, n=n).collect()
+    assert [(r.key, r.rows) for r in found] == [("x", 2), ("y", 1)]
 
 
 def test_only_keys_of_heavy_buckets_are_shuffled(spark, ring, capsys):

@@ -50,6 +50,12 @@ def test_balanced_rings_stay_even_through_churn(spark):
     assert 1.1 < found.peak_after_leave_mean < 1.4
 
 
+def test_weights_that_are_close_are_told_apart(spark):
+    kinds = [Scenario(2, 1, weights=(1.0, weight)) for weight in (2.0, 2.0000001)]
+    told = summarise(simulate(spark, kinds, 1)).collect()
+    assert [(r.weights, r.rings) for r in told] == [("1,2", 1), ("1,2.0000001", 1)]
+
+
 def test_weights_are_fair_shares(spark):
     kind = Scenario(20, 256, weights=(1.0, 3.0))
     (found,) = summarise(simulate(spark, [kind], 20)).collect()
@@ -70,6 +76,10 @@ def test_how_many_replicas_for_a_peak():
     tried = dict(answer.tried)
     assert tried[answer.replicas] >= 0.9 > tried[answer.replicas - 1]
     assert answer == replicas_for(10, 1.5, 0.9)
+
+
+def test_any_integer_is_a_seed_of_how_many_replicas():
+    assert replicas_for(10, 1.5, 0.9, seed=-1) == replicas_for(10, 1.5, 0.9, seed=-1)
 
 
 @pytest.mark.parametrize(
