@@ -22,6 +22,7 @@ from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.locks.key_lease import KeyLease
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.running.callback_turns import TaskTurns
+from hashring.running.calls_in_line import CallsInLine
 from hashring.store.async_memory_store import async_store
 from hashring.store.command import Command
 from hashring.store.interface import AsyncStore
@@ -259,17 +260,13 @@ class AsyncRingNode(Node):
     async def _ask(self, command: Command[T]) -> T:
         run = self._run
         if run is not None and not run.over and run.home is asyncio.get_running_loop():
+            return await self._ask_redis(run, command)
+        async with self._line.turn(command):
+            store = self._make_store()
             try:
-                return await run.store.run(command)
+                return await store.run(command)
             finally:
-                if self._run is not run or self._machine.state not in AT_WORK:
-                    # The run has closed its connections, perhaps without the one in use here.
-                    await run.store.close()
-        store = self._make_store()
-        try:
-            return await store.run(command)
-        finally:
-            await store.close()
+                await store.close()
 
     def _ask_owner(self, point: int) -> str:
         raise NodeStateError(
@@ -325,10 +322,17 @@ class AsyncRingNode(Node):
     async def _ask_redis(self, run: AsyncRunner | None, command: Command[T]) -> T:
         if run is None:
             raise RedisUnavailable(f"node {self.name!r} has no connection: it does not run")
-        return await run.store.run(command)
+        async with self._line.turn(command):
+            try:
+                return await run.store.run(command)
+            finally:
+                if self._run is not run or self._machine.state not in AT_WORK:
+                    # The run has closed its connections, perhaps without the one in use here.
+                    await run.store.close()
 
     def _equip(self) -> None:
         self._turns = TaskTurns()
+        self._line = CallsInLine(self._settings.io_timeout)
 
     @property
     def _loop(self) -> AsyncRunner | None:
