@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, cast
 from hashring.core.ranges import PointRange
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError, NodeStateError, RedisUnavailable
+from hashring.monkey_patching import native_lock
 from hashring.node.async_node_runner import AsyncRunner
 from hashring.node.base_node import Node
 from hashring.node.key_answers import Shown, listed, monotonic
@@ -81,23 +82,9 @@ class AsyncRingNode(Node):
             NodeStateError: the node runs already, or was stopped meanwhile.
             NodeForked: it has a name of its own, and runs in the parent process.
         """
-        if self._run is not None and not self._run.over:
-            raise NodeStateError(
-                f"node {self.name!r} runs already: call stop() before starting it again"
-            )
-        self._adopt_in_child()
-        store = self._make_store()
-        lease = self._begin_lease()
-        self._machine.start(monotonic(), strict=True)
-        run = self._run = AsyncRunner(
-            self._machine,
-            store,
-            show=lambda: self._show_in(lease),
-            take=self._take,
-            ranges=self._view.ranges,
-            on_change=self._settings.on_change,
-            turns=self._turns,
-        )
+        # Two event loops, in two threads, may start it at the same moment.
+        with self._starting:
+            run = self._new_run()
         try:
             await run.settled.wait()
         except asyncio.CancelledError:
@@ -108,6 +95,26 @@ class AsyncRingNode(Node):
         error = self._machine.error
         await self.stop()
         raise error or NodeStateError(f"node {self.name!r} was stopped while it started")
+
+    def _new_run(self) -> AsyncRunner:
+        if self._run is not None and not self._run.over:
+            raise NodeStateError(
+                f"node {self.name!r} runs already: call stop() before starting it again"
+            )
+        self._adopt_in_child()
+        store = self._make_store()
+        lease = self._begin_lease()
+        self._machine.start(monotonic(), strict=True)
+        self._run = AsyncRunner(
+            self._machine,
+            store,
+            show=lambda: self._show_in(lease),
+            take=self._take,
+            ranges=self._view.ranges,
+            on_change=self._settings.on_change,
+            turns=self._turns,
+        )
+        return self._run
 
     async def stop(self, *, stay: bool = False) -> None:
         """Leave the ring, and own nothing from now on.
@@ -333,6 +340,7 @@ class AsyncRingNode(Node):
     def _equip(self) -> None:
         self._turns = TaskTurns()
         self._line = CallsInLine(self._settings.io_timeout)
+        self._starting = native_lock()
 
     @property
     def _loop(self) -> AsyncRunner | None:
@@ -379,6 +387,7 @@ class AsyncRingNode(Node):
         # Connections and loop are the parent's.
         self._run = None
         self._turns = TaskTurns()
+        self._starting = native_lock()
 
 
 # Tasks that let go of locks when nobody waits for them: asyncio itself does not keep them alive.
