@@ -260,6 +260,13 @@ def test_nodes_shows_the_loads_that_are_reported(client: Redis, run: Run) -> Non
     assert [node["load"] for node in told] == [0.81234, None, None, None]
 
 
+def test_a_node_that_is_drained_does_not_count_in_its_zone(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", "birch", zone="eu-1a") as (alder, _):
+        alder.drain()
+        assert "\neu-1a: 1 node\n" in run("nodes").out
+        assert run("nodes", "--json").json["zones"] == {"eu-1a": 1}
+
+
 def test_a_node_reports_its_zone(client: Redis, run: Run) -> None:
     with nodes_on(client, "alder", zone="eu-1a") as (alder,):
         assert alder.zone == "eu-1a"
