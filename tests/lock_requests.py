@@ -7,6 +7,7 @@ the answer here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 import time
@@ -100,6 +101,29 @@ class LockRequests:
             self.nodes[node]._machine.book.held[key.encode()].asked = float("-inf")
 
     # --- load -------------------------------------------------------------------------------------
+
+    def hold_at_once(self, node: str, keys: list[str]) -> Any:
+        """Hold each of the keys in a worker of its own; how many were held."""
+        if self.asynchronous:
+            return self._hold_at_once_async(node, keys)
+        held: list[str] = []
+
+        def work(key: str) -> None:
+            with contextlib.suppress(HashringError), self.nodes[node].hold(key):
+                held.append(key)
+
+        for each in [self.spawn(lambda key=key: work(key)) for key in keys]:
+            each.join()
+        return len(held)
+
+    async def _hold_at_once_async(self, node: str, keys: list[str]) -> int:
+        async def work(key: str) -> bool:
+            with contextlib.suppress(HashringError):
+                async with self.nodes[node].hold(key):
+                    return True
+            return False
+
+        return sum(await asyncio.gather(*map(work, keys)))
 
     def hammer(  # noqa: PLR0917 - as it is asked for
         self, node: str, keys: list[str], workers: int, rounds: int, enough: int, seed: int

@@ -15,7 +15,7 @@ from hashring.cli.output import columns, document, percent, seconds
 from hashring.cli.rings_here import rings_instead
 from hashring.core.readable_numbers import counted
 from hashring.core.safe_text import printable
-from hashring.store.ring.node_reports import NodeFacts, node_facts, told_zones
+from hashring.store.ring.node_reports import NodeFacts, live_nodes_of_zones, node_facts
 
 HEADER = ("Share", "Replicas", "Heartbeat", "Expires", "Sees", "Since", "Node")
 
@@ -38,7 +38,7 @@ def zone_line(zones: Counter[str], nodes: Sequence[NodeFacts]) -> str:
     parts = [
         f"{printable(zone)}: {counted(number, 'node')}" for zone, number in sorted(zones.items())
     ]
-    if without := sum(not facts.expired for facts in nodes) - zones.total():
+    if without := sum(facts.live for facts in nodes) - zones.total():
         parts.append(f"no zone: {counted(without, 'node')}")
     return "; ".join(parts)
 
@@ -63,7 +63,7 @@ def command(settings: Settings) -> None:
         snapshot = connection.snapshot()
         instead = "" if settings.json else rings_instead(connection, snapshot)
     nodes = node_facts(snapshot, settings.scoring)
-    zones = Counter(told_zones(nodes).values())
+    zones = live_nodes_of_zones(nodes)
     drains = snapshot.standing_drains
     if settings.json:
         document(
@@ -78,11 +78,12 @@ def command(settings: Settings) -> None:
     elif not (nodes or drains or snapshot.weights):
         click.echo("; ".join(filter(None, (f"no nodes on ring {settings.ring!r}", instead))))
     else:
+        zoned = any(facts.zone for facts in nodes)
         loads = any(facts.load is not None for facts in nodes)
-        header = (*(("Zone",) if zones else ()), *(("Load",) if loads else ()), *HEADER)
+        header = (*(("Zone",) if zoned else ()), *(("Load",) if loads else ()), *HEADER)
         rows = [
             (
-                *((printable(facts.zone or "-"),) if zones else ()),
+                *((printable(facts.zone or "-"),) if zoned else ()),
                 *(("-" if facts.load is None else f"{facts.load:.3g}",) if loads else ()),
                 *node_line(facts),
             )

@@ -30,10 +30,10 @@ from hashring.store.ring.commands import Scoring
 from hashring.store.ring.node_reports import (
     NodeFacts,
     Sees,
+    live_nodes_of_zones,
     node_facts,
     nodes_without_locks,
     told_algorithms,
-    told_zones,
 )
 from hashring.store.ring.ring_events import RingEvent
 from hashring.store.ring.snapshot import Snapshot
@@ -298,7 +298,7 @@ class _Ring:
         counts = {"live": len(reading.nodes) - sum(off.values()), **off}
         for state, count in counts.items():
             families.add("hashring_ring_nodes", (*ring, state), count)
-        zones = Counter(told_zones(reading.nodes).values())
+        zones = live_nodes_of_zones(reading.nodes)
         for zone, count in zones.most_common(NODES_SHOWN):
             families.add("hashring_ring_zone_nodes", (*ring, label(zone)), count)
         add("replicas", reading.replicas)

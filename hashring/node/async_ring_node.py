@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, cast
 from hashring.core.ranges import PointRange
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError, NodeStateError, RedisUnavailable
+from hashring.monkey_patching import native_lock
 from hashring.node.async_node_runner import AsyncRunner
 from hashring.node.base_node import Node
 from hashring.node.key_answers import Shown, listed, monotonic
@@ -22,6 +23,7 @@ from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.locks.key_lease import KeyLease
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.running.callback_turns import TaskTurns
+from hashring.running.calls_in_line import CallsInLine
 from hashring.store.async_memory_store import async_store
 from hashring.store.command import Command
 from hashring.store.interface import AsyncStore
@@ -80,23 +82,9 @@ class AsyncRingNode(Node):
             NodeStateError: the node runs already, or was stopped meanwhile.
             NodeForked: it has a name of its own, and runs in the parent process.
         """
-        if self._run is not None and not self._run.over:
-            raise NodeStateError(
-                f"node {self.name!r} runs already: call stop() before starting it again"
-            )
-        self._adopt_in_child()
-        store = self._make_store()
-        lease = self._begin_lease()
-        self._machine.start(monotonic(), strict=True)
-        run = self._run = AsyncRunner(
-            self._machine,
-            store,
-            show=lambda: self._show_in(lease),
-            take=self._take,
-            ranges=self._view.ranges,
-            on_change=self._settings.on_change,
-            turns=self._turns,
-        )
+        # Two event loops, in two threads, may start it at the same moment.
+        with self._starting:
+            run = self._new_run()
         try:
             await run.settled.wait()
         except asyncio.CancelledError:
@@ -107,6 +95,26 @@ class AsyncRingNode(Node):
         error = self._machine.error
         await self.stop()
         raise error or NodeStateError(f"node {self.name!r} was stopped while it started")
+
+    def _new_run(self) -> AsyncRunner:
+        if self._run is not None and not self._run.over:
+            raise NodeStateError(
+                f"node {self.name!r} runs already: call stop() before starting it again"
+            )
+        self._adopt_in_child()
+        store = self._make_store()
+        lease = self._begin_lease()
+        self._machine.start(monotonic(), strict=True)
+        self._run = AsyncRunner(
+            self._machine,
+            store,
+            show=lambda: self._show_in(lease),
+            take=self._take,
+            ranges=self._view.ranges,
+            on_change=self._settings.on_change,
+            turns=self._turns,
+        )
+        return self._run
 
     async def stop(self, *, stay: bool = False) -> None:
         """Leave the ring, and own nothing from now on.
@@ -259,17 +267,13 @@ class AsyncRingNode(Node):
     async def _ask(self, command: Command[T]) -> T:
         run = self._run
         if run is not None and not run.over and run.home is asyncio.get_running_loop():
+            return await self._ask_redis(run, command)
+        async with self._line.turn(command):
+            store = self._make_store()
             try:
-                return await run.store.run(command)
+                return await store.run(command)
             finally:
-                if self._run is not run or self._machine.state not in AT_WORK:
-                    # The run has closed its connections, perhaps without the one in use here.
-                    await run.store.close()
-        store = self._make_store()
-        try:
-            return await store.run(command)
-        finally:
-            await store.close()
+                await store.close()
 
     def _ask_owner(self, point: int) -> str:
         raise NodeStateError(
@@ -325,10 +329,18 @@ class AsyncRingNode(Node):
     async def _ask_redis(self, run: AsyncRunner | None, command: Command[T]) -> T:
         if run is None:
             raise RedisUnavailable(f"node {self.name!r} has no connection: it does not run")
-        return await run.store.run(command)
+        async with self._line.turn(command):
+            try:
+                return await run.store.run(command)
+            finally:
+                if self._run is not run or self._machine.state not in AT_WORK:
+                    # The run has closed its connections, perhaps without the one in use here.
+                    await run.store.close()
 
     def _equip(self) -> None:
         self._turns = TaskTurns()
+        self._line = CallsInLine(self._settings.io_timeout)
+        self._starting = native_lock()
 
     @property
     def _loop(self) -> AsyncRunner | None:
@@ -375,6 +387,7 @@ class AsyncRingNode(Node):
         # Connections and loop are the parent's.
         self._run = None
         self._turns = TaskTurns()
+        self._starting = native_lock()
 
 
 # Tasks that let go of locks when nobody waits for them: asyncio itself does not keep them alive.

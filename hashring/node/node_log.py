@@ -50,7 +50,9 @@ class NodeLog:
         if machine.state is self._state:
             return
         self._state = machine.state
-        if machine.state is NodeState.FENCED:
+        if machine.state is NodeState.FENCED and machine.deadline == float("-inf"):
+            logger.info("hashring %s: removed by hand: owns nothing until it is back", machine.name)
+        elif machine.state is NodeState.FENCED:
             logger.warning(
                 "hashring %s: no heartbeat for %g s: owns nothing until one is answered",
                 machine.name,

@@ -1009,6 +1009,8 @@ class NodeMachine:
     def _removed(self, reply: LeaveStatus, sent: float, now: float) -> None:
         # Its session goes on: a heartbeat puts it back.
         self.deadline = float("-inf")
+        if self.state in RENEWING:
+            self._enter(NodeEvent.REMOVED)
 
     def _left(self, reply: LeaveStatus, sent: float, now: float) -> None:
         self.deadline = float("-inf")

@@ -47,6 +47,7 @@ class NodeEvent(str, Enum):
     RENEWED = "renewed"
     TO_DRAIN = "renewed, to drain"
     RAN_OUT = "ttl over"
+    REMOVED = "remove()"
     REFUSED = "first call failed"
     NAME_TAKEN = "name taken"
     NAME_YIELDED = "name yielded"
@@ -63,7 +64,7 @@ NODE_LIFE: Final = StateTable(
         _S.JOINING: "subscribes, chooses points, joins",
         _S.LIVE: "a heartbeat was answered, and the ring is known",
         _S.DRAINED: "off the ring by order: renews, hands keys over",
-        _S.FENCED: "not renewed within the ttl; keeps trying",
+        _S.FENCED: "not renewed within the ttl, or removed by hand; keeps trying",
         _S.LEAVING: "asked to stop",
         _S.STOPPED: "has left; or expires, as Redis did not answer",
         _S.SUPERSEDED: "another process has its name",
@@ -83,6 +84,7 @@ NODE_LIFE: Final = StateTable(
             **_ANEW,
             _E.TO_DRAIN: _S.DRAINED,
             _E.RAN_OUT: _S.FENCED,
+            _E.REMOVED: _S.FENCED,
             _E.NAME_TAKEN: _S.JOINING,
             _E.STOP: _S.LEAVING,
         },
@@ -90,6 +92,7 @@ NODE_LIFE: Final = StateTable(
             **_ANEW,
             _E.RENEWED: _S.LIVE,
             _E.RAN_OUT: _S.FENCED,
+            _E.REMOVED: _S.FENCED,
             _E.NAME_TAKEN: _S.JOINING,
             _E.STOP: _S.LEAVING,
         },

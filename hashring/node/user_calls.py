@@ -12,10 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from hashring.node.key_answers import monotonic
 from hashring.node.lock_flows import Asking, Hold, TryAgain
 from hashring.node.node_runner import Runner
 from hashring.protocol.flow import Flow, run_flow
 from hashring.protocol.locks.key_lease import KeyLease
+from hashring.running.calls_in_line import refuse_late
 from hashring.store.command import Command
 from hashring.store.interface import Store
 from hashring.store.memory_store import MemoryStore
@@ -82,12 +84,15 @@ class UserCalls:
     def run(self, command: Command[T]) -> T:
         """Run a command for the caller, however the node runs."""
         runner = self.runner
-        run: Callable[[Command[T]], T] = self.store.run
+        run = partial(self._run_in_time, self.store, command, monotonic())
         if runner is None:
             return self.run_by_hand(command)
-        return self._as_caller(
-            runner.backend.current(), partial(runner.backend.call_for_user, run, command)
-        )
+        return self._as_caller(runner.backend.current(), partial(runner.backend.call_for_user, run))
+
+    def _run_in_time(self, store: Store, command: Command[T], asked: float) -> T:
+        """Run a command of a caller that may have waited for its turn since."""
+        refuse_late(command, monotonic() - asked, self._timeout)
+        return store.run(command)
 
     def run_by_hand(self, command: Command[T]) -> T:
         """Run a command in the caller's thread."""

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from hashring.errors import MissingDependencyError
 from hashring.monkey_patching import connections_home, original, threads_are_greenlets
+from hashring.running.calls_in_line import CALLS_AT_ONCE
 
 T = TypeVar("T")
 
@@ -238,6 +239,7 @@ class GeventBackend:
     def __init__(self) -> None:
         try:
             import gevent.event  # noqa: PLC0415 - gevent is loaded only by those who use it
+            import gevent.lock  # noqa: PLC0415
             import gevent.monkey  # noqa: PLC0415
             import gevent.queue  # noqa: PLC0415
             import gevent.threadpool  # noqa: PLC0415
@@ -248,6 +250,8 @@ class GeventBackend:
         self._home = _Home(gevent)
         self._spawned: list[Any] = []
         self._patched = gevent.monkey.is_module_patched("socket")
+        # Of greenlets of the same hub alone, which it serves in their order.
+        self._line = gevent.lock.Semaphore(CALLS_AT_ONCE)
         # One thread listens, one beats, one closes.
         self._pool = None if self._patched else gevent.threadpool.ThreadPool(3)
         self._users: Any = None
@@ -264,8 +268,11 @@ class GeventBackend:
         return self._call(self._pool, function, arguments)
 
     def call_for_user(self, function: Callable[..., T], *arguments: Any) -> T:
-        if self._patched or self._home.is_elsewhere():
+        if self._home.is_elsewhere():
             return function(*arguments)
+        if self._patched:
+            with self._line:
+                return function(*arguments)
         if self._closed:
             # What the loop ran on is being let go.
             return self._call(self._gevent.get_hub().threadpool, function, arguments)

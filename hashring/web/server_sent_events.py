@@ -21,6 +21,7 @@ from flask import Response, abort
 from werkzeug.exceptions import BadRequest
 
 from hashring.store.ring.ring_events import RingEvent, event_json
+from hashring.web.ring_view import RingView
 from hashring.web.watcher_threads import RingWatcher
 
 KEEPALIVE: Final = 15.0
@@ -206,7 +207,8 @@ def live_changes(watcher: RingWatcher, since: str) -> Iterator[bytes]:
     """A ring's changes as they happen, as server-sent events; ends when nobody watches the ring.
 
     Args:
-        since: the id of a change; those after it are sent.
+        since: the id of a change; those after it are sent. If Redis has lost that change, and its
+            clock was set back, all are sent.
 
     Raises:
         BadRequest: it is no such id.
@@ -219,9 +221,13 @@ def _live_changes(watcher: RingWatcher, since: str) -> Iterator[bytes]:
     yield _RETRY
     looks = -1
     told = time.monotonic()
+    first = watcher.view
     while not watcher.stopping:
         looks = watcher.wait_for_look(looks, KEEPALIVE)
         view = watcher.view
+        # Another service may have told of a change that is newer than the first view.
+        if view and view is not first and _is_of_lost_history(since, view):
+            since = ""
         new = changes_after(view.events, since) if view else ()
         for event in new:
             since = event.id
@@ -231,6 +237,14 @@ def _live_changes(watcher: RingWatcher, since: str) -> Iterator[bytes]:
         elif time.monotonic() - told > KEEPALIVE:
             told = time.monotonic()
             yield _SIGN_OF_LIFE
+
+
+def _is_of_lost_history(id_: str, view: RingView) -> bool:
+    """Whether the ring's history has begun again, with smaller ids, since the change of this id."""
+    if not id_:
+        return False
+    newest = view.events[-1].id if view.events else "0-0"
+    return _id(id_) > _id(newest) and _id(id_)[0] > view.now * 1000
 
 
 def changes_after(events: tuple[RingEvent, ...], id_: str) -> tuple[RingEvent, ...]:

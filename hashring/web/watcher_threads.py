@@ -300,7 +300,7 @@ class RingWatcher(FoundWatcher[RingView]):
         if self._events:
             new = list(after(self._store, self.keys.events, self._events[-1].id))
             # After Redis came back empty the new ids may be smaller than the old ones.
-            lost = not new and seen.stamp.epoch < (self.view.epoch if self.view else 0)
+            lost = not new and (self.view is None or self.view.snapshot.stamp.tag != seen.stamp.tag)
         if not self._events or lost:
             new = newest(self._store, self.keys.events, EVENTS)
             kept: tuple[RingEvent, ...] = ()

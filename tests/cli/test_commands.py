@@ -118,6 +118,10 @@ def test_print_draws_the_ring_into_a_file(client: Redis, run: Run, tmp_path: Pat
     assert "gone:2: expired, owns nothing" in titles
 
 
+NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
+"""For a program that may not write large files: Python would leave compiled modules cut short."""
+
+
 @pytest.mark.one_server
 @pytest.mark.parametrize("command", [("print", "--svg"), ("plot",)], ids=lambda words: words[0])
 def test_a_picture_that_does_not_fit_leaves_the_one_before(
@@ -130,7 +134,9 @@ def test_a_picture_that_does_not_fit_leaves_the_one_before(
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
-    process = spawn("hashring", *command, str(file), url=redis_server.url, preexec_fn=limit)
+    process = spawn(
+        *("hashring", *command, str(file)), url=redis_server.url, preexec_fn=limit, env=NO_BYTECODE
+    )
     status, _, err = finished(process)
     assert (status, "File too large" in err) == (2, True)
     assert [found.read_text() for found in tmp_path.iterdir()] == ["the one before"]
@@ -258,6 +264,13 @@ def test_nodes_shows_the_loads_that_are_reported(client: Redis, run: Run) -> Non
     assert [line[0] for line in lines] == ["Load", "0.812", "-", "-", "-"]
     told = run("nodes", "--json").json["nodes"]
     assert [node["load"] for node in told] == [0.81234, None, None, None]
+
+
+def test_a_node_that_is_drained_does_not_count_in_its_zone(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", "birch", zone="eu-1a") as (alder, _):
+        alder.drain()
+        assert "\neu-1a: 1 node\n" in run("nodes").out
+        assert run("nodes", "--json").json["zones"] == {"eu-1a": 1}
 
 
 def test_a_node_reports_its_zone(client: Redis, run: Run) -> None:
@@ -754,7 +767,7 @@ def test_an_answer_that_a_full_disk_cuts_short_is_an_error(
             url=redis_server.url,
             stdout=out,
             preexec_fn=limit,
-            env={"PYTHONUNBUFFERED": unbuffered},
+            env={"PYTHONUNBUFFERED": unbuffered, **NO_BYTECODE},
         )
         assert finished(process) == (2, "", "hashring: standard output: File too large\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -300,3 +301,14 @@ def test_a_ring_whose_nodes_all_expired_has_no_owner() -> None:
     for ask in (reader.owner, reader.ring.owner):
         with pytest.raises(EmptyRingError):
             ask("k")
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_running_node_that_is_removed_by_hand_comes_back_without_a_warning(
+    redis: Redis, caplog: pytest.LogCaptureFixture, follow: bool
+) -> None:
+    node = RingNode(redis, "hand", name="a", follow=follow)
+    with caplog.at_level("INFO"), node:
+        node.remove()
+        eventually(lambda: node.status.owns, "it is back")
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]

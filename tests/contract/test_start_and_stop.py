@@ -297,6 +297,32 @@ def test_a_node_whose_event_loop_runs_in_another_thread_is_stopped_from_this_one
         assert client.zcard("meeting") == 0
 
 
+def test_of_two_event_loops_that_start_a_node_at_the_same_moment_one_does(
+    elsewhere: asyncio.AbstractEventLoop,
+) -> None:
+    both = threading.Barrier(2)
+
+    class Meeting(AsyncRingNode):
+        """A node whose starts wait for each other, if both may come so far."""
+
+        def _make_store(self) -> Any:
+            with suppress(threading.BrokenBarrierError):
+                both.wait(0.2)
+            return super()._make_store()
+
+    one = Meeting(MemoryStore(), "meeting", name="a")
+    second = asyncio.run_coroutine_threadsafe(one.start(), elsewhere)
+
+    async def first() -> list[BaseException | None]:
+        return await asyncio.gather(
+            one.start(), asyncio.wrap_future(second), return_exceptions=True
+        )
+
+    errors = [error for error in here(first()) if error is not None]
+    assert [type(error) for error in errors] == [NodeStateError]
+    done(one.stop(), elsewhere)
+
+
 def test_a_node_whose_event_loop_does_not_run_leaves_when_it_does(
     redis_server: RedisServer,
 ) -> None:

@@ -320,5 +320,26 @@ def test_a_service_that_reads_a_ring_has_its_numbers(client: Redis) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("metric", ["zone_nodes", "nodes_without_locks"])
+def test_nodes_that_are_drained_or_away_do_not_count_among_the_live(
+    client: Redis, registry: CollectorRegistry, metric: str
+) -> None:
+    collector = FleetCollector()
+    registry.register(collector)
+    scoring = Scoring.expiry(0.0)
+    one = RingNode(client, RING, name="locks", lock=True)
+    others = [RingNode(client, RING, name=name, zone="z") for name in ("live", "drained", "away")]
+    with one, others[0], others[1]:
+        others[1].drain()
+        others[2].start()
+        others[2].stop(stay=True)
+        store = RedisStore(client, 5.0)
+        seen = store.run(snapshot(ring_keys(RING), scoring=scoring))
+        store.close()
+        collector.saw_ring(RingReading.of(RING, seen, [], scoring))
+    zone = {"zone": "z"} if metric == "zone_nodes" else {}
+    assert value(registry, f"hashring_ring_{metric}", ring=RING, **zone) == 1
+
+
 def client_url(client: Redis) -> str:
     return f"unix://{client.connection_pool.connection_kwargs['path']}"

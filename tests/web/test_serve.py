@@ -168,6 +168,35 @@ def test_changes_stream_as_json_from_any_of_them_on(client: Redis, running: Runn
         again.close()
 
 
+FUTURE = "9999999999999-0"
+"""The id of a change that happened while the clock of Redis was ahead."""
+
+
+def test_who_follows_changes_gets_those_of_a_history_that_began_again(
+    client: Redis, running: Running
+) -> None:
+    with nodes_on(client, "ahead", "lost"):
+        [(_, fields)] = client.xrange("{ahead}:events")
+        client.xadd("{ahead}:events", fields, id=FUTURE)
+        stream = Stream(running, "/api/changes/live?ring=ahead&after=0-0")
+        events = stream.events()
+    while next(events)[1]["kind"] != "leave":
+        pass
+    client.delete("ahead", *client.keys("{ahead}:*"))
+    with nodes_on(client, "ahead", "new"):
+        assert next(events)[1]["nodes"] == ["new"]
+    stream.close()
+
+
+def test_who_comes_back_with_a_change_of_a_lost_history_gets_all_of_the_new(
+    client: Redis, running: Running
+) -> None:
+    with nodes_on(client, "again", "first"):
+        stream = Stream(running, "/api/changes/live?ring=again", **{"Last-Event-ID": FUTURE})
+        assert next(stream.events())[1]["nodes"] == ["first"]
+        stream.close()
+
+
 def test_open_pages_ask_redis_nothing(client: Redis, running: Running) -> None:
     with nodes_on(client, "five", "first", heartbeat_interval=10):
 

@@ -185,6 +185,30 @@ def test_what_was_counted_is_not_counted_again_when_redis_returns_with_older_dat
     eventually(lambda: counted(visitor) == 3, "what comes after is counted")
 
 
+def test_a_history_that_began_again_with_smaller_ids_is_read_however_much_is_in_it(
+    redis: Redis,
+) -> None:
+    store = RedisStore(redis, 5.0)
+    watcher = RingWatcher(store, "ring", Scoring.expiry(0.0))
+
+    def joined() -> list[tuple[str, ...]]:
+        watcher.view = watcher._look()
+        return [event.nodes for event in watcher.view.events if event.kind == "join"]
+
+    with RingNode(redis, "ring", name="lost"):
+        [(_, fields)] = redis.xrange("{ring}:events")
+        redis.xadd("{ring}:events", fields, id="9999999999999-0")
+        assert joined() == [("lost",), ("lost",)]
+    redis.flushall()
+    with (
+        RingNode(redis, "ring", name="a"),
+        RingNode(redis, "ring", name="b"),
+        RingNode(redis, "ring", name="c"),
+    ):
+        assert joined() == [("a",), ("b",), ("c",)]
+    store.close()
+
+
 def test_a_service_that_cannot_show_what_it_reads_is_not_ready(visit: Visit) -> None:
     visitor = visit()
     eventually(lambda: visitor.get("/readyz").status_code == 200, "it is ready")

@@ -90,6 +90,11 @@ class NodeFacts:
     load: float | None = None
     away: bool = False
 
+    @property
+    def live(self) -> bool:
+        """Whether it works on keys: it has not expired, is not drained, and did not stop."""
+        return not (self.expired or self.drained or self.away)
+
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON types."""
         return {**self.__dict__, "sees": self.sees.value}
@@ -251,8 +256,13 @@ def loads_of(
 
 
 def told_zones(nodes: Iterable[NodeFacts]) -> dict[str, str]:
-    """The zone of each live node that reports one, by the node's name."""
+    """The zone of each node that has not expired and reports one, by the node's name."""
     return {facts.name: facts.zone for facts in nodes if facts.zone and not facts.expired}
+
+
+def live_nodes_of_zones(nodes: Iterable[NodeFacts]) -> Counter[str]:
+    """How many live nodes report each zone."""
+    return Counter(facts.zone for facts in nodes if facts.zone and facts.live)
 
 
 def locking_nodes(snapshot: Snapshot) -> frozenset[str]:
@@ -265,7 +275,7 @@ def nodes_without_locks(snapshot: Snapshot, nodes: Iterable[NodeFacts]) -> list[
     locking = locking_nodes(snapshot)
     if not locking:
         return []
-    return [node.name for node in nodes if not node.expired and node.name not in locking]
+    return [node.name for node in nodes if node.live and node.name not in locking]
 
 
 def told_limit(snapshot: Snapshot, name: str) -> int | None:

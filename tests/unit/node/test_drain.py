@@ -13,7 +13,7 @@ from hashring.node.node_machine import NodeMachine
 from hashring.node.own_ranges_machine import OwnRangesMachine, machine_of
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.node.states import NodeState
-from hashring.store.ring.commands import BeatReply, BeatStatus
+from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus
 from hashring.store.ring.node_orders import ORDERED
 from hashring.testing.simulator import (
     RingSimulator,
@@ -82,6 +82,14 @@ def test_a_drained_node_owns_nothing_and_beats_on() -> None:
     assert hand.view.ranges == ()
     assert "me" not in hand.view.ring
     assert hand.now + 0.9 * BEAT <= hand.waits_until() <= hand.now + BEAT
+
+
+def test_a_drained_node_that_is_removed_by_hand_has_missed_no_deadline() -> None:
+    hand = drained(Hand().live())
+    hand.machine.leave_step("removed").done(LeaveStatus.OK, hand.now, hand.now)
+    hand.next()
+    assert hand.state is NodeState.FENCED
+    assert hand.machine.counters.fences == 0
 
 
 def test_a_drained_node_goes_on_following_the_ring_without_reading_it() -> None:

@@ -1724,6 +1724,7 @@ def test_a_running_node_that_is_removed_by_hand_owns_nothing_until_it_is_back() 
     assert not hand.owns()
     hand.next()
     assert hand.state is NodeState.FENCED
+    assert hand.machine.counters.fences == 0  # It missed no deadline.
     hand.tell(hand.change(ChangeKind.LEAVE, "me"))
     hand.answer(hand.run())
     assert hand.owns()

@@ -16,7 +16,13 @@ from hashring.node.states import NodeEvent, NodeState
 from hashring.protocol.locks import key_states
 from hashring.testing.simulator import RingSimulator, own_ranges, random_history, with_drains
 from hashring.testing.simulator.ring.history import NodeHistory
-from tests.unit.node import test_lock_histories, test_locks, test_node_machine, test_own_ranges
+from tests.unit.node import (
+    test_drain,
+    test_lock_histories,
+    test_locks,
+    test_node_machine,
+    test_own_ranges,
+)
 from tests.unit.node.bookworld import World
 from tests.unit.state_assignments import places_that_set
 
@@ -76,6 +82,9 @@ def test_every_way_of_a_node_is_gone(gone: Callable[[StateTable[Any, Any]], Ways
     test_node_machine.test_what_happened_until_an_answer_that_came_too_late_is_read()
     test_node_machine.test_a_named_node_whose_name_is_taken_while_it_looks_asks_who_began_first()
     test_own_ranges.test_one_that_came_back_unheard_and_whose_name_was_taken_since_asks_who_began_first()
+    # What users do by hand.
+    test_node_machine.test_a_running_node_that_is_removed_by_hand_owns_nothing_until_it_is_back()
+    test_drain.test_a_drained_node_that_is_removed_by_hand_has_missed_no_deadline()
     # What the histories leave to users: they stop at any time, and start what never stopped.
     by_users: Ways = {(state, NodeEvent.STOP) for state in (_S.NEW, _S.FENCED, _S.LEAVING)}
     by_users |= {(state, NodeEvent.START) for state in NodeState if state is not NodeState.NEW}
