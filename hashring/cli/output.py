@@ -42,11 +42,6 @@ def seconds(value: float) -> str:
     return duration(value)
 
 
-def percent(part: float) -> str:
-    """A part of one as ``12.34%``."""
-    return f"{100 * part:.2f}%"
-
-
 def document(value: Any) -> None:
     """Write one JSON document."""
     click.echo(json.dumps(value, indent=2))

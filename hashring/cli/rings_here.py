@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from hashring.cli.connection import Connection
+from hashring.core.readable_numbers import listed
 from hashring.core.safe_text import printable
 from hashring.errors import ConfigError, StoreError
 from hashring.store.discovery import discover
@@ -70,7 +71,7 @@ def rings_instead(connection: Connection, seen: Snapshot) -> str:
                 break
         else:
             end = ""
-    return f"rings here: {listed(sorted(names))}{end}" if names else ""
+    return printable(f"rings here: {listed(sorted(names), SHOWN)}{end}") if names else ""
 
 
 def _rings(connection: Connection) -> Iterator[str | None]:
@@ -80,10 +81,3 @@ def _rings(connection: Connection) -> Iterator[str | None]:
             if found is None or found.kind == "ring":
                 yield found and found.name
         yield None
-
-
-def listed(names: list[str]) -> str:
-    """The first of the names, printable, and how many more there are."""
-    shown = ", ".join(printable(name) for name in names[:SHOWN])
-    more = len(names) - SHOWN
-    return shown + (f" and {more:,} more" if more > 0 else "")

@@ -10,9 +10,9 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.output import document
-from hashring.cli.rings_here import check_exists, listed
+from hashring.cli.rings_here import SHOWN, check_exists
 from hashring.core.groups import group_status
-from hashring.core.readable_numbers import counted
+from hashring.core.readable_numbers import counted, listed
 from hashring.core.safe_text import printable
 from hashring.errors import GroupFormatError, RedisRefused
 from hashring.health import (
@@ -161,7 +161,7 @@ def _names_of(verdicts: dict[tuple[str, str], Health], state: State) -> str:
             name for (of, name), health in verdicts.items() if (of, health.state) == (kind, state)
         ]
         if names:
-            parts.append(f"{kind}{'' if len(names) == 1 else 's'} {listed(names)}")
+            parts.append(f"{kind}{'' if len(names) == 1 else 's'} {printable(listed(names, SHOWN))}")
     return "; ".join(parts)
 
 

@@ -9,9 +9,9 @@ from typing import Final
 from hashring.cli.doctor.findings import Finding, note, ok, problem
 from hashring.cli.local_time import local_second
 from hashring.cli.order_commands import drain_line
-from hashring.cli.output import percent, seconds
+from hashring.cli.output import seconds
 from hashring.core.expected_loads import share_likelihood
-from hashring.core.readable_numbers import counted
+from hashring.core.readable_numbers import counted, listed, percent
 from hashring.core.ring_balance import balance
 from hashring.core.ring_change import ChangeKind
 from hashring.core.safe_text import printable
@@ -72,8 +72,7 @@ def ring_checks(
 
 
 def _list(names: Sequence[str]) -> str:
-    shown = ", ".join(printable(name) for name in names[:_SHOWN])
-    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return printable(listed(names, _SHOWN))
 
 
 def _nodes(nodes: list[NodeFacts], live: list[NodeFacts], instead: str) -> Finding:
