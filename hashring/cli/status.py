@@ -26,7 +26,7 @@ from hashring.health import (
     worst_first,
 )
 from hashring.store.discovery import discover
-from hashring.store.group.commands import group_keys, read, read_decision
+from hashring.store.group.commands import group_keys, newest_decisions, read
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.node_reports import node_facts, nodes_without_locks, told_algorithms
@@ -117,8 +117,7 @@ def _of_group(connection: Connection, name: str, _: Settings) -> Health:
         state = reading.standing()
         if state is None:
             return Health(State.STOPPED)
-        entries = connection.call("XREVRANGE", keys.control, "+", "-", "COUNT", _DECISIONS)
-        decisions = [read_decision(entry) for entry in entries]
+        decisions = newest_decisions(connection, keys, _DECISIONS)
         status = group_status.status(state, reading.facts)
         return group_health(status, decisions, group=name, now=reading.facts.now)
     except (RedisRefused, GroupFormatError) as error:
@@ -161,7 +160,9 @@ def _names_of(verdicts: dict[tuple[str, str], Health], state: State) -> str:
             name for (of, name), health in verdicts.items() if (of, health.state) == (kind, state)
         ]
         if names:
-            parts.append(f"{kind}{'' if len(names) == 1 else 's'} {printable(listed(names, SHOWN))}")
+            parts.append(
+                f"{kind}{'' if len(names) == 1 else 's'} {printable(listed(names, SHOWN))}"
+            )
     return "; ".join(parts)
 
 

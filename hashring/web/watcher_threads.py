@@ -23,8 +23,8 @@ from hashring.store.group.commands import (
     DECISIONS_KEPT,
     Decision,
     group_keys,
+    newest_decisions,
     read,
-    read_decision,
 )
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
@@ -356,8 +356,7 @@ class GroupWatcher(FoundWatcher[GroupView]):
             # Each decision has the next number: after an outage many may be new.
             known = self._decisions[0].generation if self._decisions else state.generation
             count = DECISIONS + min(DECISIONS_KEPT, max(0, state.generation - known))
-            entries = self._store.call("XREVRANGE", self.keys.control, "+", "-", "COUNT", count)
-            new = tuple(read_decision(entry) for entry in entries)
+            new = tuple(newest_decisions(self._store, self.keys, count))
             self._decisions, self._tag = new[:DECISIONS], reading.tag
         self.new_decisions = new
         return GroupView(self.name, reading, state, self._decisions)

@@ -15,7 +15,7 @@ from hashring.cli.local_time import local_time
 from hashring.cli.output import json_line
 from hashring.core.groups.state import GroupEvent
 from hashring.core.safe_text import printable
-from hashring.store.group.commands import DECISIONS_KEPT, Decision, group_keys, read_decision
+from hashring.store.group.commands import DECISIONS_KEPT, Decision, group_keys, newest_decisions
 
 
 def _event_line(event: GroupEvent) -> str:
@@ -63,11 +63,9 @@ def command(settings: Settings, group: str, count: int) -> None:
     """
     with connected(settings) as connection:
         standing(connection, group)
-        control = group_keys(group).control
         # Redis takes no larger number.
-        entries = connection.call("XREVRANGE", control, "+", "-", "COUNT", min(count, sys.maxsize))
-    for entry in reversed(entries):
-        decision = read_decision(entry)
+        decisions = newest_decisions(connection, group_keys(group), min(count, sys.maxsize))
+    for decision in reversed(decisions):
         if settings.json:
             json_line(asdict(decision))
         else:

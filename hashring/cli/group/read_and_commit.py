@@ -15,7 +15,7 @@ from hashring.health import Health, command_line, group_health
 from hashring.protocol import group_flows
 from hashring.protocol.flow import run_flow
 from hashring.store.discovery import discover
-from hashring.store.group.commands import Reading, group_keys, read, read_decision
+from hashring.store.group.commands import Reading, group_keys, newest_decisions, read
 
 _DECISIONS: Final = 5
 
@@ -42,9 +42,8 @@ def without_members(
     """
     if status.has_members:
         return None
-    control = group_keys(name).control
-    entries = connection.call("XREVRANGE", control, "+", "-", "COUNT", _DECISIONS)
-    return group_health(status, [*map(read_decision, entries)], group=name, now=now)
+    decisions = newest_decisions(connection, group_keys(name), _DECISIONS)
+    return group_health(status, decisions, group=name, now=now)
 
 
 Standing = tuple[GroupState, Reading]

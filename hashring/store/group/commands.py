@@ -31,6 +31,7 @@ from hashring.core.groups.state import (
 from hashring.core.groups.view_changes import ViewChange, changed_view, changed_views
 from hashring.errors import GroupFormatError
 from hashring.store.command import Argument, Command
+from hashring.store.interface import RedisCaller
 from hashring.store.lua_scripts import script
 from hashring.store.ring_and_group_names import tagged
 
@@ -667,6 +668,17 @@ class Decision:
     def at(self) -> float:
         """Redis time in seconds since 1970."""
         return int(self.id.partition("-")[0]) / 1000
+
+
+def newest_decisions(redis: RedisCaller, keys: GroupKeys, count: int) -> list[Decision]:
+    """The last ``count`` decisions of a group, newest first.
+
+    Raises:
+        StoreError: they could not be read.
+        GroupFormatError: an entry is none.
+    """
+    entries = redis.call("XREVRANGE", keys.control, "+", "-", "COUNT", count)
+    return [read_decision(entry) for entry in entries]
 
 
 def read_decision(entry: Any) -> Decision:
