@@ -152,25 +152,18 @@ def _give(
         what: what to say once it is given.
         unchanged: what to say when it changes nothing.
     """
-    changed = False
-
-    def noted(state: GroupState, now: float) -> StepOutcome:
-        nonlocal changed
-        outcome = order(state, now)
-        changed = outcome.state is not state
-        return outcome
-
     with connected(settings) as connection, members_listed(group):
         if planned:
             _show_plan(settings, connection, group, order)
             return
-        state = decide(connection, group, noted)
-    what = what if changed else unchanged
+        outcome = decide(connection, group, order)
+    orders = outcome.state.orders
+    what = what if outcome.events else unchanged
     if settings.json:
-        document({"group": group, "orders": {n: asdict(o) for n, o in state.orders.items()}})
+        document({"group": group, "orders": {n: asdict(o) for n, o in orders.items()}})
     else:
         click.echo(f"{printable(group)}: {printable(what)}")
-        for name, found in state.orders.items():
+        for name, found in orders.items():
             if found.until is not None:
                 click.echo(f"{printable(name)} is drained until {local_second(found.until)}")
 

@@ -80,7 +80,7 @@ def members_listed(group: str) -> Iterator[None]:
 
 def decide(
     connection: Connection, group: str, decision: Callable[[GroupState, float], StepOutcome]
-) -> GroupState:
-    """Commit a decision, unless it decides nothing; what stands then."""
+) -> StepOutcome:
+    """Commit a decision, unless it decides nothing; what was decided."""
     flow = group_flows.change(group, group_keys(group), "hashring group", decision)
     return run_flow(connection.order, flow)
