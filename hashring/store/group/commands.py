@@ -30,7 +30,7 @@ from hashring.core.groups.state import (
 )
 from hashring.core.groups.view_changes import ViewChange, changed_view, changed_views
 from hashring.errors import GroupFormatError
-from hashring.store.command import Argument, Command
+from hashring.store.command import Argument, Command, pairs
 from hashring.store.interface import RedisCaller
 from hashring.store.lua_scripts import script
 from hashring.store.ring_and_group_names import tagged
@@ -423,11 +423,10 @@ def _reading(raw: Any, known_tag: str, known: GroupState | None, parsed: Reports
     tag = tag_.decode("utf-8", "replace")
     generation, committed = _parted(tag)
     # A score written by hand may be infinite.
-    ends = (min(float(score), _FAR) for score in leases[1::2])
-    until = dict(zip(leases[::2], ends, strict=True))
+    until = {name: min(float(score), _FAR) for name, score in pairs(leases)}
     members, unreadable, garbage, before = [], [], [], parsed.copy()
     parsed.clear()
-    for name, entry in zip(told[::2], told[1::2], strict=True):
+    for name, entry in pairs(told):
         try:
             text, facts = before.get(name) or (entry, _report(name, entry))
             if text != entry:
@@ -444,7 +443,7 @@ def _reading(raw: Any, known_tag: str, known: GroupState | None, parsed: Reports
     if generation and (state is None or tag != known_tag):
         fields = {
             name[1:].decode("utf-8", "replace"): text
-            for name, text in zip(stored[::2], stored[1::2], strict=True)
+            for name, text in pairs(stored)
             if name.startswith(_FIELD)
         }
         state = load_state(fields, committed, state)
@@ -688,8 +687,7 @@ def read_decision(entry: Any) -> Decision:
         GroupFormatError: it is none.
     """
     id_, fields = entry
-    if not isinstance(fields, dict):
-        fields = dict(zip(fields[::2], fields[1::2], strict=True))
+    fields = dict(pairs(fields))
     try:
         return Decision(
             id_.decode(),
