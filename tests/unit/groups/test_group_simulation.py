@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -51,6 +49,7 @@ from hashring.testing.simulator.groups.rest_rules import unrest
 from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.network import LATENCY, Call
 from tests.conftest import LONG, some
+from tests.programs import python
 from tests.unit.histories import find_fault, none_breaks_a_rule, tells_a_short_story
 from tests.unit.planted_scripts import plant, plant_at_the_beginning
 
@@ -1074,12 +1073,7 @@ def test_histories_reach_what_they_are_for() -> None:
 
 
 def test_a_history_is_played_again_from_the_command_line() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "hashring.testing.simulator", "--groups", "--seed", "3"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "hashring.testing.simulator", "--groups", "--seed", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("1 histories in ")
 

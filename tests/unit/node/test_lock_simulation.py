@@ -5,8 +5,6 @@ The rules, and what they promise, are in :mod:`hashring.testing.simulator.ring.l
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -43,6 +41,7 @@ from hashring.testing.simulator.ring.random_histories import KINDS, LOCK_KINDS
 from hashring.testing.simulator.ring.world import KEYS as RING
 from hashring.testing.simulator.ring.world import RingWorld
 from tests.conftest import some
+from tests.programs import python
 from tests.unit.histories import find_fault, none_breaks_a_rule, tells_a_short_story
 from tests.unit.node import planted_locks
 from tests.unit.planted_scripts import plant
@@ -495,12 +494,7 @@ def test_keys_are_held_leases_are_asked_to_finish_and_nodes_are_full() -> None:
 
 
 def test_a_history_with_locks_is_played_again_from_the_command_line() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "hashring.testing.simulator", "--locks", "--seed", "3"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "hashring.testing.simulator", "--locks", "--seed", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("1 histories in ")
 
