@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from types import TracebackType
 
 ROOT = Path(__file__).resolve().parent.parent
 NOBODY = 65534
@@ -40,12 +39,7 @@ class PostgreSQL:
         self._stop = (programs / "pg_ctl", "-D", data, "-m", "immediate", "stop")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._run(*self._stop)
         shutil.rmtree(self.directory, ignore_errors=True)
 

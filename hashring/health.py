@@ -16,7 +16,7 @@ from hashring.core.assignors.situation import MemberState
 from hashring.core.groups.group_status import GroupStatus, WaitKind
 from hashring.core.groups.made_up_names import is_made_up
 from hashring.core.groups.state import EventKind, GroupPhase, MemberOrder
-from hashring.core.readable_numbers import counted, whole_duration
+from hashring.core.readable_numbers import counted, listed, whole_duration
 from hashring.core.ring_change import ChangeKind
 from hashring.store.group.decisions import Decision
 from hashring.store.ring.commands import FORGET
@@ -515,8 +515,7 @@ def _names(nodes: Sequence[NodeFacts]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    rest = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return listed(names, _NAMED)
 
 
 def _at_most(nodes: Sequence[NodeFacts]) -> str:

@@ -72,7 +72,7 @@ def write_ring(ring: RingFile | Ring, path: str | os.PathLike[str]) -> None:
         MissingDependencyError: Parquet, and pyarrow is not installed.
     """
     ring = RingFile(ring) if isinstance(ring, Ring) else ring
-    text = dump_ring(ring.ring, name=ring.name, epoch=ring.epoch, tag=ring.tag, at=ring.at)
+    text = dump_ring(ring)
     if Path(path).suffix != ".parquet":
         with new_file(path) as aside:
             aside.write_text(text, encoding="utf-8")

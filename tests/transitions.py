@@ -6,7 +6,6 @@ import re
 import socket
 import threading
 from itertools import pairwise
-from types import TracebackType
 
 from redis import Redis
 
@@ -45,12 +44,7 @@ class Transitions:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with Redis.from_url(self._server.url) as client:
             client.echo(_END)
         self._thread.join()

@@ -13,7 +13,7 @@ from hashring.cli.common_options import Settings
 from hashring.core.safe_text import printable
 from hashring.errors import RedisRefused, RedisUnavailable, WrongServer
 from hashring.store.client_errors import in_doubt, may_have_been_done
-from hashring.store.command import Command, text
+from hashring.store.command import Command, pairs, text
 from hashring.store.discovery import check_slots_served
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
@@ -178,10 +178,7 @@ class Connection:
             RedisUnavailable: Redis cannot be reached, or the cluster serves no slots.
         """
         try:
-            told = self.call("HELLO")
-            about = (
-                told if isinstance(told, dict) else dict(zip(told[::2], told[1::2], strict=True))
-            )
+            about = dict(pairs(self.call("HELLO")))
             if about.get(b"mode", about.get("mode")) not in (b"cluster", "cluster"):
                 return []
         except RedisRefused:

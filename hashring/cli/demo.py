@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -157,7 +156,7 @@ def _examples(own: frozenset[int], keys: list[str]) -> list[str]:
 
 
 def _play(connection: Connection, keys: list[str]) -> Iterator[DemoStep]:
-    with _stage(connection, keys) as stage:
+    with contextlib.closing(_Stage(connection, keys)) as stage:
         for name in NAMES:
             yield stage.join(name)
         had = stage.owned[_KILLED]
@@ -347,15 +346,6 @@ def _let_go(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(BrokenPipeError):
         assert process.stdin is not None
         process.stdin.close()
-
-
-@contextmanager
-def _stage(connection: Connection, keys: list[str]) -> Iterator[_Stage]:
-    stage = _Stage(connection, keys)
-    try:
-        yield stage
-    finally:
-        stage.close()
 
 
 # --- the words --------------------------------------------------------------------------------

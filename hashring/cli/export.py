@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from hashring.cli.common_options import NewPath, Settings, ring_options
 from hashring.cli.live_ring import live_ring
+from hashring.cli.output import json_line
 from hashring.core.readable_numbers import counted
-from hashring.core.ring_json import RingFile, dump_ring
+from hashring.core.ring_json import dump_ring
 from hashring.ring_files import write_ring
 
 
@@ -39,7 +38,7 @@ def command(settings: Settings, file: str, algorithm: str | None) -> None:
     """
     found = live_ring(settings, algorithm)
     if file == "-":
-        click.echo(_text(found), nl=False)
+        click.echo(dump_ring(found), nl=False)
         return
     write_ring(found, file)
     told = {
@@ -52,14 +51,10 @@ def command(settings: Settings, file: str, algorithm: str | None) -> None:
         "fingerprint": found.ring.fingerprint,
     }
     if settings.json:
-        click.echo(json.dumps(told))
+        json_line(told)
     else:
         click.echo(
             f"{file}: {counted(found.ring.node_count, 'node')}, "
             f"{counted(len(found.ring), 'replica')}, epoch "
             f"{found.epoch}, fingerprint {told['fingerprint']}"
         )
-
-
-def _text(found: RingFile) -> str:
-    return dump_ring(found.ring, name=found.name, epoch=found.epoch, tag=found.tag, at=found.at)

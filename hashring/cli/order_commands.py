@@ -49,6 +49,17 @@ def _encodable(context: click.Context, parameter: click.Parameter, node: str) ->
 node_argument = click.argument("node", callback=_encodable)
 """The node that an order is about. It may have a name that no node of this package can have."""
 
+
+def _weight_or_own(context: click.Context, parameter: click.Parameter, text: str) -> float | None:
+    try:
+        return None if text == "own" else float(text)
+    except ValueError:
+        raise ConfigError("weight", text, "give a number above 0, or own") from None
+
+
+weight_argument = click.argument("weight", metavar="WEIGHT|own", callback=_weight_or_own)
+"""The weight that an order gives; ``None`` for its own."""
+
 WITH_A_WEIGHT: Final = {"ignore_unknown_options": True}
 """The context settings of a command with a weight: -1 is a wrong weight, and no option."""
 

@@ -12,7 +12,6 @@ import click
 
 from hashring.atomic_writes import replace_text
 from hashring.core.readable_numbers import duration
-from hashring.core.safe_text import printable
 
 _SHOWN: Final = 20
 """How many names are listed as text."""
@@ -44,18 +43,6 @@ def seconds(value: float) -> str:
     if size < 0.0995:
         return f"{value * 1000:.0f} ms" if size >= 0.001 else f"{value * 1000:.2f} ms"
     return duration(value)
-
-
-def percent(part: float) -> str:
-    """A part of one as ``12.34%``."""
-    return f"{100 * part:.2f}%"
-
-
-def listed(names: Sequence[str], most: int = _SHOWN) -> str:
-    """The first of the names, printable, and how many more there are."""
-    shown = ", ".join(printable(name) for name in names[:most])
-    more = len(names) - most
-    return shown + (f" and {more:,} more" if more > 0 else "")
 
 
 def document(value: Any) -> None:

@@ -8,7 +8,8 @@ from typing import Any, Final
 import click
 
 from hashring.cli.common_options import Settings
-from hashring.cli.output import columns, document, percent
+from hashring.cli.output import columns, document
+from hashring.core.readable_numbers import counted, percent
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import Balance
 from hashring.core.ring_plan import RingPlan, ring_plan
@@ -62,8 +63,7 @@ def plan_lines(plan: RingPlan) -> Iterator[str]:
 
 def _more(count: int, thing: str) -> Iterator[str]:
     if count > _SHOWN:
-        more = count - _SHOWN
-        yield f"... and {more} more {thing}{'' if more == 1 else 's'}; --json has all"
+        yield f"... and {counted(count - _SHOWN, f'more {thing}')}; --json has all"
 
 
 def _busiest(plan: RingPlan) -> str:

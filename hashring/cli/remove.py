@@ -13,7 +13,6 @@ from hashring.core.readable_numbers import counted
 from hashring.core.safe_text import printable
 from hashring.errors import UnknownNodeError
 from hashring.store.ring.commands import LeaveStatus, leave
-from hashring.store.ring.snapshot import Snapshot
 
 
 @click.command("remove")
@@ -35,7 +34,7 @@ def command(settings: Settings, node: str, yes: bool) -> int | None:
     with connected(settings) as connection:
         snapshot = connection.snapshot()
         replicas = snapshot.replicas_of(node)
-        had, alive = bool(replicas), _is_alive(snapshot, node)
+        had, alive = bool(replicas), node in snapshot.live_nodes
         if not replicas and node not in snapshot.nodes:
             known = {record.replica.node for record in snapshot.replicas} | set(snapshot.nodes)
             raise UnknownNodeError(node, settings.ring, sorted(known))
@@ -52,7 +51,7 @@ def command(settings: Settings, node: str, yes: bool) -> int | None:
             # The answer may come late, and is about the node that was shown.
             snapshot = connection.snapshot()
             replicas = snapshot.replicas_of(node)
-            if _is_alive(snapshot, node) and not alive:
+            if node in snapshot.live_nodes and not alive:
                 click.echo(f"{printable(node)} has come back: nothing was changed", err=True)
                 return 1
         status = connection.order(
@@ -67,9 +66,3 @@ def command(settings: Settings, node: str, yes: bool) -> int | None:
     else:
         click.echo(f"removed {shown}" if removed else f"{shown} was gone already")
     return None
-
-
-def _is_alive(snapshot: Snapshot, node: str) -> bool:
-    return snapshot.drained.get(node, -1.0) >= 0 or any(
-        not record.expired for record in snapshot.replicas if record.replica.node == node
-    )

@@ -8,11 +8,15 @@ from contextlib import suppress
 from typing import Final
 
 from hashring.cli.connection import Connection
-from hashring.cli.output import listed
+from hashring.core.readable_numbers import listed
+from hashring.core.safe_text import printable
 from hashring.errors import ConfigError, StoreError
 from hashring.store.discovery import discover
 from hashring.store.ring.ring_events import newest
 from hashring.store.ring.snapshot import Snapshot
+
+SHOWN: Final = 20
+"""How many names are listed as text."""
 
 _PATIENCE: Final = 2.0  # seconds: nobody waits longer for a hint
 
@@ -67,7 +71,7 @@ def rings_instead(connection: Connection, seen: Snapshot) -> str:
                 break
         else:
             end = ""
-    return f"rings here: {listed(sorted(names))}{end}" if names else ""
+    return printable(f"rings here: {listed(sorted(names), SHOWN)}{end}") if names else ""
 
 
 def _rings(connection: Connection) -> Iterator[str | None]:

@@ -9,10 +9,10 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
-from hashring.cli.output import document, listed
-from hashring.cli.rings_here import check_exists
+from hashring.cli.output import document
+from hashring.cli.rings_here import SHOWN, check_exists
 from hashring.core.groups import group_status
-from hashring.core.readable_numbers import counted
+from hashring.core.readable_numbers import counted, listed
 from hashring.core.safe_text import printable
 from hashring.errors import GroupFormatError, RedisRefused
 from hashring.health import (
@@ -26,7 +26,7 @@ from hashring.health import (
     worst_first,
 )
 from hashring.store.discovery import discover
-from hashring.store.group.decisions import read_decision
+from hashring.store.group.decisions import newest_decisions
 from hashring.store.group.key_names import group_keys
 from hashring.store.group.reading import read
 from hashring.store.ring.commands import Scoring
@@ -119,8 +119,7 @@ def _of_group(connection: Connection, name: str, _: Settings) -> Health:
         state = reading.standing()
         if state is None:
             return Health(State.STOPPED)
-        entries = connection.call("XREVRANGE", keys.control, "+", "-", "COUNT", _DECISIONS)
-        decisions = [read_decision(entry) for entry in entries]
+        decisions = newest_decisions(connection, keys, _DECISIONS)
         status = group_status.status(state, reading.facts)
         return group_health(status, decisions, group=name, now=reading.facts.now)
     except (RedisRefused, GroupFormatError) as error:
@@ -163,7 +162,9 @@ def _names_of(verdicts: dict[tuple[str, str], Health], state: State) -> str:
             name for (of, name), health in verdicts.items() if (of, health.state) == (kind, state)
         ]
         if names:
-            parts.append(f"{kind}{'' if len(names) == 1 else 's'} {listed(names)}")
+            parts.append(
+                f"{kind}{'' if len(names) == 1 else 's'} {printable(listed(names, SHOWN))}"
+            )
     return "; ".join(parts)
 
 

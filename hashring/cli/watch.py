@@ -12,10 +12,10 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.events import event_line
 from hashring.cli.local_time import local_time
-from hashring.cli.output import can_redraw, json_line, percent
+from hashring.cli.output import can_redraw, json_line
 from hashring.cli.repeated_looks import LastLook, looks
 from hashring.cli.signals import termination_unwinds
-from hashring.core.readable_numbers import counted
+from hashring.core.readable_numbers import counted, percent
 from hashring.core.ring import Ring
 from hashring.core.safe_text import printable
 from hashring.errors import MissingDependencyError, RetryLater

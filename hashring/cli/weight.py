@@ -14,23 +14,26 @@ from hashring.cli.order_commands import (
     node_argument,
     plan_option,
     show_order_plan,
+    weight_argument,
 )
 from hashring.cli.output import document
 from hashring.core.order_checks import checked_ordered_weight
 from hashring.core.safe_text import printable
-from hashring.errors import ConfigError, UnknownNodeError
+from hashring.errors import UnknownNodeError
 from hashring.store.ring.node_orders import weigh
 from hashring.store.ring.ring_after_orders import known_nodes, weighed_ring
 
 
 @click.command("weight", context_settings=WITH_A_WEIGHT)
 @node_argument
-@click.argument("weight", metavar="WEIGHT|own")
+@weight_argument
 @by_option
 @plan_option
 @ring_options()
 @click.pass_obj
-def command(settings: Settings, node: str, weight: str, *, by: str | None, planned: bool) -> None:
+def command(
+    settings: Settings, node: str, weight: float | None, *, by: str | None, planned: bool
+) -> None:
     """Give a node another weight while it runs.
 
     A node of weight 2 has twice the points of an ordinary one, and about twice the share. It adds
@@ -47,7 +50,7 @@ def command(settings: Settings, node: str, weight: str, *, by: str | None, plann
       hashring weight worker-3 0.5 --by alice
       hashring weight worker-3 own
     """
-    value = _value(weight)
+    value = None if weight is None else checked_ordered_weight(weight)
     with connected(settings) as connection:
         if planned:
             seen, ring = looked(connection, settings, node)
@@ -69,15 +72,3 @@ def command(settings: Settings, node: str, weight: str, *, by: str | None, plann
     what = "its own weight" if value is None else f"weight {value:g}"
     state = "is to have" if reply.changed else "has"
     click.echo(f"{printable(settings.ring)}: {printable(node)} {state} {what}")
-
-
-def _value(weight: str) -> float | None:
-    if weight == "own":
-        return None
-    try:
-        number = float(weight)
-    except ValueError:
-        raise ConfigError(
-            "weight", weight, "give a number above 0, such as 2 or 0.5, or own"
-        ) from None
-    return checked_ordered_weight(number)

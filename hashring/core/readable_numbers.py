@@ -1,4 +1,4 @@
-"""Numbers and durations as people read them."""
+"""Numbers, durations and lists as people read them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,17 @@ _LAST_DAY: Final = 253_402_214_400.0  # the end of 9999-12-30: the year is 9999 
 def counted(number: int, thing: str, things: str = "") -> str:
     """``1 node``, ``1,000 nodes``; ``things`` is a plural that is not made by an s."""
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+def listed(things: Sequence[object], most: int) -> str:
+    """``a, b, c and 5 more``: the first of many, and how many more there are."""
+    more = len(things) - most
+    return ", ".join(map(str, things[:most])) + (f" and {more:,} more" if more > 0 else "")
+
+
+def percent(part: float) -> str:
+    """A part of one as ``12.34%``."""
+    return f"{100 * part:.2f}%"
 
 
 def duration(value: float) -> str:

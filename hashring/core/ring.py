@@ -189,7 +189,7 @@ class Ring:
             MissingDependencyError: Parquet, and pyarrow is missing.
             ConfigError: ``file`` is neither a path nor an open file.
         """
-        from hashring.core.ring_json import dump_ring  # noqa: PLC0415 - it builds on this module
+        from hashring.core.ring_json import RingFile, dump_ring  # noqa: PLC0415 - it builds on this module
 
         if _is_path(file):
             from hashring.ring_files import write_ring  # noqa: PLC0415 - writes files, if asked to
@@ -198,7 +198,7 @@ class Ring:
             return
         if not hasattr(file, "write"):
             raise ConfigError("file", file, "give a path or an open file")
-        file.write(dump_ring(self))
+        file.write(dump_ring(RingFile(self)))
 
     # --- who owns what ------------------------------------------------------------------------
 

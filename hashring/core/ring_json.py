@@ -38,16 +38,17 @@ class RingFile:
     at: int = 0
 
 
-def dump_ring(ring: Ring, *, name: str = "", epoch: int = 0, tag: str = "", at: int = 0) -> str:
-    """The text of a ring file; equal arguments give equal text."""
+def dump_ring(file: RingFile) -> str:
+    """The text of a ring file; equal ones give equal text."""
+    ring = file.ring
     body = {
         "format": RING_FORMAT,
         "version": RING_FILE_VERSION,
-        "name": name,
+        "name": file.name,
         "hash_algorithm": ring.hash_algorithm.name,
-        "epoch": epoch,
-        "tag": tag,
-        "at": at,
+        "epoch": file.epoch,
+        "tag": file.tag,
+        "at": file.at,
         "fingerprint": ring.fingerprint,
         "nodes": {node: list(ring.points_of(node)) for node in ring.nodes},
     }

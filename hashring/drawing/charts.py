@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
+from hashring.core.readable_numbers import percent
 from hashring.drawing.palette import PALETTE, node_colors
 from hashring.drawing.text import shown
 
@@ -256,7 +257,7 @@ def _short(name: str, most: int = 30) -> str:
 
 def _measure(value: float, unit: str) -> str:
     if unit == "%":
-        return f"{100 * value:.2f}%"
+        return percent(value)
     number = f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     return f"{number} {unit}".rstrip()
 

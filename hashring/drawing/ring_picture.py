@@ -23,7 +23,7 @@ from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.readable_numbers import counted
+from hashring.core.readable_numbers import counted, percent
 from hashring.core.replica_ranges import replica_ranges
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import node_loads
@@ -157,7 +157,7 @@ def _summary(ring: Ring, bands: _Bands) -> str:
     return (
         f"A circle of {arcs}: {counted(ring.node_count, 'node')}. Within it a circle of the nodes' "
         f"shares. The greatest load is {loads[peak]:.2f} times the mean: {short(peak)} has "
-        f"{100 * ring.share(peak):.2f}% of the ring."
+        f"{percent(ring.share(peak))} of the ring."
     )
 
 
@@ -341,11 +341,11 @@ def _nodes(
     loads = node_loads(ring)
     for node in one_by_one:
         told = (
-            f"{short(node)}: {100 * ring.share(node):.2f}% of the ring, {loads[node]:.2f} times "
+            f"{short(node)}: {percent(ring.share(node))} of the ring, {loads[node]:.2f} times "
             f"what is fair for its {counted(len(ring.points_of(node)), 'virtual node')}"
         )
         if bands.sliced:
-            told = f"{short(node)}: {100 * ring.share(node):.2f}%, {loads[node]:.2f} times fair"
+            told = f"{short(node)}: {percent(ring.share(node))}, {loads[node]:.2f} times fair"
         dim = bool(highlight) and node not in highlight
         parts = [_opening(colors[node], dim=dim, fallback=fallback, node=True)]
         parts.append(f"<title>{shown(told)}</title>")
@@ -354,7 +354,7 @@ def _nodes(
             parts.extend(
                 f'<path class="hr-arc" d="{_pieces([piece], _OUTER)}"><title>{shown(short(node))}: '
                 f"points {piece.start} to {(piece.start + piece.size - 1) % RING_SIZE}, "
-                f"{100 * piece.size / RING_SIZE:.2f}% of the ring</title></path>"
+                f"{percent(piece.size / RING_SIZE)} of the ring</title></path>"
                 for piece in outer[node]
             )
         else:
@@ -494,5 +494,5 @@ def _legend(ring: Ring, colors: Mapping[str, int]) -> Iterator[str]:
             f'<text fill="currentColor" x="{x + 20}" y="{y + 11.5}">'
             f"{shown(short(node, _LEGEND_NAME))}</text>"
             f'<text fill="currentColor" text-anchor="end" x="{x + _COLUMN - 14}" y="{y + 11.5}">'
-            f"{100 * ring.share(node):.2f}%</text></g>"
+            f"{percent(ring.share(node))}</text></g>"
         )

@@ -8,7 +8,6 @@ import inspect
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from hashring.core.groups.membership import PartitionChange
@@ -120,12 +119,7 @@ class AsyncMember(BaseMember):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def changes(self) -> AsyncIterator[PartitionChange]:

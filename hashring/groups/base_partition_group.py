@@ -207,14 +207,14 @@ class BasePartitionGroup(BaseMember):
         )
 
     def _resize(self, partitions: int) -> Flow[None]:
-        state = yield from change(
+        outcome = yield from change(
             self.name,
             self._keys,
             self.member,
             lambda state, now: next_state.resize(state, partitions),
         )
         with self._lock:
-            self._group.offer(state.terms, state.generation)
+            self._group.offer(outcome.state.terms, outcome.state.generation)
         self._wake()
 
     def _drain(self, seconds: float | None, force: bool) -> Flow[None]:

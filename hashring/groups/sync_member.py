@@ -7,7 +7,6 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, TypeVar
 
 from hashring.core.groups.membership import PartitionChange
@@ -166,12 +165,7 @@ class SyncMember(BaseMember):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def changes(self) -> Iterator[PartitionChange]:

@@ -34,8 +34,8 @@ def change(
     keys: GroupKeys,
     by: str,
     decide: Callable[[GroupState, float], next_state.StepOutcome],
-) -> Flow[GroupState]:
-    """Decide something about a group; what stands after that.
+) -> Flow[next_state.StepOutcome]:
+    """Decide something about a group; what was decided, and stands after that.
 
     Args:
         by: who decides, for the history.
@@ -46,14 +46,14 @@ def change(
         WriteConflict: others decide all the time.
     """
 
-    def attempt() -> Flow[GroupState | None]:
+    def attempt() -> Flow[next_state.StepOutcome | None]:
         state, reading = yield from standing(name, keys)
         outcome = decide(state, reading.facts.now)
         if outcome.state is state:
-            return state
+            return outcome
         due = next_state.StepOutcome(outcome.state, outcome.events, reading.facts.now)
         done = yield commit(keys, reading, due, by, counts_out=False)
-        return None if isinstance(done, Conflict) else outcome.state
+        return None if isinstance(done, Conflict) else outcome
 
     return (yield from committed(f"group {name!r}", attempt))
 

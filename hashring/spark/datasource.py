@@ -48,6 +48,7 @@ from pyspark.sql.datasource import (
 from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, EventsLost
+from hashring.store.command import pairs
 from hashring.store.locks.commands import LOCKS_A_CALL, look
 from hashring.store.redis_store import RedisStore
 from hashring.store.redis_url import client_of
@@ -278,8 +279,7 @@ def _state(store: RedisStore, keys: RingKeys) -> tuple[str, str]:
     if not store.call("EXISTS", keys.events):
         return _FIRST, ""
     found = store.call("XINFO", "STREAM", keys.events)
-    pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
-    told = {_text(name): value for name, value in pairs}
+    told = {_text(name): value for name, value in pairs(found)}
     return _text(told["last-generated-id"]), str(told.get("entries-added", ""))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -27,6 +27,13 @@ class Command(Generic[T]):
     keys: tuple[bytes, ...]
     arguments: tuple[Argument, ...]
     read: Callable[[Any], T]
+
+
+def pairs(answer: Any) -> Iterator[tuple[Any, Any]]:
+    """What an answer states in pairs, as of a hash; in RESP 2 it is a flat list."""
+    if isinstance(answer, dict):
+        return iter(answer.items())
+    return zip(answer[::2], answer[1::2], strict=True)
 
 
 def text(value: bytes | str) -> str:

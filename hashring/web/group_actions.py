@@ -41,19 +41,10 @@ class GroupAction(Action[A]):
 
     def _decided(
         self, group: str, by: str, decide: Callable[[GroupState, float], StepOutcome]
-    ) -> tuple[GroupState, bool]:
-        """What stands after a decision about a group, and whether it changed anything."""
+    ) -> StepOutcome:
+        """Decide something about a group; what was decided, and stands."""
         group_of(self._service, group)
-        changed = False
-
-        def noted(state: GroupState, now: float) -> StepOutcome:
-            nonlocal changed
-            outcome = decide(state, now)
-            changed = outcome.state is not state
-            return outcome
-
-        state = run_flow(self._service.store.run, change(group, group_keys(group), by, noted))
-        return state, changed
+        return run_flow(self._service.store.run, change(group, group_keys(group), by, decide))
 
 
 class RebalanceGroup(GroupAction[api.RebalanceAsked]):
@@ -69,9 +60,9 @@ class RebalanceGroup(GroupAction[api.RebalanceAsked]):
         return self._ask({"group": group}, "It does not wait for the rest of its rebalance delay.")
 
     def _do(self, asked: api.RebalanceAsked, by: str) -> Deed:
-        state, _ = self._decided(
+        state = self._decided(
             asked.group, by, lambda state, now: next_state.hasten(state, now, by)
-        )
+        ).state
         return Deed(f"{shown(asked.group)} was asked to rebalance.", str(state.generation))
 
 
@@ -177,7 +168,7 @@ class DrainMember(PlannedGroupAction[api.GroupDrainAsked, MemberQuery]):
                 state, member, now, by, seconds=asked.seconds, force=asked.force
             )
 
-        state, _ = self._decided(asked.group, by, ordered)
+        state = self._decided(asked.group, by, ordered).state
         found = state.orders[member]
         until = "" if found.until is None else f" until {day(found.until)} UTC"
         text = f"{shown(member)} is to hand over what it has{until}."
@@ -205,12 +196,12 @@ class UndrainMember(PlannedGroupAction[api.GroupUndrainAsked, MemberQuery]):
 
     def _do(self, asked: api.GroupUndrainAsked, by: str) -> Deed:
         member = asked.member
-        state, done = self._decided(
+        outcome = self._decided(
             asked.group, by, lambda state, now: member_orders.undrain(state, member, now, by)
         )
-        if not done:
+        if not outcome.events:
             return Deed(f"{shown(member)} was not drained.")
-        return Deed(f"{shown(member)} is to have partitions again.", str(state.generation))
+        return Deed(f"{shown(member)} is to have partitions again.", str(outcome.state.generation))
 
 
 class WeighMember(PlannedGroupAction[api.GroupWeightAsked, MemberWeightQuery]):
@@ -231,10 +222,10 @@ class WeighMember(PlannedGroupAction[api.GroupWeightAsked, MemberWeightQuery]):
 
     def _do(self, asked: api.GroupWeightAsked, by: str) -> Deed:
         member, weight = asked.member, asked.weight
-        state, done = self._decided(
+        outcome = self._decided(
             asked.group, by, lambda state, now: member_orders.weigh(state, member, weight, now, by)
         )
         what = weight_in_words(weight)
-        if not done:
+        if not outcome.events:
             return Deed(f"{shown(member)} has {what} already.")
-        return Deed(f"{shown(member)} is to have {what}.", str(state.generation))
+        return Deed(f"{shown(member)} is to have {what}.", str(outcome.state.generation))

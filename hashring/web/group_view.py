@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hashring.core.groups import group_status
-from hashring.core.groups.group_status import GroupStatus, Waits
+from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.state import GroupState
 from hashring.health import Health, decision_to_forget, group_health
 from hashring.metrics.fleet_collector import GroupReading
@@ -67,11 +67,6 @@ class GroupView:
     def changed_at(self) -> float | None:
         """Redis time of the last decision; ``None`` before the first."""
         return self.decisions[0].at if self.decisions else None
-
-    @cached_property
-    def waits(self) -> tuple[Waits, ...]:
-        """What it waits for, that of one member together; in order of the first partition."""
-        return self.status.waits_together
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:

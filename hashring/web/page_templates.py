@@ -58,11 +58,6 @@ def _utc(at: float) -> datetime:
     return datetime.fromtimestamp(readable_numbers.in_calendar(at), timezone.utc)
 
 
-def percent(part: float) -> str:
-    """A part of one as ``12.34%``."""
-    return f"{100 * part:.2f}%"
-
-
 def ratio(value: float | None) -> str:
     """``1.42``."""
     return "-" if value is None else f"{value:.2f}"
@@ -108,7 +103,7 @@ class Templates:
             day=day,
             field=field,
             iso=iso,
-            percent=percent,
+            percent=readable_numbers.percent,
             ratio=ratio,
             asked_here=lambda command: printable(command_at(command, redis) if redis else command),
             spans=readable_numbers.spans,

@@ -20,7 +20,7 @@ from hashring.errors import HashringError, RedisUnavailable
 from hashring.metrics import FleetCollector
 from hashring.store.discovery import Found, check_slots_served, discover
 from hashring.store.group.commands import DECISIONS_KEPT
-from hashring.store.group.decisions import Decision, read_decision
+from hashring.store.group.decisions import Decision, newest_decisions
 from hashring.store.group.key_names import group_keys
 from hashring.store.group.reading import read
 from hashring.store.interface import Subscription
@@ -353,8 +353,7 @@ class GroupWatcher(FoundWatcher[GroupView]):
             # Each decision has the next number: after an outage many may be new.
             known = self._decisions[0].generation if self._decisions else state.generation
             count = DECISIONS + min(DECISIONS_KEPT, max(0, state.generation - known))
-            entries = self._store.call("XREVRANGE", self.keys.control, "+", "-", "COUNT", count)
-            new = tuple(read_decision(entry) for entry in entries)
+            new = tuple(newest_decisions(self._store, self.keys, count))
             self._decisions, self._tag = new[:DECISIONS], reading.tag
         self.new_decisions = new
         return GroupView(self.name, reading, state, self._decisions)

@@ -19,7 +19,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import Any, TypeVar
 
 from redis import Redis
@@ -196,12 +195,7 @@ class Fleet:
         self._stack.callback(client.close)
         return client
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for worker in self.workers:
             worker.process.kill()
         for worker in self.workers:

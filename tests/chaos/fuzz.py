@@ -30,7 +30,7 @@ from hashring.core.groups.view_changes import ViewChange
 from hashring.core.replica import parse_replica
 from hashring.core.ring import Ring
 from hashring.core.ring_change import parse_change
-from hashring.core.ring_json import dump_ring, load_ring
+from hashring.core.ring_json import RingFile, dump_ring, load_ring
 from hashring.errors import (
     ConfigError,
     GroupFormatError,
@@ -245,7 +245,7 @@ def _event(data: bytes) -> object:
 @_either(RingFileError, ConfigError)
 def _ring_file(data: bytes) -> object:
     found = load_ring(data)
-    again = dump_ring(found.ring, name=found.name, epoch=found.epoch, tag=found.tag, at=found.at)
+    again = dump_ring(found)
     if load_ring(again) != found:
         raise AssertionError("a ring file that is written again is another one")
     return found
@@ -368,7 +368,7 @@ LOCK_NEWS = [b"freed\nkey", b"wanted:b:2\nkey", b"wanted:\xc3\xbc\n\x00\xff"]
 
 def targets() -> list[Target]:
     handler = Handler()
-    ring_file = dump_ring(_RING, name="r", epoch=3, tag="t", at=17).encode()
+    ring_file = dump_ring(RingFile(_RING, "r", epoch=3, tag="t", at=17)).encode()
     return [
         Target("ring members", [b"5:a:1:ab", b"4294967295:host:17:cd", "0:ü:ef".encode()], _member),
         Target("rings", [b"5:a:1:ab\n77:b:2:cd\n12:only", b"0:a:1:ab\n0:b:2:ab"], _members),

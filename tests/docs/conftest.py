@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.programs import printed
 
 
 @pytest.fixture(scope="session")
@@ -24,13 +22,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not pages.exists():
             aside = folder / "site.building"
-            done = subprocess.run(
-                [sys.executable, "-m", "sphinx", "-Wnq", "--keep-going", "docs", aside],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
+            printed("-m", "sphinx", "-Wnq", "--keep-going", "docs", aside)
             aside.rename(pages)
     return pages

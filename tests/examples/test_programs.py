@@ -22,6 +22,7 @@ from redis import Redis
 
 from hashring.testing import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
+from tests.programs import printed
 
 EXAMPLES = ROOT / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*/*.py"))
@@ -82,9 +83,7 @@ def test_a_program_is_short_and_uses_public_names_only(file: Path) -> None:
 
 
 def test_the_readme_names_every_program_that_can_be_run() -> None:
-    told = subprocess.run(
-        [sys.executable, EXAMPLES / "run.py", "--help"], capture_output=True, text=True, check=True
-    ).stdout
+    told = printed(EXAMPLES / "run.py", "--help")
     choices = re.search(r"\{([\w,]+)\}", told)
     assert choices is not None
     readme = (EXAMPLES / "README.rst").read_text()

@@ -17,6 +17,7 @@ from hashring import GroupMember, GroupSituation, PartitionGroup
 from hashring.core.assignors import as_assignor
 from hashring.testing import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
+from tests.programs import python
 
 TUTORIALS = ROOT / "examples" / "tutorials"
 
@@ -63,13 +64,7 @@ def test_a_member_prints_what_the_tutorial_shows(redis_server: RedisServer) -> N
 
 
 def test_the_tests_that_the_guide_shows_pass() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", TUTORIALS / "memory.py"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
+    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", TUTORIALS / "memory.py")
     assert done.returncode == 0, done.stdout
 
 

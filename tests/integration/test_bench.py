@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import printed, python
 
 pytestmark = pytest.mark.one_server
 
@@ -18,20 +19,12 @@ BENCH = ROOT / "scripts" / "bench"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(BENCH / "main.py"), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return python(BENCH / "main.py", *arguments)
 
 
 def bench(program: str) -> str:
     """What a program says that may import the benchmarks' modules."""
-    found = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=BENCH
-    )
-    return found.stdout.strip()
+    return printed("-c", program, cwd=BENCH)
 
 
 def test_a_measure_tells_its_lines_and_what_they_were_measured_on() -> None:

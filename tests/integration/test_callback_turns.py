@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.conftest import ROOT
+from tests.programs import python
 
 pytestmark = pytest.mark.one_server
 
@@ -163,12 +160,5 @@ def test_callbacks_of_a_new_run_wait_for_those_of_the_last(
     kinds: str, what: str, where: str
 ) -> None:
     program = _BEGIN + (_ASYNC if kinds == "asyncio" else _SYNC)
-    done = subprocess.run(
-        [sys.executable, "-c", program, kinds, what, where],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = python("-c", program, kinds, what, where)
     assert done.stdout == '[["gained", "lost", "gained"], []]\n', done.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 from redis import Redis
 
 from hashring.store.embedded_server import RedisServer
-from tests.conftest import PATIENCE
+from tests.programs import python
 
 pytestmark = pytest.mark.one_server
 
@@ -90,14 +88,7 @@ def run(runner: str, server: RedisServer, text: str) -> None:
     head = HEAD.format(
         url=server.url, gevent=runner.startswith("greenlet"), patched=runner.endswith("-patched")
     )
-    done = subprocess.run(
-        [sys.executable, "-c", head + textwrap.dedent(text)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=2 * PATIENCE,
-    )
+    done = python("-c", head + textwrap.dedent(text))
     assert done.returncode == 0, done.stderr
     with Redis.from_url(server.url) as client:
         assert client.zcard("ring") == 0
@@ -402,14 +393,7 @@ def test_a_child_abandons_the_others_when_it_cannot_abandon_one(redis_server: Re
             assert node.name != names[0]
             assert group.member != names[1]
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-        timeout=PATIENCE,
-    )
+    done = python("-c", textwrap.dedent(program))
     assert done.returncode == 0, done.stderr
     for kind, planted in (("BrokenNode", "in a node"), ("BrokenGroup", "in a group")):
         assert f"a forked child could not abandon its parent's {kind}" in done.stderr

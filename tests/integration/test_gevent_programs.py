@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 
 from hashring.store.embedded_server import RedisServer
-from tests.conftest import PATIENCE, ROOT
+from tests.programs import python
 
 # Threads and greenlets of one program meet in it, whatever server it asks.
 pytestmark = pytest.mark.one_server
@@ -53,14 +52,7 @@ print("done")
 
 def ran(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A program that has ended."""
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=PATIENCE,
-        check=False,
-    )
+    return python("-c", program, *arguments)
 
 
 @pytest.mark.parametrize("patch", ["", "monkey.patch_all()"], ids=["plain", "patched"])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from tests.conftest import LONG, ROOT
+from tests.programs import python
 
 
 def test_every_flight_is_counted_once_though_members_are_killed_and_stopped() -> None:
@@ -29,13 +27,7 @@ def test_all_flights_of_a_year_are_counted_once() -> None:
 
 def count_flights(assignor: str, rows: int) -> None:
     script = str(ROOT / "examples" / "stream" / "flights.py")
-    done = subprocess.run(
-        [sys.executable, script, "--assignor", assignor, "--rows", str(rows)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = python(script, "--assignor", assignor, "--rows", rows, timeout=600)
     assert f"\n{rows:,} flights of" in done.stdout, done.stdout + done.stderr
     assert "; equal to a plain count; out of order: 0; " in done.stdout
     assert done.returncode == 0

@@ -32,6 +32,7 @@ from hashring.store.embedded_server import RedisServer
 from hashring.store.locks.commands import LOCKS_A_CALL
 from tests.conftest import ROOT, eventually, know_their_ranges
 from tests.integration.test_locks import RING, RING_KEYS, locks
+from tests.programs import python
 from tests.proxy import Proxy
 
 LONG = {"ttl": 120.0, "heartbeat_interval": 50.0, "lock": True}
@@ -692,13 +693,7 @@ other.stop()
 def test_a_forked_child_has_none_of_the_locks_and_lets_go_of_none(
     redis_server: RedisServer,
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CHILD, redis_server.url],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    )
+    done = python("-W", "ignore", "-c", CHILD, redis_server.url)
     assert done.stdout.splitlines() == [" ".join(["NodeForked"] * 5 + ["LeaseLost"]), "50"]
     assert done.stderr == ""
     assert done.returncode == 0

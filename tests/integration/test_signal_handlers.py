@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from hashring.store.embedded_server import RedisServer
-from tests.conftest import PATIENCE, ROOT
+from tests.programs import python
 
 pytestmark = pytest.mark.one_server
 
@@ -80,14 +77,7 @@ print(signals, "left")
 def test_stop_never_waits_for_a_lock_that_the_interrupted_line_holds(
     redis_server: RedisServer, what: str, where: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, redis_server.url, what, where],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-        timeout=PATIENCE,
-    )
+    done = python("-c", PROGRAM, redis_server.url, what, where)
     assert (done.stdout, done.stderr) == ("1 left\n", "")
 
 
@@ -145,12 +135,5 @@ print(line > 3, client.zcard("accounts"), client.keys("*:lock:*"))
 def test_stop_waits_for_nothing_that_an_interrupted_call_of_the_standard_library_holds(
     redis_server: RedisServer, call: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", AT_EACH_LINE, redis_server.url, call],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-        timeout=PATIENCE,
-    )
+    done = python("-c", AT_EACH_LINE, redis_server.url, call)
     assert (done.stdout, done.stderr) == ("True 0 []\n", "")

@@ -18,6 +18,7 @@ from redis import Redis
 
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, eventually
+from tests.programs import printed
 
 pytestmark = pytest.mark.one_server
 
@@ -63,17 +64,9 @@ def test_a_call_may_be_interrupted_before_any_line(
     redis_server: RedisServer, runner: str, call: str, action: str
 ) -> None:
     """The node leaves the ring, nothing goes on running, and it can be started again."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.interrupted", redis_server.url, runner, call, action],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=2 * PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr
+    times = int(printed("-m", "tests.interrupted", redis_server.url, runner, call, action))
     # Otherwise it interrupted something else than that call.
-    assert int(done.stdout) > 20
+    assert times > 20
 
 
 def program(url: str, text: str) -> subprocess.Popen[str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 
 import pytest
 
 from hashring.store.embedded_server import RedisServer
-from tests.conftest import PATIENCE, ROOT
+from tests.conftest import ROOT
+from tests.programs import python
 
 READERS = {
     "time": {
@@ -98,8 +97,5 @@ print(node.status.fences, "kept")
 def test_a_wall_clock_that_jumps_an_hour_back_and_forth_changes_nothing(
     redis_server: RedisServer,
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(redis_server.socket)],
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
+    done = python("-c", PROGRAM, redis_server.socket)  # fmt: skip
     assert (done.stdout, done.stderr) == ("0 kept\n", "")

@@ -14,6 +14,7 @@ import pytest
 from importlinter.api import read_configuration
 
 from tests.conftest import ROOT
+from tests.programs import python
 
 CONTRACTS = {
     contract["id"]: contract["name"]
@@ -183,7 +184,7 @@ def test_the_spark_data_source_may_talk_to_redis(copy: Path) -> None:
 )
 def test_importing_the_package_does_not_load(module: str) -> None:
     script = f"import hashring, sys; sys.exit({module!r} in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False, cwd=ROOT).returncode == 0
+    assert python("-c", script).returncode == 0
 
 
 def _types(module: ast.Module) -> Iterator[str]:

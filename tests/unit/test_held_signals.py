@@ -1,14 +1,12 @@
 """Signals that wait while something must not be left half way."""
 
 import signal
-import subprocess
-import sys
 import threading
 
 import pytest
 
 from hashring.held_signals import handled, held_back
-from tests.conftest import ROOT
+from tests.programs import python
 
 
 @pytest.fixture
@@ -123,9 +121,7 @@ with held_back() as let_in:
     print("in order", flush=True)
 print("goes on", flush=True)
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    ended = python("-c", program)
     assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, "in order\n")
 
 

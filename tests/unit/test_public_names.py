@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 
 import hashring
 from hashring.core.assignors import ASSIGNORS
-from tests.conftest import PATIENCE
+from tests.programs import python
 
 
 def ended(program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    return python("-c", program)
 
 
 @pytest.mark.parametrize("name", hashring.__all__)

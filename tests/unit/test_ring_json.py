@@ -24,24 +24,24 @@ RING = Ring({"a": [0, 7], "bé": [5]}, "crc-32c")
 )
 def test_a_ring_comes_back_as_it_was(points):
     ring = Ring(points)
-    assert load_ring(dump_ring(ring)).ring == ring
+    assert load_ring(dump_ring(RingFile(ring))).ring == ring
 
 
 def test_its_place_in_history_comes_back_too():
-    text = dump_ring(RING, name="accounts", epoch=7, tag="ab", at=9)
+    text = dump_ring(RingFile(RING, "accounts", epoch=7, tag="ab", at=9))
     assert load_ring(text) == RingFile(RING, "accounts", 7, "ab", 9)
     assert load_ring(text.encode()).ring == RING
 
 
-@given(st.integers(0, len(dump_ring(RING)) - 3))
+@given(st.integers(0, len(dump_ring(RingFile(RING))) - 3))
 def test_a_file_cut_short_anywhere_is_refused(length):
     with pytest.raises(RingFileError, match="is not whole JSON"):
-        load_ring(dump_ring(RING)[:length], "r.json")
+        load_ring(dump_ring(RingFile(RING))[:length], "r.json")
 
 
 def test_a_ring_loads_from_an_open_file_of_text_or_of_bytes(tmp_path):
     path = tmp_path / "ring.json"
-    path.write_text(dump_ring(RING), encoding="utf-8")
+    path.write_text(dump_ring(RingFile(RING)), encoding="utf-8")
     with path.open(encoding="utf-8") as text, path.open("rb") as data:
         assert Ring.load(text) == Ring.load(data) == RING
 
@@ -76,7 +76,7 @@ def test_a_ring_alone_is_written_to_a_path(tmp_path):
 
 def test_what_loads_no_ring_is_named(tmp_path):
     path = tmp_path / "ring.json"
-    path.write_text(dump_ring(RING)[:-9], encoding="utf-8")
+    path.write_text(dump_ring(RingFile(RING))[:-9], encoding="utf-8")
     with path.open("rb") as file, pytest.raises(RingFileError, match=f"ring file {path} is not"):
         Ring.load(file)
     with pytest.raises(
@@ -90,7 +90,7 @@ def test_what_loads_no_ring_is_named(tmp_path):
 
 
 def changed(**fields):
-    return json.dumps({**json.loads(dump_ring(RING)), **fields})
+    return json.dumps({**json.loads(dump_ring(RingFile(RING))), **fields})
 
 
 @pytest.mark.parametrize(

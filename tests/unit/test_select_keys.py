@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from array import array
 from bisect import bisect_right
 from itertools import accumulate
@@ -33,6 +31,7 @@ from hashring.core.select_keys import (
     select_inside,
 )
 from hashring.errors import KeyTypeError, KeyValueError
+from tests.programs import printed, python
 
 CRC32 = hash_algorithm("crc-32")
 AFFINE = [name for name in hash_algorithm_names() if hash_algorithm(name).affine]
@@ -309,12 +308,10 @@ print(len(select_inside(keys, None, (0, 2**31), hash_algorithm("crc-32"))))
 
 
 def test_without_numpy_installed_the_answer_is_the_same() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_NUMPY], capture_output=True, text=True, check=True
-    )
+    found = int(printed("-c", WITHOUT_NUMPY))
     keys: list[Key] = [f"account-{n}" for n in range(70_000)]
-    assert int(done.stdout) == len(one_by_one(keys, (0, 2**31), CRC32))
-    assert int(done.stdout) == len(select_inside(keys, None, (0, 2**31), CRC32))
+    assert found == len(one_by_one(keys, (0, 2**31), CRC32))
+    assert found == len(select_inside(keys, None, (0, 2**31), CRC32))
 
 
 def test_numpy_is_not_loaded_for_few_keys() -> None:
@@ -324,7 +321,7 @@ def test_numpy_is_not_loaded_for_few_keys() -> None:
         "select_inside(list(map(str, range(60_000))), None, (0, 9), hash_algorithm('crc-32')); "
         "sys.exit('numpy' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    assert python("-c", program).returncode == 0
 
 
 @pytest.mark.usefixtures("way")

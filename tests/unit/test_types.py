@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import PATIENCE, ROOT
+from tests.programs import python
 
 PROGRAM = """
 import asyncio
@@ -61,12 +59,5 @@ hashring.PartitionGroup(None, b"orders")
 def test_what_the_documentation_shows_has_types(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    found = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", program],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        cwd=ROOT,
-    )
+    found = python("-m", "mypy", "--strict", "--no-error-summary", program)
     assert (found.stdout, found.stderr, found.returncode) == ("", "", 0)

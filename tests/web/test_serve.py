@@ -9,8 +9,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Iterator
@@ -25,6 +23,7 @@ from hashring import PartitionGroup
 from hashring.cli.serve import _OneLine
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
+from tests.programs import python
 from tests.proxy import Proxy
 from tests.short_programs import HASHRING, Program, played
 from tests.web.conftest import TOKEN, Running, nodes_on, put, serving
@@ -384,13 +383,7 @@ def test_without_the_extra_it_says_which_to_install() -> None:
         "import sys; sys.modules['flask'] = None\n"
         "from hashring.cli import main; main(['serve', '--url', 'redis://127.0.0.1:1'])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = python("-c", script)
     assert (done.returncode, "hashring-fleet[web]" in done.stderr) == (2, True), done.stderr
 
 

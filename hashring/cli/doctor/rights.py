@@ -13,6 +13,7 @@ from typing import Any, Final
 from hashring.cli.connection import Connection
 from hashring.cli.doctor.findings import Finding, note, ok, problem
 from hashring.errors import PermissionDenied, ReadOnlyReplica, RedisRefused, StoreError
+from hashring.store.command import pairs
 from hashring.store.interface import Subscribed
 from hashring.store.ring.key_names import RingKeys
 
@@ -222,8 +223,7 @@ class Rights:
             told = self._connection.call("ACL", "GETUSER", self._user)
         except RedisRefused:
             return Coverage.UNKNOWN
-        fields = told if isinstance(told, dict) else dict(zip(told[::2], told[1::2], strict=True))
-        patterns = fields[kind.encode()]  # a list up to Redis 6.2, then one text
+        patterns = dict(pairs(told))[kind.encode()]  # a list up to Redis 6.2, then one text
         words = patterns.split() if isinstance(patterns, bytes) else patterns
         return Coverage.COVERED if _EVERYTHING.intersection(words) else Coverage.LACKING
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Final
 
 from hashring.cli.doctor.findings import Finding, note, ok, problem
 from hashring.cli.local_time import local_second
 from hashring.cli.order_commands import drain_line
-from hashring.cli.output import listed, percent, seconds
+from hashring.cli.output import seconds
 from hashring.core.expected_loads import share_likelihood
-from hashring.core.readable_numbers import counted
+from hashring.core.readable_numbers import counted, listed, percent
 from hashring.core.ring_balance import balance
 from hashring.core.ring_change import ChangeKind
 from hashring.core.safe_text import printable
@@ -34,7 +33,6 @@ _LATE_SWEEP: Final = 1.0  # seconds after which somebody alive should have swept
 _HISTORY: Final = 600.0  # seconds of history that are looked at
 _OFTEN: Final = 3  # times in that history: more is no accident
 _SHOWN: Final = 8
-_list: Final = partial(listed, most=_SHOWN)
 
 
 def ring_checks(
@@ -71,6 +69,10 @@ def ring_checks(
     yield _drains(snapshot, live)
     if snapshot.ring().node_count:
         yield _shares(snapshot)
+
+
+def _list(names: Sequence[str]) -> str:
+    return printable(listed(names, _SHOWN))
 
 
 def _nodes(nodes: list[NodeFacts], live: list[NodeFacts], instead: str) -> Finding:

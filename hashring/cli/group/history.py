@@ -16,7 +16,7 @@ from hashring.cli.output import json_line
 from hashring.core.groups.state import GroupEvent
 from hashring.core.safe_text import printable
 from hashring.store.group.commands import DECISIONS_KEPT
-from hashring.store.group.decisions import Decision, read_decision
+from hashring.store.group.decisions import Decision, newest_decisions
 from hashring.store.group.key_names import group_keys
 
 
@@ -65,11 +65,9 @@ def command(settings: Settings, group: str, count: int) -> None:
     """
     with connected(settings) as connection:
         standing(connection, group)
-        control = group_keys(group).control
         # Redis takes no larger number.
-        entries = connection.call("XREVRANGE", control, "+", "-", "COUNT", min(count, sys.maxsize))
-    for entry in reversed(entries):
-        decision = read_decision(entry)
+        decisions = newest_decisions(connection, group_keys(group), min(count, sys.maxsize))
+    for decision in reversed(decisions):
         if settings.json:
             json_line(asdict(decision))
         else:

@@ -19,6 +19,7 @@ from hashring.cli.order_commands import (
     lasting_option,
     plan_option,
     span,
+    weight_argument,
 )
 from hashring.cli.output import document
 from hashring.core.groups import group_plan, member_orders
@@ -27,7 +28,6 @@ from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.core.order_checks import checked_lasting
 from hashring.core.safe_text import printable
-from hashring.errors import ConfigError
 
 Order = Callable[[GroupState, float], StepOutcome]
 
@@ -105,13 +105,19 @@ def undrain(settings: Settings, group: str, member: str, *, by: str | None, plan
 @click.command("weight", context_settings=WITH_A_WEIGHT)
 @click.argument("group")
 @click.argument("member")
-@click.argument("weight", metavar="WEIGHT|own")
+@weight_argument
 @by_option
 @plan_option
 @server_options()
 @click.pass_obj
 def weigh(
-    settings: Settings, group: str, member: str, weight: str, *, by: str | None, planned: bool
+    settings: Settings,
+    group: str,
+    member: str,
+    weight: float | None,
+    *,
+    by: str | None,
+    planned: bool,
 ) -> None:
     """Give a member another weight.
 
@@ -124,15 +130,11 @@ def weigh(
       hashring group weight orders worker-3 own
     """
     who = by or here("group weight")
-    try:
-        value = None if weight == "own" else float(weight)
-    except ValueError:
-        raise ConfigError("weight", weight, "give a number above 0, or own") from None
 
     def order(state: GroupState, now: float) -> StepOutcome:
-        return member_orders.weigh(state, member, value, now, who)
+        return member_orders.weigh(state, member, weight, now, who)
 
-    what = "its own weight" if value is None else f"the weight {value:g}"
+    what = "its own weight" if weight is None else f"the weight {weight:g}"
     is_to_have, has = f"{member} is to have {what}", f"{member} has {what}"
     _give(settings, group, order, is_to_have, has, planned=planned)
 
@@ -152,25 +154,18 @@ def _give(
         what: what to say once it is given.
         unchanged: what to say when it changes nothing.
     """
-    changed = False
-
-    def noted(state: GroupState, now: float) -> StepOutcome:
-        nonlocal changed
-        outcome = order(state, now)
-        changed = outcome.state is not state
-        return outcome
-
     with connected(settings) as connection, members_listed(group):
         if planned:
             _show_plan(settings, connection, group, order)
             return
-        state = decide(connection, group, noted)
-    what = what if changed else unchanged
+        outcome = decide(connection, group, order)
+    orders = outcome.state.orders
+    what = what if outcome.events else unchanged
     if settings.json:
-        document({"group": group, "orders": {n: asdict(o) for n, o in state.orders.items()}})
+        document({"group": group, "orders": {n: asdict(o) for n, o in orders.items()}})
     else:
         click.echo(f"{printable(group)}: {printable(what)}")
-        for name, found in state.orders.items():
+        for name, found in orders.items():
             if found.until is not None:
                 click.echo(f"{printable(name)} is drained until {local_second(found.until)}")
 

@@ -15,7 +15,7 @@ from hashring.health import Health, command_line, group_health
 from hashring.protocol import group_flows
 from hashring.protocol.flow import run_flow
 from hashring.store.discovery import discover
-from hashring.store.group.decisions import read_decision
+from hashring.store.group.decisions import newest_decisions
 from hashring.store.group.key_names import group_keys
 from hashring.store.group.reading import Reading, read
 
@@ -44,9 +44,8 @@ def without_members(
     """
     if status.has_members:
         return None
-    control = group_keys(name).control
-    entries = connection.call("XREVRANGE", control, "+", "-", "COUNT", _DECISIONS)
-    return group_health(status, [*map(read_decision, entries)], group=name, now=now)
+    decisions = newest_decisions(connection, group_keys(name), _DECISIONS)
+    return group_health(status, decisions, group=name, now=now)
 
 
 Standing = tuple[GroupState, Reading]
@@ -83,7 +82,7 @@ def members_listed(group: str) -> Iterator[None]:
 
 def decide(
     connection: Connection, group: str, decision: Callable[[GroupState, float], StepOutcome]
-) -> GroupState:
-    """Commit a decision, unless it decides nothing; what stands then."""
+) -> StepOutcome:
+    """Commit a decision, unless it decides nothing; what was decided."""
     flow = group_flows.change(group, group_keys(group), "hashring group", decision)
     return run_flow(connection.order, flow)

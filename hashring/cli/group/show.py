@@ -16,7 +16,7 @@ from hashring.cli.output import columns, document, seconds
 from hashring.core.groups import group_status
 from hashring.core.groups.group_status import GroupStatus, WaitKind, Waits
 from hashring.core.groups.state import EXCLUSIVE, GroupState, MemberOrder
-from hashring.core.readable_numbers import counted, spans
+from hashring.core.readable_numbers import counted, listed, spans
 from hashring.core.safe_text import printable
 from hashring.health import Health
 
@@ -109,9 +109,7 @@ def state_lines(seen: SeenGroup) -> Iterator[str]:
     if status.expired:
         yield f"expired without leaving: {', '.join(map(printable, status.expired))}"
     if status.too_hot:
-        shown = ", ".join(map(str, status.too_hot[:_HOT_SHOWN]))
-        more = len(status.too_hot) - _HOT_SHOWN
-        yield f"too busy for any member: {shown}" + (f" and {more} more" if more > 0 else "")
+        yield f"too busy for any member: {listed(status.too_hot, _HOT_SHOWN)}"
     for member_name, order in status.orders.items():
         yield f"{printable(member_name)} {_order_text(order)}"
     if status.members:

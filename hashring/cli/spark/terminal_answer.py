@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from hashring.cli.output import columns, percent
+from hashring.cli.output import columns
+from hashring.core.readable_numbers import percent
 from hashring.core.safe_text import printable
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from hashring.core.readable_numbers import listed
 from hashring.core.ring import Ring
 from hashring.spark.key_points import NATIVE_ALGORITHMS
 
@@ -30,8 +31,7 @@ def key_name(key: Any) -> str:
 
 def names(nodes: Sequence[str]) -> str:
     """The first of many nodes, and how many more there are: thousands may go at once."""
-    more = len(nodes) - MOST_NAMES
-    return ", ".join(nodes[:MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+    return listed(nodes, MOST_NAMES)
 
 
 def decimals(rows: Sequence[Any], name: str) -> list[str | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hashring.store.command import Command
+from hashring.store.command import Command, pairs
 from hashring.store.lua_scripts import script
 from hashring.store.ring_and_group_names import tagged
 
@@ -39,10 +39,7 @@ def look(keys: FaithfulKeys) -> Command[tuple[dict[int, str], dict[int, str]]]:
     """Who works on each partition, and who has won each race."""
 
     def read(raw: Any) -> tuple[dict[int, str], dict[int, str]]:
-        allocation, grab = (
-            {int(p): node.decode() for p, node in zip(found[::2], found[1::2], strict=True)}
-            for found in raw
-        )
+        allocation, grab = ({int(p): node.decode() for p, node in pairs(found)} for found in raw)
         return allocation, grab
 
     return Command(script("faithful_challenge", "look"), (keys.allocation, keys.grab), (), read)

@@ -8,6 +8,9 @@ from typing import Any
 from hashring.core.groups.json_codec import load_events
 from hashring.core.groups.state import GroupEvent
 from hashring.errors import GroupFormatError
+from hashring.store.command import pairs
+from hashring.store.group.key_names import GroupKeys
+from hashring.store.interface import RedisCaller
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,17 @@ class Decision:
         return int(self.id.partition("-")[0]) / 1000
 
 
+def newest_decisions(redis: RedisCaller, keys: GroupKeys, count: int) -> list[Decision]:
+    """The last ``count`` decisions of a group, newest first.
+
+    Raises:
+        StoreError: they could not be read.
+        GroupFormatError: an entry is none.
+    """
+    entries = redis.call("XREVRANGE", keys.control, "+", "-", "COUNT", count)
+    return [read_decision(entry) for entry in entries]
+
+
 def read_decision(entry: Any) -> Decision:
     """The decision that a raw stream entry ``(id, fields)`` is.
 
@@ -41,8 +55,7 @@ def read_decision(entry: Any) -> Decision:
         GroupFormatError: it is none.
     """
     id_, fields = entry
-    if not isinstance(fields, dict):
-        fields = dict(zip(fields[::2], fields[1::2], strict=True))
+    fields = dict(pairs(fields))
     try:
         return Decision(
             id_.decode(),

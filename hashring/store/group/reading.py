@@ -9,7 +9,7 @@ from typing import Any, Final
 from hashring.core.groups.json_codec import load_facts, load_state, load_terms
 from hashring.core.groups.state import Facts, GroupState, MemberFacts, Terms
 from hashring.errors import GroupFormatError
-from hashring.store.command import Command
+from hashring.store.command import Command, pairs
 from hashring.store.group.key_names import GroupKeys
 from hashring.store.lua_scripts import script
 
@@ -105,11 +105,10 @@ def parse_reading(raw: Any, known_tag: str, known: GroupState | None, parsed: Re
     tag = tag_.decode("utf-8", "replace")
     generation, committed = parted(tag)
     # A score written by hand may be infinite.
-    ends = (min(float(score), _FAR) for score in leases[1::2])
-    until = dict(zip(leases[::2], ends, strict=True))
+    until = {name: min(float(score), _FAR) for name, score in pairs(leases)}
     members, unreadable, garbage, before = [], [], [], parsed.copy()
     parsed.clear()
-    for name, entry in zip(told[::2], told[1::2], strict=True):
+    for name, entry in pairs(told):
         try:
             text, facts = before.get(name) or (entry, _report(name, entry))
             if text != entry:
@@ -126,7 +125,7 @@ def parse_reading(raw: Any, known_tag: str, known: GroupState | None, parsed: Re
     if generation and (state is None or tag != known_tag):
         fields = {
             name[1:].decode("utf-8", "replace"): text
-            for name, text in zip(stored[::2], stored[1::2], strict=True)
+            for name, text in pairs(stored)
             if name.startswith(_FIELD)
         }
         state = load_state(fields, committed, state)

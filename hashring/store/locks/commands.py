@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any, Final
 
 from hashring.errors import KeyValueError
-from hashring.store.command import Argument, Command, text
+from hashring.store.command import Argument, Command, pairs, text
 from hashring.store.lua_scripts import script
 from hashring.store.ring.key_names import RingKeys
 from hashring.store.ring.ring_events import EVENTS_KEPT
@@ -197,10 +197,7 @@ def renew(
         lost, wanted, unknown = raw
         return Renewed(
             tuple(int(number) for number in lost),
-            {
-                int(number): text(node)
-                for number, node in zip(wanted[::2], wanted[1::2], strict=True)
-            },
+            {int(number): text(node) for number, node in pairs(wanted)},
             tuple(int(number) for number in unknown),
         )
 

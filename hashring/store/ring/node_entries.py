@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hashring.store.command import pairs
+
 SESSION_LENGTH: Final = 16
 AWAY: Final = b"-" * SESSION_LENGTH
 """Stands for the session in the entry of a node that stopped to come back."""
@@ -71,7 +73,7 @@ def read_nodes(entries: Sequence[bytes]) -> dict[str, NodeRecord]:
         entries: name and entry of each, one after the other, as Redis states a hash.
     """
     found: dict[str, NodeRecord] = {}
-    for name, entry in zip(entries[::2], entries[1::2], strict=True):
+    for name, entry in pairs(entries):
         try:
             node = name.decode()
         except UnicodeDecodeError:

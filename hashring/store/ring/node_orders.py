@@ -11,17 +11,19 @@ the ring has both. Orders are lost when Redis loses the ring.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from hashring.core.order_checks import checked_lasting, checked_ordered_weight
 from hashring.errors import ConfigError, UnknownNodeError
-from hashring.store.command import Command, text
+from hashring.store.command import Command, pairs, text
 from hashring.store.lua_scripts import script
 from hashring.store.ring.key_names import RingKeys
 from hashring.store.ring.ring_events import EVENTS_KEPT
+
+T = TypeVar("T")
 
 ORDERED: Final = b"order"
 """The message on a node's own channel that an order about it has changed."""
@@ -203,33 +205,34 @@ def order_took_effect(status: OrderStatus, node: str, ring: str, nodes: Iterable
 
 def read_drains(entries: list[bytes]) -> Mapping[str, DrainOrder]:
     """The orders to drain in the ring's hash of orders; what was not written here is left out."""
-    found: dict[str, DrainOrder] = {}
-    for name, value in zip(entries[::2], entries[1::2], strict=True):
+    return _read_orders(entries, "drain", _read_drain)
+
+
+def read_weights(entries: list[bytes]) -> Mapping[str, WeightOrder]:
+    """The orders about weights in the ring's hash of orders; others are left out."""
+    return _read_orders(entries, "weight", read_weight)
+
+
+def _read_orders(entries: list[bytes], kind: str, read: Callable[[Any], T | None]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for name, value in pairs(entries):
         try:
-            told = json.loads(value)["drain"]
-            ends = told.get("ends")
-            found[name.decode()] = DrainOrder(
-                by=str(told["by"]),
-                since=int(told["since"]) / 1e6,
-                until=None if ends is None else int(ends) / 1e6,
-                session=str(told.get("session", "")),
-            )
+            order = read(json.loads(value)[kind])
+            if order is not None:
+                found[name.decode()] = order
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
             continue
     return found
 
 
-def read_weights(entries: list[bytes]) -> Mapping[str, WeightOrder]:
-    """The orders about weights in the ring's hash of orders; others are left out."""
-    found: dict[str, WeightOrder] = {}
-    for name, value in zip(entries[::2], entries[1::2], strict=True):
-        try:
-            node, order = name.decode(), read_weight(json.loads(value)["weight"])
-        except (ValueError, TypeError, KeyError, RecursionError):
-            continue
-        if order is not None:
-            found[node] = order
-    return found
+def _read_drain(told: Any) -> DrainOrder:
+    ends = told.get("ends")
+    return DrainOrder(
+        by=str(told["by"]),
+        since=int(told["since"]) / 1e6,
+        until=None if ends is None else int(ends) / 1e6,
+        session=str(told.get("session", "")),
+    )
 
 
 def read_weight(told: Any) -> WeightOrder | None:

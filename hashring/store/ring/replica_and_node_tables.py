@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hashring.core.hashing import RING_SIZE
+from hashring.core.readable_numbers import percent
 from hashring.core.safe_text import printable
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.node_reports import delay_of, node_facts
@@ -62,7 +63,7 @@ def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring) -> Iterator[str
     yield "Start      Range  Delay   Node" if replicas else "(no replicas)"
     for row in replicas:
         yield (
-            f"{row.start:10} {_percent(row.size):>6} {int(row.delay):6}s "
+            f"{row.start:10} {percent(row.size / RING_SIZE):>6} {int(row.delay):6}s "
             f"{row.replica}{_mark(row.expired)}"
         )
     yield ""
@@ -76,13 +77,9 @@ def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring) -> Iterator[str
         if node.drained:
             continue
         yield (
-            f"{_percent(sizes[node.name]):>6} {node.replicas:8} {int(node.delay):6}s "
+            f"{percent(sizes[node.name] / RING_SIZE):>6} {node.replicas:8} {int(node.delay):6}s "
             f"{node.host:20} {node.pid:>5} {printable(node.name)}{_mark(node.expired)}"
         )
-
-
-def _percent(points: int) -> str:
-    return f"{100 * points / RING_SIZE:.2f}%"
 
 
 def _mark(expired: bool) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from hashring.core.readable_numbers import in_calendar
 from hashring.core.ring_change import RingChange, parse_change
 from hashring.errors import MessageFormatError
-from hashring.store.command import text
+from hashring.store.command import pairs, text
 from hashring.store.interface import RedisCaller
 
 EVENTS_KEPT: Final = 10_000
@@ -59,9 +59,7 @@ class RingEvent:
 def read_event(entry: Any) -> RingEvent:
     """The event that a raw stream entry ``(id, fields)`` is."""
     id_, fields = entry
-    if not isinstance(fields, dict):
-        fields = dict(zip(fields[::2], fields[1::2], strict=True))
-    values = {text(name): value for name, value in fields.items()}
+    values = {text(name): value for name, value in pairs(fields)}
     change = None
     if "data" in values:
         try:

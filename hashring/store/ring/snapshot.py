@@ -12,7 +12,7 @@ from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
 from hashring.core.ring_change import Stamp
 from hashring.errors import ReplicaFormatError
-from hashring.store.command import Command, text
+from hashring.store.command import Command, pairs, text
 from hashring.store.lua_scripts import script
 from hashring.store.ring.commands import Scoring, read_memory
 from hashring.store.ring.key_names import RingKeys
@@ -145,7 +145,7 @@ def snapshot(
         replicas: list[ReplicaRecord] = []
         garbage: list[tuple[bytes, str]] = []
         now_parsed: dict[bytes, Replica] = {}
-        for member, raw_score in zip(members[::2], members[1::2], strict=True):
+        for member, raw_score in pairs(members):
             try:
                 replica = now_parsed[member] = earlier.get(member) or parse_replica(member)
             except ReplicaFormatError as error:
@@ -178,7 +178,7 @@ def snapshot(
             MappingProxyType(
                 {
                     name.decode("utf-8", "replace"): float(score) + scoring.lag - now
-                    for name, score in zip(drained[::2], drained[1::2], strict=True)
+                    for name, score in pairs(drained)
                 }
             ),
             MappingProxyType(read_weights(ordered)),
@@ -197,7 +197,5 @@ def _misplaced(
         for member in members
     }
     return sum(
-        points.get(member) != float(score)
-        for each in indexes
-        for member, score in zip(each[::2], each[1::2], strict=True)
+        points.get(member) != float(score) for each in indexes for member, score in pairs(each)
     )

@@ -21,14 +21,6 @@ def of_process(fault: Callable[[Any, Any, Event], None]) -> Fault:
     return happen
 
 
-def _start(world: World[Any], event: Event) -> None:
-    world.start(event.who)
-
-
-def _stop(world: World[Any], process: Process, event: Event) -> None:
-    process.stop()
-
-
 def _return(world: World[Any], process: Process, event: Event) -> None:
     process.away = event.seconds
     process.stop()
@@ -37,18 +29,6 @@ def _return(world: World[Any], process: Process, event: Event) -> None:
 def _kill(world: World[Any], process: Process, event: Event) -> None:
     process.kill()
     world.shown(process)
-
-
-def _pause(world: World[Any], process: Process, event: Event) -> None:
-    process.pause(event.seconds)
-
-
-def _pause_unsent(world: World[Any], process: Process, event: Event) -> None:
-    process.pauses_unsent.append(event.seconds)
-
-
-def _pause_untold(world: World[Any], process: Process, event: Event) -> None:
-    process.pauses_untold.append(event.seconds)
 
 
 def _cut(world: World[Any], process: Process, event: Event) -> None:
@@ -71,18 +51,6 @@ def _repeat_call(world: World[Any], process: Process, event: Event) -> None:
     process.calls_to_repeat += 1
 
 
-def _slow_command(world: World[Any], process: Process, event: Event) -> None:
-    process.slow_commands.append(event.seconds)
-
-
-def _slow_join(world: World[Any], process: Process, event: Event) -> None:
-    process.slow_joins.append(event.seconds)
-
-
-def _slow_reply(world: World[Any], process: Process, event: Event) -> None:
-    process.slow_replies.append(event.seconds)
-
-
 def _lose_messages(world: World[Any], process: Process, event: Event) -> None:
     process.messages_to_lose += int(event.what)
 
@@ -98,10 +66,6 @@ def _double_messages(world: World[Any], process: Process, event: Event) -> None:
 def _mix_messages(world: World[Any], process: Process, event: Event) -> None:
     process.messages_mixed_until = max(process.messages_mixed_until, world.now + event.seconds)
     process.trouble_until = max(process.trouble_until, process.messages_mixed_until + 1.0)
-
-
-def _unsubscribe(world: World[Any], process: Process, event: Event) -> None:
-    process.unsubscribe()
 
 
 def _deaf(world: World[Any], process: Process, event: Event) -> None:
@@ -154,35 +118,37 @@ def _failover(world: World[Any], event: Event) -> None:
     _disturb(world, world.now, reset=True)
 
 
-def _set_back(world: World[Any], event: Event) -> None:
-    world.set_clock_back(event.set_back)
-
-
 FAULTS: Final[dict[str, Fault]] = {
-    "start": _start,
-    "stop": of_process(_stop),
+    "start": lambda world, event: world.start(event.who),
+    "stop": of_process(lambda _, process, event: process.stop()),
     "return": of_process(_return),
     "kill": of_process(_kill),
-    "pause": of_process(_pause),
-    "pause unsent": of_process(_pause_unsent),
-    "pause untold": of_process(_pause_untold),
+    "pause": of_process(lambda _, process, event: process.pause(event.seconds)),
+    "pause unsent": of_process(
+        lambda _, process, event: process.pauses_unsent.append(event.seconds)
+    ),
+    "pause untold": of_process(
+        lambda _, process, event: process.pauses_untold.append(event.seconds)
+    ),
     "cut": of_process(_cut),
     "hole": of_process(_hole),
     "lose reply": of_process(_lose_reply),
     "repeat call": of_process(_repeat_call),
-    "slow command": of_process(_slow_command),
-    "slow reply": of_process(_slow_reply),
-    "slow join": of_process(_slow_join),
+    "slow command": of_process(
+        lambda _, process, event: process.slow_commands.append(event.seconds)
+    ),
+    "slow reply": of_process(lambda _, process, event: process.slow_replies.append(event.seconds)),
+    "slow join": of_process(lambda _, process, event: process.slow_joins.append(event.seconds)),
     "lose messages": of_process(_lose_messages),
     "delay messages": of_process(_delay_messages),
     "double messages": of_process(_double_messages),
     "mix messages": of_process(_mix_messages),
-    "unsubscribe": of_process(_unsubscribe),
+    "unsubscribe": of_process(lambda _, process, event: process.unsubscribe()),
     "deaf": of_process(_deaf),
     "down": _down,
     "hang": _hang,
     "refuse": _refuse,
     "wipe": _wipe,
     "failover": _failover,
-    "set back": _set_back,
+    "set back": lambda world, event: world.set_clock_back(event.set_back),
 }

@@ -66,12 +66,21 @@ class History:
         seed: where everything left to chance comes from: points, sessions, jitter, latencies.
         processes: what the world has to know of each; one that no ``start`` event names never
             runs.
-        events: in order of time.
+        events: given in any order, and put in order of time.
     """
 
     seed: int
     processes: tuple[Any, ...]
     events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        ordered = tuple(sorted(self.events, key=lambda event: event.at))
+        object.__setattr__(self, "events", ordered)  # frozen
+
+    @property
+    def last_at(self) -> float:
+        """When the last event begins, in seconds from the beginning."""
+        return self.events[-1].at if self.events else 0.0
 
     @property
     def faults_end(self) -> float:

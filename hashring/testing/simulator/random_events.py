@@ -95,7 +95,7 @@ def with_returns(history: H) -> H:
     Mostly Redis loses its data about then. By the history's seed.
     """
     rng = Random(f"{history.seed} returns")
-    window = max((event.at for event in history.events), default=0.0) + 2.0
+    window = history.last_at + 2.0
     events = [*history.events]
     for _ in range(rng.randint(1, 3)):
         at, away = rng.uniform(0.0, window), rng.choice((0.0, 0.0, seconds(rng)))
@@ -103,7 +103,7 @@ def with_returns(history: H) -> H:
         if rng.random() < 0.8:
             lost = at + rng.choice((-0.2, -0.05, 0.002, away)) * rng.random()
             events.append(Event(max(0.0, round(lost, 3)), "wipe"))
-    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+    return replace(history, events=tuple(events))
 
 
 def has_returns(history: History) -> bool:
@@ -118,14 +118,14 @@ def with_clock_set_back(history: H, amounts: Sequence[float] = SET_BACK) -> H:
         amounts: by how many seconds.
     """
     rng = Random(f"{history.seed} set back")
-    window = max((event.at for event in history.events), default=0.0) + 2.0
+    window = history.last_at + 2.0
     events = [*history.events]
     for _ in range(rng.choice((1, 1, 2))):
         # Half of it comes with other trouble.
         about = rng.choice(history.events).at + rng.uniform(-0.05, 0.3)
         at = max(0.0, rng.choice((rng.uniform(0.0, window), about)))
         events.append(Event(round(at, 3), "set back", what=str(rng.choice(amounts))))
-    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+    return replace(history, events=tuple(events))
 
 
 def with_rare_events(history: H, skews: Sequence[float] = ()) -> H:
@@ -136,7 +136,7 @@ def with_rare_events(history: H, skews: Sequence[float] = ()) -> H:
             may be older than in other failovers; without any there are none of these.
     """
     rng = Random(f"{history.seed} rare")
-    window = max((event.at for event in history.events), default=0.0) + 2.0
+    window = history.last_at + 2.0
     events = [*history.events]
     at = 0.0
     for kind in rng.choices(list(RARE), list(RARE.values()), k=rng.randint(1, 6)):
@@ -148,5 +148,4 @@ def with_rare_events(history: H, skews: Sequence[float] = ()) -> H:
         what = f"{rng.choice((2.0, 30.0)) * rng.random():.3f} {rng.choice(skews):+}"
         events.append(Event(round(rng.uniform(0.0, window), 3), "failover", what=what))
     processes = tuple(replace(spec, rate=rng.choice(RATES)) for spec in history.processes)
-    ordered = tuple(sorted(events, key=lambda event: event.at))
-    return replace(history, processes=processes, events=ordered)
+    return replace(history, processes=processes, events=tuple(events))

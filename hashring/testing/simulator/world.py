@@ -81,10 +81,6 @@ class World(VirtualTime, Generic[P]):
         """A process that is about to start."""
         raise NotImplementedError
 
-    def delete(self, what: str) -> None:
-        """Delete keys of Redis', by names that only the world knows."""
-        raise NotImplementedError
-
     def summary(self, reply: Any) -> str:
         """An answer of Redis' for the story."""
         return getattr(reply, "value", type(reply).__name__)

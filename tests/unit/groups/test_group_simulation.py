@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -51,6 +49,7 @@ from hashring.testing.simulator.groups.rest_rules import unrest
 from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.network import LATENCY, Call
 from tests.conftest import LONG, some
+from tests.programs import python
 from tests.unit.histories import find_fault, none_breaks_a_rule, tells_a_short_story
 from tests.unit.planted_scripts import plant, plant_at_the_beginning
 
@@ -316,9 +315,7 @@ def few(seed: int, *events: Event, members: int = 3) -> GroupHistory:
     known = {event.who for event in events if event.kind == "start"}
     every = [event for event in starts if event.who not in known] + [*events]
     terms = Terms(6, rebalance_delay=0.0, ttl=3.0, handoffs=3)
-    return GroupHistory(
-        seed, specs, tuple(sorted(every, key=lambda event: event.at)), terms, handoff=0.1
-    )
+    return GroupHistory(seed, specs, tuple(every), terms, handoff=0.1)
 
 
 def pauses(seed: int) -> GroupHistory:
@@ -382,7 +379,7 @@ def successors(seed: int) -> GroupHistory:
     return replace(
         history,
         processes=(*history.processes, *specs),
-        events=tuple(sorted([*history.events, *events], key=lambda event: event.at)),
+        events=(*history.events, *events),
     )
 
 
@@ -1076,12 +1073,7 @@ def test_histories_reach_what_they_are_for() -> None:
 
 
 def test_a_history_is_played_again_from_the_command_line() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "hashring.testing.simulator", "--groups", "--seed", "3"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "hashring.testing.simulator", "--groups", "--seed", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("1 histories in ")
 

@@ -5,8 +5,6 @@ The rules, and what they promise, are in :mod:`hashring.testing.simulator.ring.n
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -30,6 +28,7 @@ from hashring.testing.simulator import (
 from hashring.testing.simulator.ring.history import NodeHistory, ProcessSpec
 from hashring.testing.simulator.ring.random_histories import KINDS
 from hashring.testing.simulator.shrinking import smallest
+from tests.programs import python
 from tests.unit.histories import find_fault, none_breaks_a_rule, tells_a_short_story
 from tests.unit.planted_scripts import plant, plant_at_the_beginning
 
@@ -334,12 +333,7 @@ def test_the_story_of_a_history_that_fails_no_more_is_an_error() -> None:
 
 
 def test_a_history_is_played_again_from_the_command_line() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "hashring.testing.simulator", "--seed", "3"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "hashring.testing.simulator", "--seed", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("1 histories in ")
 

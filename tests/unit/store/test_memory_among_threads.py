@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tests.conftest import PATIENCE
-from tests.unit.store.fresh_process import run
+from tests.programs import printed
 
 FORKS = f"""
 import os, signal, threading
@@ -60,8 +60,8 @@ print(len(done), "done")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_child_that_was_forked_while_a_script_ran_has_the_server_whole() -> None:
-    assert run(FORKS) == "child ended with 0"
+    assert printed("-c", FORKS) == "child ended with 0"
 
 
 def test_threads_that_make_the_first_servers_at_once_share_one_lua() -> None:
-    assert run(FIRST) == "8 done"
+    assert printed("-c", FIRST) == "8 done"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.conftest import PATIENCE
-from tests.unit.store.fresh_process import run
+from tests.programs import printed
 
 HANDOFFS = """
 from gevent import monkey
@@ -51,8 +51,8 @@ print("heard")
 
 
 def test_members_hand_over() -> None:
-    assert run(HANDOFFS) == "handed over"
+    assert printed("-c", HANDOFFS) == "handed over"
 
 
 def test_a_greenlet_hears_what_a_native_thread_publishes() -> None:
-    assert run(HEARS.format(patience=PATIENCE)) == "heard"
+    assert printed("-c", HEARS.format(patience=PATIENCE)) == "heard"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from hashring.store.lua_scripts import script
 from hashring.store.memory_commands import Commands
-from tests.conftest import ROOT
+from tests.programs import printed
 
 
 def stream(*times: float, keep: int = 100) -> list[bytes]:
@@ -45,9 +42,5 @@ def test_without_lupa_a_store_in_memory_names_the_extra() -> None:
         "try: MemoryStore()\n"
         "except MissingDependencyError as error: print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert (
-        done.stdout == "MemoryStore needs the package lupa: pip install 'hashring-fleet[testing]'\n"
-    )
+    told = "MemoryStore needs the package lupa: pip install 'hashring-fleet[testing]'"
+    assert printed("-c", code) == told

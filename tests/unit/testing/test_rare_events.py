@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +25,7 @@ from hashring.testing.simulator import (
 from hashring.testing.simulator.groups import random_histories as of_groups
 from hashring.testing.simulator.play import Simulator
 from hashring.testing.simulator.random_events import RARE
+from tests.programs import python
 from tests.unit.histories import none_breaks_a_rule
 
 Make = Callable[[int], Any]
@@ -81,13 +80,7 @@ def test_every_rare_kind_comes_up_and_is_played_again_by_its_options(
 
 
 def test_rare_events_are_played_from_the_command_line() -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "hashring.testing.simulator"),
-            *("--groups", "--drains", "--rare", "--seed", "3"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = python(
+        "-m", "hashring.testing.simulator", "--groups", "--drains", "--rare", "--seed", "3"
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -55,7 +55,7 @@ def random_challenge_history(seed: int, *, faithful: bool | None = None) -> Chal
     return ChallengeHistory(
         seed,
         tuple(specs),
-        tuple(sorted(events, key=lambda event: event.at)),
+        tuple(events),
         terms,
         partitions=rng.randint(1, 12),
         drain=rng.choice((0.1, 1.0, 5.0)),

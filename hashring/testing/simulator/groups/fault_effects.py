@@ -17,32 +17,8 @@ from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.world import Fault
 
 
-def _hand_over(world: GroupWorld, process: GroupProcess, event: Event) -> None:
-    process.leave(handover=True)
-
-
 def _stall(world: GroupWorld, process: GroupProcess, event: Event) -> None:
     process.stalled_until = max(process.stalled_until, world.now + event.seconds)
-
-
-def _slow_decision(world: GroupWorld, process: GroupProcess, event: Event) -> None:
-    process.slow_decisions.append(event.seconds)
-
-
-def _fail_to_decide(world: GroupWorld, process: GroupProcess, event: Event) -> None:
-    process.fail_to_decide(hangs=event.what == "hangs")
-
-
-def _resize(world: GroupWorld, process: GroupProcess, event: Event) -> None:
-    process.resize(int(event.what))
-
-
-def _switch_access(world: GroupWorld, process: GroupProcess, event: Event) -> None:
-    process.switch_access()
-
-
-def _migrate(world: GroupWorld, process: GroupProcess, event: Event) -> None:
-    process.migrate(dict([event.term]))
 
 
 def _answer_oddly(world: GroupWorld, process: GroupProcess, event: Event) -> None:
@@ -93,14 +69,6 @@ def _drain(world: GroupWorld, process: GroupProcess, event: Event) -> None:
     process.drain(event.seconds or None)
 
 
-def _undrain(world: GroupWorld, process: GroupProcess, event: Event) -> None:
-    process.undrain()
-
-
-def _weigh(world: GroupWorld, process: GroupProcess, event: Event) -> None:
-    process.weigh(float(event.what))
-
-
 def _busy(world: Any, event: Event) -> None:
     partition, load = event.what.split()
     world.busy(int(partition), float(load))
@@ -136,21 +104,25 @@ def _rewind(world: Any, event: Event) -> None:
 
 GROUP_FAULTS: Final[dict[str, Fault]] = {
     **FAULTS,
-    "hand over": of_process(_hand_over),
+    "hand over": of_process(lambda _, process, event: process.leave(handover=True)),
     "stall": of_process(_stall),
-    "slow decision": of_process(_slow_decision),
-    "fail to decide": of_process(_fail_to_decide),
-    "resize": of_process(_resize),
-    "switch access": of_process(_switch_access),
-    "migrate": of_process(_migrate),
+    "slow decision": of_process(
+        lambda _, process, event: process.slow_decisions.append(event.seconds)
+    ),
+    "fail to decide": of_process(
+        lambda _, process, event: process.fail_to_decide(hangs=event.what == "hangs")
+    ),
+    "resize": of_process(lambda _, process, event: process.resize(int(event.what))),
+    "switch access": of_process(lambda _, process, event: process.switch_access()),
+    "migrate": of_process(lambda _, process, event: process.migrate(dict([event.term]))),
     "odd answers": of_process(_answer_oddly),
     "delete": _delete,
     "forget": _forget,
     "garble": of_process(_garble),
     "strange reports": of_process(_report_strangely),
     "drain": of_process(_drain),
-    "undrain": of_process(_undrain),
-    "weigh": of_process(_weigh),
+    "undrain": of_process(lambda _, process, event: process.undrain()),
+    "weigh": of_process(lambda _, process, event: process.weigh(float(event.what))),
     "busy": _busy,
     "wipe": _wipe,
     "down": _down,

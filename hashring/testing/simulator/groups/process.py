@@ -367,8 +367,8 @@ class GroupProcess(Process):
     def _change(self, decide: Callable[[GroupState, float], StepOutcome]) -> None:
         flow = change(NAME, KEYS, str(self.spec.name), decide)
 
-        def offer(state: GroupState) -> None:
-            self.machine.offer(state.terms, state.generation)
+        def offer(outcome: StepOutcome) -> None:
+            self.machine.offer(outcome.state.terms, outcome.state.generation)
             self.renewing.tell(lambda: None)
 
         self.asking.run(flow, offer)

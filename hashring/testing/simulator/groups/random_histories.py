@@ -136,7 +136,7 @@ def random_group_history(seed: int, assignor: str | None = None) -> GroupHistory
     return GroupHistory(
         seed,
         tuple(specs),
-        tuple(sorted(events, key=lambda event: event.at)),
+        tuple(events),
         terms,
         handoff=rng.choice((0.1, 1.0, 3.0)),
         drain=rng.choice((0.1, 3.0, 20.0)),
@@ -165,7 +165,7 @@ def _busy(seed: int, window: float) -> list[Event]:
 def with_rare_group_events(history: GroupHistory) -> GroupHistory:
     """The history with rare events, of all worlds and of groups alone, by its seed."""
     rng = Random(f"{history.seed} rare group")
-    window = max(event.at for event in history.events) + 2.0
+    window = history.last_at + 2.0
     events = list(history.events)
     for kind in rng.choices(list(RARE), list(RARE.values()), k=rng.randint(0, 4)):
         at, who = round(rng.uniform(0.0, window), 3), rng.choice(history.processes).label
@@ -179,15 +179,14 @@ def with_rare_group_events(history: GroupHistory) -> GroupHistory:
             events.append(_garbled(at, kind, who, rng))
             continue
         events.append(Event(at, kind, who, what=what))
-    ordered = tuple(sorted(events, key=lambda event: event.at))
-    return with_rare_events(replace(history, events=ordered), SKEWS)
+    return with_rare_events(replace(history, events=tuple(events)), SKEWS)
 
 
 def ordered_group_history(seed: int) -> GroupHistory:
     """A history at random in which members are drained, weighed and let back, too."""
     history = random_group_history(seed)
     rng = Random(f"{seed} orders")
-    window = max((event.at for event in history.events), default=0.0) + 5.0
+    window = history.last_at + 5.0
     events = list(history.events)
     for _ in range(rng.randint(1, 6)):
         label = rng.choice(history.processes).label
@@ -199,7 +198,7 @@ def ordered_group_history(seed: int) -> GroupHistory:
                 events.append(Event(at, "weigh", label, what=rng.choice(("0.5", "3"))))
             case kind:
                 events.append(Event(at, kind, label))
-    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+    return replace(history, events=tuple(events))
 
 
 def _garbled(at: float, kind: str, who: str, rng: Random) -> Event:
@@ -213,7 +212,7 @@ def garbled_group_history(seed: int) -> GroupHistory:
     """A history at random in which what Redis has of members becomes unreadable, often."""
     history = random_group_history(seed)
     rng = Random(f"{seed} garbled")
-    window = max(event.at for event in history.events) + 3.0
+    window = history.last_at + 3.0
     events = list(history.events)
     for kind in rng.choices(("garble", "garble", "strange reports"), k=rng.randint(2, 6)):
         at, who = round(rng.uniform(0.0, window), 3), rng.choice(history.processes).label
@@ -223,7 +222,7 @@ def garbled_group_history(seed: int) -> GroupHistory:
             events.append(_drawn("failover", round(at + rng.uniform(0.0, 1.0), 3), "", rng))
         else:
             events.append(_garbled(at, kind, who, rng))
-    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+    return replace(history, events=tuple(events))
 
 
 def forgotten_group_history(seed: int) -> GroupHistory:
@@ -234,7 +233,7 @@ def forgotten_group_history(seed: int) -> GroupHistory:
     history = random_group_history(seed)
     rng = Random(f"{seed} forgotten")
     late = MemberSpec("late", "late", monotonic=rng.choice((0.0, 100.0)))
-    window = max(event.at for event in history.events)
+    window = history.last_at
     gone = round(rng.uniform(0.7 * window, window + 3.0), 3)
     away = history.terms.ttl + rng.uniform(0.0, 3.0)
     events = [
@@ -250,7 +249,7 @@ def forgotten_group_history(seed: int) -> GroupHistory:
     return replace(
         history,
         processes=(*history.processes, late),
-        events=tuple(sorted((*history.events, *events), key=lambda event: event.at)),
+        events=(*history.events, *events),
     )
 
 
@@ -259,7 +258,7 @@ def undecided_group_history(seed: int) -> GroupHistory:
     history = random_group_history(seed)
     rng = Random(f"{seed} undecided")
     able = MemberSpec("able", "able", monotonic=rng.choice((0.0, 100.0)))
-    window = max(event.at for event in history.events)
+    window = history.last_at
     events = [Event(round(rng.uniform(0.0, window), 3), "start", able.label)]
     for spec in rng.sample(history.processes, rng.randint(1, len(history.processes))):
         what = rng.choice(("raises", "raises", "hangs"))
@@ -268,7 +267,7 @@ def undecided_group_history(seed: int) -> GroupHistory:
     return replace(
         history,
         processes=(*history.processes, able),
-        events=tuple(sorted((*history.events, *events), key=lambda event: event.at)),
+        events=(*history.events, *events),
     )
 
 

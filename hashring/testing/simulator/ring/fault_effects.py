@@ -13,10 +13,6 @@ from hashring.testing.simulator.ring.world import KEYS, RingWorld
 from hashring.testing.simulator.world import Fault
 
 
-def _stay(world: RingWorld, process: RingProcess, event: Event) -> None:
-    process.stop(stay=process.spec.named)
-
-
 def _hold(world: RingWorld, process: RingProcess, event: Event) -> None:
     if process.user is not None:
         process.user.hold(event.what.encode(), event.seconds)
@@ -44,10 +40,6 @@ def _undrain(world: RingWorld, event: Event) -> None:
 def _weigh(world: RingWorld, event: Event) -> None:
     weight = None if event.what == "own" else float(event.what)
     world.order(node_orders.weigh(KEYS, weights={world.node(event.who): weight}, by="somebody"))
-
-
-def _weigh_itself(world: RingWorld, process: RingProcess, event: Event) -> None:
-    process.weigh(float(event.what))
 
 
 def _release_by_hand(world: RingWorld, event: Event) -> None:
@@ -83,14 +75,14 @@ def _garbage_entry(world: RingWorld, event: Event) -> None:
 
 RING_FAULTS: Final[dict[str, Fault]] = {
     **FAULTS,
-    "stay": of_process(_stay),
+    "stay": of_process(lambda _, process, event: process.stop(stay=process.spec.named)),
     "hold": of_process(_hold),
     "idle user": of_process(_idle_user),
     "cancel": of_process(_cancel),
     "drain": _drain,  # type: ignore[dict-item]
     "undrain": _undrain,  # type: ignore[dict-item]
     "weigh": _weigh,  # type: ignore[dict-item]
-    "weigh itself": of_process(_weigh_itself),
+    "weigh itself": of_process(lambda _, process, event: process.weigh(float(event.what))),
     "release by hand": _release_by_hand,  # type: ignore[dict-item]
     "delete": _delete,  # type: ignore[dict-item]
     "garbage member": _garbage_member,  # type: ignore[dict-item]

@@ -148,11 +148,8 @@ class RingProcess(Process):
         self.world.say(self, f"has ended: {self.machine.state.value}")
         if self.user is not None:
             self.user.stopped()
-        if self.machine.state is NodeState.STOPPED and self.away is not None:
-            away, self.away, self.stopping = self.away, None, False
-            self.world.late_until = max(self.world.late_until, self.world.now + away)
-            self.soon(away, self._start_again)
-        else:
+        stopped = self.machine.state is NodeState.STOPPED
+        if not (stopped and self.comes_back(self._start_again)):
             self.alive = False
         self.view = _EMPTY
         self.world.shown(self)

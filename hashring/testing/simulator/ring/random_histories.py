@@ -132,7 +132,7 @@ def random_history(seed: int) -> NodeHistory:
                 later = rng.choice((0.02, 1.5, 1.5 * TTL)) * rng.random()
             processes.append(again)
             events.append(Event(round(at + later, 3), "start", again.label))
-    return NodeHistory(seed, tuple(processes), tuple(sorted(events, key=lambda event: event.at)))
+    return NodeHistory(seed, tuple(processes), tuple(events))
 
 
 def own_ranges(history: NodeHistory) -> NodeHistory:
@@ -152,7 +152,7 @@ def with_drains(history: NodeHistory) -> NodeHistory:
         if rng.random() < 0.4:
             later = at + rng.choice((0.0, 0.05, rng.uniform(0.0, 3.0)))
             events.append(Event(round(later, 3), "undrain", who))
-    return _with(history, events)
+    return replace(history, events=(*history.events, *events))
 
 
 def with_weights(history: NodeHistory) -> NodeHistory:
@@ -168,7 +168,8 @@ def with_weights(history: NodeHistory) -> NodeHistory:
             kind = rng.choice(("weigh", "weigh itself"))
             what = rng.choice((*WEIGHTS, "own")) if kind == "weigh" else rng.choice(WEIGHTS)
             events.append(Event(round(later, 3), kind, who, what=what))
-    return _with(history, [*events, *_late_heartbeats(history.seed, events)])
+    late = _late_heartbeats(history.seed, events)
+    return replace(history, events=(*history.events, *events, *late))
 
 
 def with_ring_clock_set_back(history: NodeHistory) -> NodeHistory:
@@ -197,14 +198,9 @@ def _late_heartbeats(seed: int, orders: Iterable[Event]) -> Iterator[Event]:
 
 def _orders(history: NodeHistory, rng: Random, most: int) -> Iterator[tuple[float, str]]:
     """When an order is given, in seconds, and to which process."""
-    window = max((event.at for event in history.events), default=0.0) + 2.0
+    window = history.last_at + 2.0
     for _ in range(rng.randrange(1, most + 1)):
         yield rng.uniform(0.0, window), rng.choice(history.processes).label
-
-
-def _with(history: NodeHistory, events: Iterable[Event]) -> NodeHistory:
-    ordered = sorted((*history.events, *events), key=lambda event: event.at)
-    return replace(history, events=tuple(ordered))
 
 
 def random_lock_history(seed: int) -> NodeHistory:
@@ -229,7 +225,7 @@ def random_lock_history(seed: int) -> NodeHistory:
     )
     limits = (None, None, 1, 2, 5, len(terms.keys))
     processes = tuple(replace(spec, limit=rng.choice(limits)) for spec in plain.processes)
-    window = max(event.at for event in events) + 1.0
+    window = plain.last_at + 1.0
     kinds, weights = list(LOCK_KINDS), list(LOCK_KINDS.values())
     for kind in rng.choices(kinds, weights, k=rng.randrange(1, 7)):
         at, who = round(rng.uniform(0.2, window), 3), rng.choice(processes).label
@@ -238,8 +234,7 @@ def random_lock_history(seed: int) -> NodeHistory:
             events.append(Event(at, kind, what=key))
         else:
             events.append(Event(at, kind, who, seconds(rng), key if kind == "hold" else ""))
-    ordered = tuple(sorted(events, key=lambda event: event.at))
-    return NodeHistory(seed, processes, ordered, terms)
+    return NodeHistory(seed, processes, tuple(events), terms)
 
 
 def _process(index: int, rng: Random) -> ProcessSpec:
