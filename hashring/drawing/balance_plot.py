@@ -18,13 +18,7 @@ _HEIGHT: Final = 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 76, 56
 
 
-def balance_plot(
-    ring: Ring,
-    *,
-    title: str = "",
-    colors: Mapping[str, int] | None = None,
-    style: bool = True,
-) -> str:
+def balance_plot(ring: Ring, *, title: str = "") -> str:
     """The plot of a ring's balance: one ``<svg>`` element.
 
     A dot is a node, from the least loaded to the most; the line is what each rank has on
@@ -33,23 +27,22 @@ def balance_plot(
     Args:
         ring: the ring; one without nodes is drawn empty.
         title: the ring's name.
-        colors: the answer of :func:`~hashring.drawing.palette.node_colors`, if the caller keeps it.
-        style: whether to bring a style of its own; see :data:`~.ring_picture.PICTURE_CSS`.
     """
     loads = ranked_loads(ring)
-    hues = colors if colors and all(node in colors for node in ring.nodes) else None
     heading, detail = _words(ring)
     name = f"Balance of ring {short(title, 60)}" if title else "Balance of the ring"
-    body = [f"<title>{shown(name)}</title>", f"<desc>{shown(f'{heading}. {detail}')}</desc>"]
-    if style:
-        body.append(f"<style>{PICTURE_CSS}{GROUND_CSS}</style>")
+    body = [
+        f"<title>{shown(name)}</title>",
+        f"<desc>{shown(f'{heading}. {detail}')}</desc>",
+        f"<style>{PICTURE_CSS}{GROUND_CSS}</style>",
+    ]
     body.append(
         f'<g fill="currentColor"><text x="{_LEFT}" y="28" font-size="18" font-weight="600">'
         f'{shown(name)}</text><text x="{_LEFT}" y="50" font-size="14">{shown(heading)}</text>'
         f'<text x="{_LEFT}" y="67" font-size="12" fill-opacity=".8">{shown(detail)}</text></g>'
     )
     if loads:
-        body.extend(_drawn(loads, hues or node_colors(ring.nodes)))
+        body.extend(_drawn(loads, node_colors(ring.nodes)))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="hr-ring" role="img" '
         f'viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif">{"".join(body)}</svg>'

@@ -66,11 +66,7 @@ class PageRoutes:
 
     def _index(self) -> Response:
         version, parts, every = self._pages.index.current()
-        live = {
-            "feed": self._templates.link("/feed"),
-            "version": version,
-            "at": self._pages.index.now,
-        }
+        live = self._live(self._pages.index, version, "/feed")
         rows = {
             f"{kind}s": Markup(
                 "".join(row.html for id_, row in every.items() if id_.startswith(kind))
@@ -107,11 +103,7 @@ class PageRoutes:
                 with self._turns.turn():
                     leaves = page.leaves(view, node, act=act)
                     parts = {**parts, "picture": page.marked(view, found, node)}
-        live = {
-            "feed": self._templates.link("/ring/feed", name=name),
-            "version": version,
-            "at": page.now,
-        }
+        live = self._live(page, version, "/ring/feed", name=name)
         return self._page(
             "ring.html",
             page.health.state,
@@ -168,11 +160,7 @@ class PageRoutes:
         page = self._pages.group(watcher)
         version, parts, rows = page.current()
         view = watcher.view
-        live = {
-            "feed": self._templates.link("/group/feed", name=name),
-            "version": version,
-            "at": page.now,
-        }
+        live = self._live(page, version, "/group/feed", name=name)
         return self._page(
             "group.html",
             page.health.state,
@@ -201,6 +189,14 @@ class PageRoutes:
             response.headers["Content-Encoding"] = "gzip"
         response.vary.add("Accept-Encoding")
         return response
+
+    def _live(self, page: LivePage, version: str, feed: str, **query: str) -> dict[str, Any]:
+        """What a page of this version needs, to follow its feed."""
+        return {
+            "feed": self._templates.link(feed, **query),
+            "version": version,
+            "at": page.now,
+        }
 
     def _page(self, template: str, state: State, *, size: int = 0, **values: Any) -> Response:
         """Render a page.

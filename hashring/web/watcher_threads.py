@@ -18,6 +18,7 @@ from zlib import crc32
 from hashring.core.replica import Replica
 from hashring.errors import HashringError, RedisUnavailable
 from hashring.metrics import FleetCollector
+from hashring.metrics.fleet_collector import STALE
 from hashring.store.discovery import Found, check_slots_served, discover
 from hashring.store.group.commands import DECISIONS_KEPT
 from hashring.store.group.decisions import Decision, newest_decisions
@@ -44,7 +45,8 @@ EVENTS: Final = 500
 DECISIONS: Final = 20
 """How many of a group's last decisions a watcher keeps."""
 
-_PART: Final = 10  # without messages, looking takes 1/10 of the time at most
+_PART: Final = 10  # without messages, looking takes 1/10 of the time at most, unless it is slow
+_LONGEST_REST: Final = STALE / 2  # seconds; with a slow look before and after less than STALE
 _LEAST_PAUSE: Final = 0.05  # seconds between two looks, however fast changes come
 _RETRY: Final = 0.5  # seconds
 _SCAN_INTERVAL: Final = 10.0
@@ -231,13 +233,17 @@ class Watcher(Generic[V]):
         if self._subscription is None:
             self._stopping.wait(INTERVAL)
             return
-        interval = INTERVAL
-        if not self.followed():
-            interval = until_turn(str(self), self.pace, time.monotonic())
-        patience = 0.0 if self.stopping else max(interval, _PART * self._usual)
+        patience = 0.0 if self.stopping else self._rest()
         while self._subscription.wait(patience) is not None and not self._stopping.is_set():
             patience = 0.0
             # The rest of what came meanwhile, if any; then look.
+
+    def _rest(self) -> float:
+        """Seconds until the next look, if no message comes."""
+        interval = INTERVAL
+        if not self.followed():
+            interval = until_turn(str(self), self.pace, time.monotonic())
+        return max(interval, min(_PART * self._usual, _LONGEST_REST))
 
     def _failed(self, error: HashringError) -> None:
         if self.failure is None:

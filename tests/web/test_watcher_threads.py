@@ -18,6 +18,7 @@ from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.errors import RedisUnavailable
 from hashring.metrics import FleetCollector
+from hashring.metrics.fleet_collector import STALE
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_flows import change
 from hashring.store.group.key_names import group_keys
@@ -530,6 +531,15 @@ def test_after_one_slow_look_a_ring_is_looked_at_as_often_as_before(
     eventually(lambda: watcher.took > 1, "a look was slow")
     looks = watcher.looks
     eventually(lambda: watcher.looks > looks, "it looks again", patience=7)
+
+
+def test_a_ring_whose_looks_are_slow_is_read_again_before_its_metrics_end(redis: Redis) -> None:
+    store = RedisStore(redis, 5.0)
+    watcher = RingWatcher(store, "ring", Scoring.expiry(0.0))
+    for seconds in (0.1, 1.0, 3.0, 7.0):
+        watcher._usual = seconds
+        assert watcher._rest() + 2 * seconds < STALE
+    store.close()
 
 
 def test_of_many_decisions_between_two_looks_each_is_counted(redis: Redis) -> None:

@@ -61,7 +61,3 @@ def test_a_name_is_text_and_nothing_else(name: str) -> None:
     tags = {element.tag.removeprefix(SVG) for element in ET.fromstring(text).iter()}
     assert tags == {"svg", "title", "desc", "style", "g", "text", "path"}
     assert len(text) < 10_000
-
-
-def test_without_a_style_of_its_own_it_is_for_the_page_to_style() -> None:
-    assert "<style>" not in balance_plot(ring_of(2), style=False)
