@@ -379,7 +379,6 @@ class Decider:
     def _failed(self, error: Exception, now: float) -> None:
         # If it is what stands in Redis that cannot be read, the rest of it may not be known either.
         self._known = ("", None)
-        self._due = self._look = None
         self._finish(error, news=False)
 
     def _finish(self, error: Exception | None, *, news: bool) -> None:

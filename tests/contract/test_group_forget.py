@@ -262,3 +262,17 @@ def test_a_server_that_is_full_forgets_a_group(keys: GroupKeys, program: Path) -
         crashed(found, keys, "a")
         client.config_set("maxmemory", 1)
         assert forgotten(found, keys).roster == {}
+
+
+def test_who_joins_after_it_takes_the_step_that_somebody_was_at(
+    store: Store, keys: GroupKeys
+) -> None:
+    for name in "ab":
+        store.run(join(keys, facts(name), TERMS))
+    step(store, keys, "a", goes_on=True)
+    for name in "ab":
+        store.run(beat(keys, facts(name), 1e-6))
+    forgotten(store, keys)
+    joined = store.run(join(keys, facts("c", B), TERMS))
+    assert isinstance(joined, Joined)
+    assert joined.due

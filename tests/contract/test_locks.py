@@ -887,6 +887,15 @@ def test_a_node_without_locks_does_not_ask_which_server_it_is(place: Place) -> N
     assert (later.history, later.held_off) == (history, 0.0)
 
 
+def test_who_knew_a_younger_history_than_a_failover_brought_back_waits_from_now_on(
+    place: Place,
+) -> None:
+    younger = joined(place, A).history
+    began = int(place.now() * 1e6) - 3600 * 10**6
+    place.set_epoch(b"7 ab %d 0" % began)
+    assert TTL - 10 < joined(place, B, younger).held_off <= TTL
+
+
 # --- when the clock of Redis' machine was set back ------------------------------------------------
 
 

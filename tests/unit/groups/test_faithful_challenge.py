@@ -168,3 +168,13 @@ def test_what_redis_did_not_do_is_tried_again_with_the_next_renewal(name: str) -
 @pytest.mark.parametrize("seed", [1000336, 1000736, 1002612, 1002820])
 def test_every_partition_is_worked_on_again(seed: int) -> None:
     ChallengeSimulator().play(random_challenge_history(seed))
+
+
+def test_a_partition_that_is_challenged_twice_is_raced_for_once() -> None:
+    member = Alone()
+    member.play(1.0)
+    for _ in range(2):
+        member.server.run(signal(KEYS, 0, clear=False))
+    member.sent.clear()
+    member.play(SPANS.max_shutdown)
+    assert member.sent.count("faithful_challenge_race") == 1

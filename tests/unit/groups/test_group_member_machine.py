@@ -20,7 +20,7 @@ from hashring.core.groups import next_state
 from hashring.core.groups.membership import Membership, PartitionChangeKind
 from hashring.core.groups.state import Facts, GroupState, Terms
 from hashring.core.groups.view_changes import ViewChange
-from hashring.errors import AssignorError, MemberExists, RedisUnavailable
+from hashring.errors import AssignorError, GroupMismatch, MemberExists, RedisUnavailable
 from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.flow import TRIES, run_flow
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
@@ -165,6 +165,17 @@ def test_one_that_migrates_its_group_joins_on_its_own_terms() -> None:
     assert one.machine.terms == one.server.run(agreed(KEYS)) == terms
 
 
+def test_of_two_first_members_that_want_different_groups_the_second_leaves() -> None:
+    hand = Hand()
+    hand.machine.start(hand.now)
+    joining = hand.until(hand.machine, "group_join")
+    Hand("n", hand.server, terms=replace(TERMS, max_handoff_time=7.0)).inside()
+    joining.done(hand.server.run(joining.command), hand.now, hand.now)
+    hand.play(hand.machine)
+    assert isinstance(hand.machine.failure, GroupMismatch)
+    assert [each.name for each in hand.server.run(read(KEYS)).facts.members] == ["n"]
+
+
 def test_terms_that_are_offered_before_it_starts_are_its_own() -> None:
     hand = Hand()
     offered = replace(TERMS, partitions=16)
@@ -271,6 +282,40 @@ def test_while_a_decider_takes_the_next_step_nobody_else_is_asked_to() -> None:
     other.play(other.machine)
     assert isinstance(other.decider.next(hand.now), Wait)
     assert isinstance(hand.decider.next(hand.now), Run)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_others_are_told_to_wait_for_the_next_step_only_by_a_decider_that_ends(last: bool) -> None:
+    hand = Hand(terms=replace(TERMS, rebalance_delay=5.0)).inside()
+    other = Hand("n", hand.server, terms=replace(TERMS, rebalance_delay=5.0))
+    other.machine.start(hand.now)
+    other.play(other.machine)
+    asked: list[bytes] = []
+    hand.server.listen(KEYS.member_channel("n"), asked.append)
+    hand.decider.ask(9)
+    if last:
+        hand.decider.end(last=True)
+    committing = hand.until(hand.decider, "group_commit")
+    asked.clear()
+    committing.done(hand.server.run(committing.command), hand.now, hand.now)
+    # Of its own part it is told in any case.
+    assert len(asked) == 1 + last
+
+
+def test_a_decider_that_failed_knows_of_no_next_step() -> None:
+    hand = Hand(terms=replace(TERMS, rebalance_delay=5.0)).inside()
+    other = Hand("n", hand.server, terms=replace(TERMS, rebalance_delay=5.0))
+    other.machine.start(hand.now)
+    other.play(other.machine)
+    hand.decider.ask(9)
+    hand.play(hand.decider)
+    assert hand.reports[-1].due is not None
+    hand.decider.ask(10)
+    asking = hand.decider.next(hand.now)
+    assert isinstance(asking, Run)
+    asking.failed(RedisUnavailable("gone"), hand.now)
+    assert isinstance(hand.reports[-1].error, RedisUnavailable)
+    assert (hand.reports[-1].due, hand.reports[-1].look) == (None, None)
 
 
 class Overtakes(MemoryServer):

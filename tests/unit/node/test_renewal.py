@@ -94,3 +94,11 @@ def test_leases_that_end_for_good_do_not_keep_others_from_being_renewed() -> Non
         renewal.all([*ending, *keys], 50.0 + beat)
         turns.update(renewed(renewal, 50.0 + beat))
     assert turns == {*ending, *keys}
+
+
+def test_a_lease_that_its_key_does_not_have_promises_no_time() -> None:
+    key = held(b"key", 60.0)
+    lease = KeyLease(key, lambda: 50.0, Event(), Event())
+    assert lease.deadline < 50.0
+    key.lease = lease
+    assert lease.deadline == 60.0
