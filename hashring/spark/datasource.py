@@ -80,6 +80,8 @@ _FIRST: Final = "0-0"
 
 def register(spark: SparkSession) -> None:
     """Make ``format("hashring")`` known to a session."""
+    # It becomes the active session. Spark refuses a name that only the active one knows.
+    spark.createDataFrame([], "nothing int")
     spark.dataSource.register(HashringDataSource)
 
 

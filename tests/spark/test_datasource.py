@@ -29,7 +29,7 @@ from hashring.store.locks.commands import take_away
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.key_names import ring_keys
 from tests.conftest import PATIENCE, eventually, servers
-from tests.spark.conftest import keep, rows
+from tests.spark.conftest import in_a_thread, keep, rows
 from tests.spark.test_jobs import run
 
 RING = "fleet [1]*"  # characters that a glob would read otherwise
@@ -104,6 +104,19 @@ def test_a_weight_that_no_double_holds_is_none(redis, node, table):
 def test_the_hash_algorithm_of_the_nodes_is_the_ring_s(spark, redis_server, node):
     node("a", hash_algorithm="crc-32c")
     assert live_ring(spark, redis_server.url, RING).hash_algorithm.name == "crc-32c"
+
+
+def test_each_session_of_a_process_may_know_the_data_source(spark):
+    def columns():
+        sessions = [spark, spark.newSession()]
+        for session in sessions:
+            spark.createDataFrame([], "x int")  # makes it the active one
+            register(session)
+        readers = [session.read.format("hashring") for session in sessions]
+        options = {"url": "redis://nowhere", "ring": RING}
+        return [reader.options(**options).load().columns[0] for reader in readers]
+
+    assert in_a_thread(columns) == ["point", "point"]
 
 
 @pytest.mark.parametrize("is_there", [True, False])
