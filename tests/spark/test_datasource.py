@@ -119,6 +119,25 @@ def test_each_session_of_a_process_may_know_the_data_source(spark):
     assert in_a_thread(columns) == ["point", "point"]
 
 
+def test_a_ring_that_is_read_again_registers_nothing_again(spark, redis_server, node, monkeypatch):
+    node("a")
+    session = spark.newSession()
+    registered = []
+    register = type(spark.dataSource).register
+
+    def counted(registration, source):
+        registered.append(source)
+        register(registration, source)
+
+    monkeypatch.setattr(type(spark.dataSource), "register", counted)
+
+    def nodes():
+        return [live_ring(session, redis_server.url, RING).nodes for _ in range(2)]
+
+    assert in_a_thread(nodes) == [("a",)] * 2
+    assert len(registered) == 1
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_ring_that_changes_as_it_is_read_has_the_hash_algorithm_of_its_nodes(
     spark, redis_server, node, monkeypatch, is_there
