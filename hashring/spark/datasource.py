@@ -77,11 +77,16 @@ _PATIENCE: Final = 10.0  # seconds that Redis may take to answer
 _PAGE: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FIRST: Final = "0-0"
+_REGISTERED: Final = "hashring.datasource.registered"
+"""A setting of a session that knows the data source."""
 
 
 def register(spark: SparkSession) -> None:
     """Make ``format("hashring")`` known to a session."""
+    # It becomes the active session. Spark refuses a name that only the active one knows.
+    spark.createDataFrame([], "nothing int")
     spark.dataSource.register(HashringDataSource)
+    spark.conf.set(_REGISTERED, "true")
 
 
 def live_ring(spark: SparkSession, url: str, ring: str, wire: str | None = None) -> Ring:
@@ -94,7 +99,9 @@ def live_ring(spark: SparkSession, url: str, ring: str, wire: str | None = None)
         ConfigError: its nodes do not agree on the hash algorithm, or there is no such ``wire``.
     """
     check_wire(wire)
-    register(spark)
+    # A stream asks again and again, and Spark logs a warning when it gets what it has.
+    if spark.conf.get(_REGISTERED, None) is None:
+        register(spark)
 
     def table(name: str) -> list[Any]:
         reader = spark.read.format("hashring").option("url", url).option("ring", ring)

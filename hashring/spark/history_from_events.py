@@ -116,7 +116,7 @@ def _change(row: dict[str, Any]) -> RingChange:
         or row["epoch"] is None
         or row["at"] is None
         or None in (*nodes, *points)
-        or (row["kind"] == "join" and not (nodes and points))
+        or (row["kind"] == "join" and (len(nodes) != 1 or not points))
         or not _ID.fullmatch(row.get("id") or "0-0")
     ):
         raise HistoryError(f"an event is not whole: {row}; export the events anew")

@@ -781,6 +781,7 @@ def test_times_of_events_without_a_zone_are_refused_with_a_remedy(spark):
         ("points", "array()"),
         ("points", "array(1L, null)"),
         ("nodes", "array()"),
+        ("nodes", "array('a', 'b')"),
         ("nodes", "array(null)"),
         ("id", "'17'"),
         ("at", "null"),

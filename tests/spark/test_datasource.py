@@ -29,7 +29,7 @@ from hashring.store.locks.commands import take_away
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.key_names import ring_keys
 from tests.conftest import PATIENCE, eventually, servers
-from tests.spark.conftest import keep, rows
+from tests.spark.conftest import in_a_thread, keep, rows
 from tests.spark.test_jobs import run
 
 RING = "fleet [1]*"  # characters that a glob would read otherwise
@@ -104,6 +104,38 @@ def test_a_weight_that_no_double_holds_is_none(redis, node, table):
 def test_the_hash_algorithm_of_the_nodes_is_the_ring_s(spark, redis_server, node):
     node("a", hash_algorithm="crc-32c")
     assert live_ring(spark, redis_server.url, RING).hash_algorithm.name == "crc-32c"
+
+
+def test_each_session_of_a_process_may_know_the_data_source(spark):
+    def columns():
+        sessions = [spark, spark.newSession()]
+        for session in sessions:
+            spark.createDataFrame([], "x int")  # makes it the active one
+            register(session)
+        readers = [session.read.format("hashring") for session in sessions]
+        options = {"url": "redis://nowhere", "ring": RING}
+        return [reader.options(**options).load().columns[0] for reader in readers]
+
+    assert in_a_thread(columns) == ["point", "point"]
+
+
+def test_a_ring_that_is_read_again_registers_nothing_again(spark, redis_server, node, monkeypatch):
+    node("a")
+    session = spark.newSession()
+    registered = []
+    register = type(spark.dataSource).register
+
+    def counted(registration, source):
+        registered.append(source)
+        register(registration, source)
+
+    monkeypatch.setattr(type(spark.dataSource), "register", counted)
+
+    def nodes():
+        return [live_ring(session, redis_server.url, RING).nodes for _ in range(2)]
+
+    assert in_a_thread(nodes) == [("a",)] * 2
+    assert len(registered) == 1
 
 
 @pytest.mark.parametrize("is_there", [True, False])
