@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,7 +26,7 @@ from hashring.cli.output import document, seconds
 from hashring.cli.signals import termination_unwinds
 from hashring.core.safe_text import printable
 from hashring.errors import StoreError
-from hashring.held_signals import TERMINATIONS
+from hashring.held_signals import TERMINATIONS, held_back
 
 HEARTBEAT: Final = 0.5  # seconds
 TTL: Final = 2.0
@@ -69,10 +69,11 @@ def command(settings: Settings) -> None:
             for text in _opening(settings, connection, keys):
                 click.echo(text)
         steps = []
-        for step in _play(connection, keys):
-            steps.append(step)
-            if not settings.json:
-                click.echo("\n".join(_step_lines(step, keys)))
+        with contextlib.closing(_play(connection, keys)) as played:
+            for step in played:
+                steps.append(step)
+                if not settings.json:
+                    click.echo("\n".join(_step_lines(step, keys)))
         if settings.json:
             document(
                 {
@@ -156,7 +157,7 @@ def _examples(own: frozenset[int], keys: list[str]) -> list[str]:
 # --- the story --------------------------------------------------------------------------------
 
 
-def _play(connection: Connection, keys: list[str]) -> Iterator[DemoStep]:
+def _play(connection: Connection, keys: list[str]) -> Generator[DemoStep, None, None]:
     with _stage(connection, keys) as stage:
         for name in NAMES:
             yield stage.join(name)
@@ -191,6 +192,7 @@ class _Stage:
     inbox: queue.SimpleQueue[tuple[_Actor, str, dict[str, Any] | None]] = field(
         default_factory=queue.SimpleQueue
     )
+    closed: bool = False
 
     # --- what happens ---
 
@@ -341,6 +343,7 @@ class _Stage:
         with contextlib.suppress(StoreError):
             # The ring was empty when we came, so all of it is ours.
             self.connection.call("DEL", *self.connection.keys.script_keys())
+        self.closed = True
 
 
 def _let_go(process: subprocess.Popen[bytes]) -> None:
@@ -355,7 +358,15 @@ def _stage(connection: Connection, keys: list[str]) -> Iterator[_Stage]:
     try:
         yield stage
     finally:
-        stage.close()
+        try:
+            # People press Ctrl-C twice.
+            with held_back():
+                stage.close()
+        finally:
+            # Once more: the second may have come before it was held back.
+            if not stage.closed:
+                with held_back():
+                    stage.close()
 
 
 # --- the words --------------------------------------------------------------------------------
