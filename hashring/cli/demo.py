@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from hashring.cli.output import document, seconds
 from hashring.cli.signals import termination_unwinds
 from hashring.core.safe_text import printable
 from hashring.errors import StoreError
-from hashring.held_signals import TERMINATIONS
+from hashring.held_signals import TERMINATIONS, held_back
 
 HEARTBEAT: Final = 0.5  # seconds
 TTL: Final = 2.0
@@ -68,10 +68,11 @@ def command(settings: Settings) -> None:
             for text in _opening(settings, connection, keys):
                 click.echo(text)
         steps = []
-        for step in _play(connection, keys):
-            steps.append(step)
-            if not settings.json:
-                click.echo("\n".join(_step_lines(step, keys)))
+        with contextlib.closing(_play(connection, keys)) as played:
+            for step in played:
+                steps.append(step)
+                if not settings.json:
+                    click.echo("\n".join(_step_lines(step, keys)))
         if settings.json:
             document(
                 {
@@ -155,8 +156,8 @@ def _examples(own: frozenset[int], keys: list[str]) -> list[str]:
 # --- the story --------------------------------------------------------------------------------
 
 
-def _play(connection: Connection, keys: list[str]) -> Iterator[DemoStep]:
-    with contextlib.closing(_Stage(connection, keys)) as stage:
+def _play(connection: Connection, keys: list[str]) -> Generator[DemoStep, None, None]:
+    with _stage(connection, keys) as stage:
         for name in NAMES:
             yield stage.join(name)
         had = stage.owned[_KILLED]
@@ -190,6 +191,7 @@ class _Stage:
     inbox: queue.SimpleQueue[tuple[_Actor, str, dict[str, Any] | None]] = field(
         default_factory=queue.SimpleQueue
     )
+    closed: bool = False
 
     # --- what happens ---
 
@@ -340,12 +342,30 @@ class _Stage:
         with contextlib.suppress(StoreError):
             # The ring was empty when we came, so all of it is ours.
             self.connection.call("DEL", *self.connection.keys.script_keys())
+        self.closed = True
 
 
 def _let_go(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(BrokenPipeError):
         assert process.stdin is not None
         process.stdin.close()
+
+
+@contextlib.contextmanager
+def _stage(connection: Connection, keys: list[str]) -> Iterator[_Stage]:
+    stage = _Stage(connection, keys)
+    try:
+        yield stage
+    finally:
+        try:
+            # People press Ctrl-C twice.
+            with held_back():
+                stage.close()
+        finally:
+            # Once more: the second may have come before it was held back.
+            if not stage.closed:
+                with held_back():
+                    stage.close()
 
 
 # --- the words --------------------------------------------------------------------------------

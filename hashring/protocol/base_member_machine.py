@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar, Final
+from zlib import crc32
 
 from hashring.core.groups.membership import Membership, PartitionChange
 from hashring.core.groups.state import MemberView
@@ -364,7 +365,10 @@ class BaseMemberMachine(ABC):
         if self.listening.ended(number):
             # Each renewal asks for what was said while nobody listens, so this need not be soon.
             doubled = RETRY * 2.0 ** min(self.listening.failed - 1, 16)
-            self.listening.at = now + min(doubled, max(RETRY, self.interval))
+            wait = min(doubled, max(RETRY, self.interval))
+            # All members lose their subscriptions at the same moment when Redis goes. By their
+            # names they come back one by one.
+            self.listening.at = now + wait * (0.5 + 0.5 * crc32(self.member.encode()) / 2**32)
 
     def told(self, number: int, channel: bytes, payload: bytes, now: float) -> None:
         """A message has arrived."""

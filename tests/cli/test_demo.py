@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,17 @@ def test_told_to_end_it_takes_its_processes_along(
         # On a busy machine its nodes may warn of a slow Redis before they end.
         assert (code, "Traceback" in err) == (status, False)
         assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+    assert client.keys("*") == []
+
+
+def test_told_to_end_again_and_again_it_leaves_nothing_in_redis(
+    client: Redis, redis_server: RedisServer
+) -> None:
+    with ending(spawn("hashring", "demo", url=redis_server.url)) as process:
+        line_with(process, "birch joins")
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
     assert client.keys("*") == []
 
 

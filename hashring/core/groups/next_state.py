@@ -998,8 +998,13 @@ class _Step:
                     # One at a time, and the next not before this one had all its time.
                     to = min(takers, key=lambda name: takers[name].first)
                     pending[owner] = {to: Queue([takers[to].first])}
+        turns = [self._turn_of(name, having) for name in pending]
+        heapq.heapify(turns)
         while pending and len(self.handoffs) < self.terms.handoffs:
-            owner = max(pending, key=lambda n: (self._pressure(n, having), -self._place(n)))
+            turn = heapq.heappop(turns)
+            owner = turn[-1]
+            if owner not in pending or turn != self._turn_of(owner, having):
+                continue  # It has had another turn, or has more or less since.
             takers = pending[owner]
             to = min(takers, key=lambda name: (self._load(name, having), takers[name].first))
             partition = takers[to].take()
@@ -1009,6 +1014,8 @@ class _Step:
                 del pending[owner]
             having[owner] -= 1
             having[to] += 1
+            for name in pending.keys() & {owner, to}:
+                heapq.heappush(turns, self._turn_of(name, having))
             state = self.members[owner].state
             why = "" if state is MemberState.ACTIVE else f"is {state.value}"
             if partition in self.for_load:
@@ -1047,9 +1054,10 @@ class _Step:
     def _load(self, name: str, having: Counter[str | None]) -> float:
         return having[name] / self.members[name].weight
 
-    def _pressure(self, name: str, having: Counter[str | None]) -> tuple[bool, float]:
-        """Who has to give first: those that leave or are stalled, then those with the most."""
-        return self.members[name].state is not MemberState.ACTIVE, self._load(name, having)
+    def _turn_of(self, name: str, having: Counter[str | None]) -> tuple[bool, float, int, str]:
+        """When an owner gives, the least first: it leaves or is stalled, or has the most."""
+        active = self.members[name].state is MemberState.ACTIVE
+        return active, -self._load(name, having), self._place(name), name
 
     def _ask(self, partition: int, to: str, why: str) -> None:
         owner = str(self.owners[partition])

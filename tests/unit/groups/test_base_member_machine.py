@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -73,7 +74,7 @@ class Hand:
             "grace": GRACE,
             "progress_timeout": None,
         }
-        self.machine = kind("m", **(settings | options))
+        self.machine = kind(options.pop("member", "m"), **(settings | options))
         self.now = 100.0
         self.number = 0
         self.machine.start(self.now)
@@ -306,8 +307,10 @@ def test_a_lost_subscription_is_made_anew_a_moment_later() -> None:
     assert hand.machine.listening.stands
     hand.machine.unsubscribed(hand.number, GONE, hand.now)
     assert not hand.machine.listening.stands
-    assert hand.until() == hand.now + RETRY
-    hand.now += RETRY
+    again = hand.machine.listening.at
+    assert hand.until() == again
+    assert hand.now + RETRY / 2 <= again <= hand.now + RETRY
+    hand.now = again
     step = hand.next()
     assert isinstance(step, Subscribe)
     assert step.number == hand.number + 1
@@ -327,10 +330,23 @@ def test_a_subscription_that_is_refused_again_and_again_is_asked_for_less_often(
         waits.append((hand.machine.listening.at - hand.now) / RETRY)
         step = hand.machine.listening.ask(0.0, 1.0)
         number = step.number
-    assert waits == [1, 2, 4, 8, 16, 20, 20, 20]
+    first = waits[0]
+    assert waits == pytest.approx([first * each for each in (1, 2, 4, 8, 16, 20, 20, 20)])
     hand.machine.subscribed(number, hand.now)
     hand.machine.unsubscribed(number, GONE, hand.now)
-    assert hand.machine.listening.at == hand.now + RETRY
+    assert hand.machine.listening.at == pytest.approx(hand.now + first * RETRY)
+
+
+def test_members_that_lose_their_subscriptions_together_subscribe_one_after_the_other() -> None:
+    lost_at, again = 0.0, []
+    for number in range(100):
+        hand = Hand(member=f"host:{number}").inside()
+        lost_at = hand.now
+        hand.machine.unsubscribed(hand.number, GONE, hand.now)
+        again.append(hand.machine.listening.at - lost_at)
+    tenths = Counter(int(20 * seconds / RETRY) for seconds in again)
+    assert sorted(tenths) == list(range(10, 20))
+    assert max(tenths.values()) < 25
 
 
 def test_a_member_whose_renewals_never_pause_subscribes_anew_after_the_next() -> None:

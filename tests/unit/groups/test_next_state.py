@@ -316,6 +316,20 @@ def test_twice_as_many_members_and_partitions_that_drain_are_about_twice_as_much
     assert calls_to_give_away_what_drains(200) < 2.5 * calls_to_give_away_what_drains(100)
 
 
+def calls_to_ask_owners(size: int) -> int:
+    """How many calls it takes to ask so many owners for a partition each."""
+    desk = Desk(4 * size, handoffs=size).join(*(f"m{number}" for number in range(size))).step()
+    desk.join(*(f"n{number}" for number in range(size // 3)))
+    facts, assignor = desk.facts, desk.assignor
+    found = calls(lambda: next_state.step(desk.state, facts, assignor))
+    assert len(desk.step().asked) == size
+    return found
+
+
+def test_to_ask_twice_as_many_owners_at_once_is_about_twice_as_much_work() -> None:
+    assert calls_to_ask_owners(300) < 2.5 * calls_to_ask_owners(150)
+
+
 def test_with_exclusive_access_what_drains_is_with_the_one_that_has_everything() -> None:
     desk = Desk(4, access="exclusive").join("a", "b", "c").settle().resize(2).settle()
     assert desk.having == {"a": [0, 1, 2, 3]}
