@@ -13,19 +13,14 @@ PALETTE: Final = (
 )  # fmt: skip
 """The colours of nodes on white. Any two differ by 0.08 or more in OKLab, to protanopes,
 deuteranopes and tritanopes (after Machado, Oliveira and Fernandes, 2009) as to others. Each has a
-contrast of 3:1 or more to white, and differs by 0.09 or more from the colours of states."""
+contrast of 3:1 or more to white, and differs by 0.09 or more from the colours of
+states in the service's style sheet."""
 
 DARK_PALETTE: Final = (
     "#79636e", "#8bd002", "#2385ec", "#7ead04", "#ae7a6d", "#b11dad", "#1550f5", "#de8cba",
     "#dab8a1", "#07740e", "#6dd6fb", "#1ba8ff", "#d8ed1d", "#d80821", "#aceed4", "#e046b6",
 )  # fmt: skip
 """The same on a dark ground."""
-
-STATE_COLORS: Final = {
-    "light": ("#b3261e", "#8a5200", "#1a6e3c"),
-    "dark": ("#ff8a80", "#ffc266", "#7fd6a0"),
-}
-"""Bad, late, well: the colours of states on the service's pages, which no node has."""
 
 SIGN_COLORS: Final = {
     "bad": "#dc2626",

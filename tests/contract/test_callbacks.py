@@ -51,46 +51,27 @@ def test_a_thread_calls_on_change_again_after_it_wanted_to_end_the_program(
     assert "on_change raised" in caplog.text
 
 
+@pytest.mark.parametrize("plain", [False, True])
 def test_a_task_calls_on_change_again_after_it_ended_cancelled(
-    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def run() -> None:
-        calls, again = [], asyncio.Event()
-
-        async def on_change(gained: object, lost: object) -> None:
-            calls.append(gained)
-            if len(calls) >= 2:
-                again.set()
-            raise asyncio.CancelledError
-
-        async with (
-            redis.asyncio.Redis(unix_socket_path=str(redis_server.socket)) as client,
-            AsyncRingNode(client, "callbacks", on_change=on_change),
-            AsyncRingNode(client, "callbacks", name="other"),
-        ):
-            await asyncio.wait_for(again.wait(), 60)
-
-    asyncio.run(run())
-    assert "on_change raised" in caplog.text
-
-
-def test_a_task_calls_on_change_again_after_a_plain_function_raised_cancelled_error(
-    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture, *, plain: bool
 ) -> None:
     async def run() -> None:
         calls, again = [], asyncio.Event()
         cancelled = asyncio.get_running_loop().create_future()
         cancelled.cancel()
 
-        def on_change(gained: object, lost: object) -> None:
+        def plain_function(gained: object, lost: object) -> None:
             calls.append(gained)
             if len(calls) >= 2:
                 again.set()
             cancelled.result()
 
+        async def on_change(gained: object, lost: object) -> None:
+            plain_function(gained, lost)
+
         async with (
             redis.asyncio.Redis(unix_socket_path=str(redis_server.socket)) as client,
-            AsyncRingNode(client, "callbacks", on_change=on_change),
+            AsyncRingNode(client, "callbacks", on_change=plain_function if plain else on_change),
             AsyncRingNode(client, "callbacks", name="other"),
         ):
             await asyncio.wait_for(again.wait(), 60)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -186,3 +187,22 @@ def serving(
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture(scope="module")
+def module_redis(server_program: Path) -> Iterator[RedisServer]:
+    """A Redis that is not emptied between the module's tests, as ``running`` watches it."""
+    with RedisServer(server_program) as server:
+        yield server
+
+
+@pytest.fixture
+def client(module_redis: RedisServer) -> Iterator[Redis]:
+    with Redis(unix_socket_path=str(module_redis.socket)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def running(module_redis: RedisServer) -> Iterator[Running]:
+    with serving(module_redis.url) as found:
+        yield found

@@ -69,20 +69,8 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def module_redis(server_program: Path) -> Iterator[RedisServer]:
-    with RedisServer(server_program) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def running(module_redis: RedisServer) -> Iterator[Running]:
     with serving(module_redis.url, "--allow-actions", HASHRING_TOKEN=TOKEN) as found:
-        yield found
-
-
-@pytest.fixture
-def client(module_redis: RedisServer) -> Iterator[Redis]:
-    with Redis(unix_socket_path=str(module_redis.socket)) as found:
         yield found
 
 

@@ -53,24 +53,6 @@ class Stream:
         self.connection.close()
 
 
-@pytest.fixture(scope="module")
-def module_redis(server_program: Path) -> Iterator[RedisServer]:
-    with RedisServer(server_program) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def running(module_redis: RedisServer) -> Iterator[Running]:
-    with serving(module_redis.url) as found:
-        yield found
-
-
-@pytest.fixture
-def client(module_redis: RedisServer) -> Iterator[Redis]:
-    with Redis(unix_socket_path=str(module_redis.socket)) as found:
-        yield found
-
-
 def page_state(running: Running, ring: str) -> tuple[str, str]:
     """The version of a ring's page, and the page."""
     status, page = running.ask(f"/ring?name={ring}")

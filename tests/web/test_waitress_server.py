@@ -20,31 +20,12 @@ from redis import Redis
 from waitress.adjustments import Adjustments
 
 from hashring.core.hashing import RING_SIZE
-from hashring.store.embedded_server import RedisServer
 from hashring.web import waitress_server as module
 from hashring.web.waitress_server import Server
 from tests.conftest import PATIENCE, eventually
-from tests.web.conftest import Running, put, serving
+from tests.web.conftest import Running, put
 
 pytestmark = pytest.mark.one_server
-
-
-@pytest.fixture(scope="module")
-def module_redis() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def running(module_redis: RedisServer) -> Iterator[Running]:
-    with serving(module_redis.url) as found:
-        yield found
-
-
-@pytest.fixture
-def client(module_redis: RedisServer) -> Iterator[Redis]:
-    with Redis(unix_socket_path=str(module_redis.socket)) as found:
-        yield found
 
 
 # --- costly requests ------------------------------------------------------------------------------
