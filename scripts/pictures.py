@@ -433,6 +433,7 @@ HANDOFF_BESIDE = (
     "running/loop_log.py",
     "running/native_threads.py",
     "running/threads_and_greenlets.py",
+    "store/command.py",
     "store/group/key_names.py",
     "store/group/reading.py",
 )
