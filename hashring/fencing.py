@@ -119,7 +119,8 @@ class RedisFence:
 
         Raises:
             StaleToken: a newer token has been seen for the resource; nothing was done.
-            ConfigError: the token is no token, or a command has no words, or more than 7,997.
+            ConfigError: the token is no token, or a command has no words, or more than 7,997, or
+                ``keys`` is one text, or no sequence.
             KeyTypeError, KeyValueError: the resource is neither, or is empty.
             RedisUnavailable: Redis did not answer. The write was not done, or its outcome is
                 unknown. Write again only if the commands may run twice, as ``SET`` may and
@@ -210,6 +211,8 @@ def _arguments(
                 f"{command[0]!r} and {len(command) - 1} more words",
                 f"a command has at most {_WORDS} words: make several of it",
             )
+    if isinstance(keys, bytes | str) or not isinstance(keys, Iterable | None):
+        raise ConfigError("keys", keys, "give a sequence of keys: ['k']")
     named: Iterable[Argument] = (c[1] for c in commands if len(c) > 1)
     touched = list(named if keys is None else keys)
     words = [word for command in commands for word in (len(command), *command)]

@@ -273,7 +273,8 @@ def _ring_reasons(
             "give all nodes the same hash_algorithm",
             command_line("doctor", ring=ring),
         )
-    unserved = sum(node.unserved for node in live)
+    # What a node that is away has told is about a time when it ran.
+    unserved = sum(node.unserved for node in live if node.live)
     if unserved:
         yield Reason(
             State.DEGRADED,

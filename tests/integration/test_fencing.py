@@ -180,6 +180,17 @@ def test_what_names_no_resource_is_refused_before_anything_is_done(
     assert redis.keys("*") == []
 
 
+@pytest.mark.parametrize("keys", ["account:state", b"account:state", 5])
+def test_what_are_no_keys_is_refused_before_anything_is_done(
+    redis_server: RedisServer, keys: Any
+) -> None:
+    with Redis.from_url(redis_server.url) as client:
+        # The letters of a text would be its keys, in whatever slots.
+        with pytest.raises(ConfigError, match=r"keys=.*give a sequence of keys: \['k'\]"):
+            RedisFence(client).write("account", 5, ["SET", "account:state", "1"], keys=keys)
+        assert client.keys("*") == []
+
+
 def test_a_refused_write_does_nothing_and_names_both_tokens(redis_server: RedisServer) -> None:
     redis = Redis(unix_socket_path=str(redis_server.socket))
     fence = RedisFence(redis)

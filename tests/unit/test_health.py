@@ -335,6 +335,8 @@ def test_a_node_that_is_away_for_a_restart_is_no_alarm_until_it_expires() -> Non
     assert (health.state, exit_status([health])) == (State.CHANGING, 0)
     assert text(health) == ("1 node away for a restart: b; keys of an away node have no owner")
     assert health.reasons[0].remedy == "if b is not back in 20 s, other nodes take over"
+    # It told of them before it stopped.
+    assert verdict(WELL, replace(away, unserved=3)) == health
     assert verdict(away).state is State.CHANGING
     expired = replace(away, away=False, expired=True, expires_in=-5.0)
     assert verdict(WELL, expired).state is State.DEGRADED
