@@ -1,4 +1,4 @@
-"""The question whether to do what a command was told to do."""
+"""Asks before a command changes something."""
 
 from __future__ import annotations
 

@@ -829,7 +829,7 @@ class NodeMachine:
             self._refresh_subscription(now)
             ring, sight.garbage = ring_of(reply.members, self.config.algorithm)
             sight.read(ring, reply.stamp)
-            sight.fill(reply.full)
+            sight.note_full(reply.full)
         elif sight.stamp is None or reply.stamp.tag != sight.stamp.tag:
             if not sight.was_told(reply.stamp.tag, heard):
                 self._catch_up(reply, now)

@@ -75,7 +75,7 @@ class RingSight:
         self._behind = None
         self.fetch_at = float("inf")
 
-    def fill(self, full_nodes: frozenset[str]) -> None:
+    def note_full(self, full_nodes: frozenset[str]) -> None:
         """These nodes are full, and no others."""
         if full_nodes != self.full_nodes:
             self.full_nodes = full_nodes

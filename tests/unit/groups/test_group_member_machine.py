@@ -298,7 +298,7 @@ def test_others_are_told_to_wait_for_the_next_step_only_by_a_decider_that_ends(l
     committing = hand.until(hand.decider, "group_commit")
     asked.clear()
     committing.done(hand.server.run(committing.command), hand.now, hand.now)
-    # Of its own part it is told in any case.
+    # A change of its own part is a message, too.
     assert len(asked) == 1 + last
 
 
