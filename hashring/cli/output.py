@@ -1,4 +1,4 @@
-"""What commands write: aligned columns, durations, lists of names, JSON."""
+"""What commands write: aligned columns, durations, JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ import click
 
 from hashring.atomic_writes import replace_text
 from hashring.core.readable_numbers import duration
-
-_SHOWN: Final = 20
-"""How many names are listed as text."""
 
 _NO_CONTROLS: Final = ("dumb", "unknown")  # terminals by TERM; they print control sequences
 

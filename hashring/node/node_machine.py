@@ -510,7 +510,7 @@ class NodeMachine:
         sight = self.sight
         if not sight.is_news(change):
             return
-        continues = sight.stamp is not None and change.prev == sight.stamp.tag
+        continues = sight.continues(change)
         if not continues:
             self._fall_behind(SightEvent.SKIPPED, change.stamp, now)
         else:

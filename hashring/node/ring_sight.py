@@ -96,13 +96,17 @@ class RingSight:
 
     # --- told ---------------------------------------------------------------------------------
 
+    def continues(self, change: RingChange) -> bool:
+        """Whether a change comes right after what is known."""
+        return self.stamp is not None and change.prev == self.stamp.tag
+
     def is_news(self, change: RingChange) -> bool:
         """Whether a change says anything that is not known; one that does shows that the
         subscription is alive."""
         mine = self.stamp
         if mine is None or change.stamp.tag == mine.tag:
             return False
-        continues = change.prev == mine.tag
+        continues = self.continues(change)
         # Late news count, too: in an event loop that runs hundreds of nodes, all of them hear late
         # at times.
         if self.state is SightState.DEAF and (continues or change.stamp.at > mine.at):
