@@ -34,6 +34,8 @@ class Counts:
 
     Attributes:
         frame: the same rows. The first action on it must read all of them: no limit, no ``take``.
+            It must not sort them, or repartition them by range: PySpark 4.0 reads them twice then,
+            and counts them twice.
     """
 
     def __init__(self, df: DataFrame, **aggregates: Column) -> None:

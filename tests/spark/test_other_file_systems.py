@@ -21,6 +21,7 @@ from hashring.spark.counts_while_read import Counts
 from hashring.spark.files_there import files_there
 from hashring.spark.input import local_path, read_frame, read_stream
 from hashring.spark.job_file_names import has_others, was_taken_away
+from hashring.spark.older_pyspark import IS_4_0
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.stream import fixed_ring, tag_stream
@@ -248,6 +249,8 @@ UNREADABLE = [("xml", {"rowTag": "row", "encoding": "UTF-16"}), ("json", {"encod
 def test_rows_that_cannot_be_read_back_are_not_blamed_on_another_job(
     spark, elsewhere, kind, options, mode
 ):
+    if IS_4_0 and kind == "xml":
+        pytest.skip("PySpark 4.0 reads back what it wrote")
     out = Output(f"{elsewhere}/data/out", kind, options=options, mode=mode)
     with pytest.raises(
         OutputRefused,

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from hashring.ring_files import write_ring
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.input import read_stream
+from hashring.spark.older_pyspark import IS_4_0
 from hashring.spark.stream import StreamCounts, fixed_ring, tag_stream
 from tests.conftest import PATIENCE
 from tests.spark.test_jobs import run
@@ -94,7 +95,8 @@ def test_counts_of_a_part_that_spark_dropped_are_read(spark):
     counts = Counts(spark.range(7), rows=F.count(F.lit(1)))
     nothing = spark.range(5).where("id < 0")
     counts.frame.join(nothing, "id").write.format("noop").mode("overwrite").save()
-    assert counts.taken() == counts.get() == {"rows": 7}
+    assert counts.get() == {"rows": 7}
+    assert counts.taken() == (None if IS_4_0 else {"rows": 7})
 
 
 def test_a_batch_that_its_sink_leaves_out_is_unknown_in_rows(spark, tmp_path, monkeypatch):
