@@ -47,6 +47,10 @@ def test_no_history_breaks_a_rule(first: int) -> None:
     none_breaks_a_rule(RingSimulator(), random_history, range(first, first + BATCH))
 
 
+def test_who_stops_to_come_back_after_somebody_deleted_its_entry_may_leave_its_points() -> None:
+    none_breaks_a_rule(RingSimulator(), random_history, range(700187, 700188))
+
+
 # --- planted faults ---------------------------------------------------------------------------
 
 

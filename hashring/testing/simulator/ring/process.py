@@ -50,6 +50,8 @@ class RingProcess(Process):
         """True time at which Redis ran that renewal."""
         self.started_again = False
         """Whether it has been stopped, and started again."""
+        self.stays = False
+        """Whether its last stop was one to come back."""
         self.history = ""
         """The history of the ring that its node was told of last, be it before a stop."""
         self.history_at = NEVER
@@ -100,7 +102,7 @@ class RingProcess(Process):
         """The user calls ``stop()``, or ``stop(stay=True)``."""
         if not self.stopping:
             self.world.asked_to_stop(self)
-        self.stopping = True
+        self.stopping, self.stays = True, stay
         if self.spec.asynchronous:
             self.machine.stop(stay=stay)
             self.loop.turn()
