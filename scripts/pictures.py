@@ -475,7 +475,7 @@ STATE_TABLES = (
     "hashring.protocol.base_member_machine.MEMBER_LIFE",
     "hashring.protocol.group_decider.DECIDER_LIFE",
     "hashring.core.groups.state.PHASES",
-    "hashring.protocol.lease_table_machine.TABLE_SIGHT",
+    "hashring.protocol.lease_challenge_machine.TABLE_SIGHT",
 )
 
 

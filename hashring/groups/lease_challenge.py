@@ -11,7 +11,7 @@ from hashring.groups.async_member import AsyncMember
 from hashring.groups.base_challenge import AsyncChallenge, SyncChallenge
 from hashring.groups.callbacks import Callbacks, OnAssigned, OnPartition, OnRevoked
 from hashring.groups.sync_member import SyncMember
-from hashring.protocol.lease_table_machine import LeaseTableMachine
+from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
 from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.ring_and_group_names import name_bytes
 
@@ -78,5 +78,5 @@ def _protocol(name: str | bytes, rules: LeaseTableRules | None) -> dict[str, Any
         "twins": ("lease_challenge", "async_lease_challenge"),
         "ttl": rules.ttl,
         "interval": rules.interval,
-        "new_machine": partial(LeaseTableMachine, group, keys, rules=rules),
+        "new_machine": partial(LeaseChallengeMachine, group, keys, rules=rules),
     }

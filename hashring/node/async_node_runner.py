@@ -12,8 +12,8 @@ from hashring.errors import HashringError, StoreError
 from hashring.node.key_answers import monotonic
 from hashring.node.node_log import NodeLog
 from hashring.node.node_machine import NodeMachine
+from hashring.node.node_settings import OnChange
 from hashring.node.on_change_calls import RangeChanges
-from hashring.node.settings import OnChange
 from hashring.node.states import AT_WORK, RENEWING, NodeState
 from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.machine_steps import Run

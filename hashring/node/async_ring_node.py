@@ -21,8 +21,8 @@ from hashring.protocol.flow import Flow, run_flow_async
 from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.locks.key_lease import KeyLease
 from hashring.protocol.locks.verdicts import Verdict
+from hashring.running.bounded_calls import BoundedCalls
 from hashring.running.callback_turns import TaskTurns
-from hashring.running.calls_in_line import CallsInLine
 from hashring.store.async_memory_store import async_store
 from hashring.store.command import Command
 from hashring.store.interface import AsyncStore
@@ -338,7 +338,7 @@ class AsyncRingNode(Node):
 
     def _equip(self) -> None:
         self._turns = TaskTurns()
-        self._line = CallsInLine(self._settings.io_timeout)
+        self._line = BoundedCalls(self._settings.io_timeout)
         self._starting = native_lock()
 
     @property

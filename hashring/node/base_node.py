@@ -12,8 +12,7 @@ from hashring.errors import ConfigError, NodeStateError
 from hashring.node.forks import own_name, remember
 from hashring.node.key_answers import KeyAnswers, Shown, monotonic, without_ranges
 from hashring.node.lock_flows import Asking, Hold
-from hashring.node.own_ranges_machine import machine_of
-from hashring.node.settings import (
+from hashring.node.node_settings import (
     DEFAULT_HEARTBEAT_INTERVAL,
     DEFAULT_REPLICAS,
     DEFAULT_TTL,
@@ -22,6 +21,7 @@ from hashring.node.settings import (
     checked_load,
     checked_weight,
 )
+from hashring.node.own_ranges_machine import machine_of
 from hashring.node.states import RENEWING, STARTABLE, NodeState
 from hashring.node.status import NodeStatus, status_of
 from hashring.running.async_machine_loop import AsyncLoop

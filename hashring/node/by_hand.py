@@ -17,8 +17,8 @@ from hashring.node.node_runner import Runner
 from hashring.node.states import AT_WORK, STARTABLE, NodeState
 from hashring.node.user_calls import UserCalls
 from hashring.protocol.machine_steps import Run
+from hashring.running.cross_hub_lock import cross_hub_lock
 from hashring.running.machine_loop import run_out, run_step
-from hashring.running.one_at_a_time import one_at_a_time
 from hashring.store.ring.commands import sweep
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class ByHand:
         """In a forked child: those who wait for their turn are the parent's."""
         # A start that decides whether it is the only one, and calls by hand: one at a time drives
         # the machine.
-        self.driving = one_at_a_time()
+        self.driving = cross_hub_lock()
 
     def do(self, do: Callable[[], None]) -> bool:
         """Do it in the caller's thread, when no loop runs; false when one does."""

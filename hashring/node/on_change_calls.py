@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final
 
 from hashring.core.ranges import PointRange, subtract
-from hashring.node.settings import OnChange
+from hashring.node.node_settings import OnChange
 from hashring.running.callback_turns import CallerTurn, CallerTurns
 from hashring.running.loop_log import LoopLog
 from hashring.running.threads_and_greenlets import Backend, Inbox

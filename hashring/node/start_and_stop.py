@@ -16,8 +16,8 @@ from hashring.monkey_patching import threads_are_greenlets
 from hashring.node.by_hand import ByHand
 from hashring.node.key_answers import monotonic
 from hashring.node.node_runner import Runner
+from hashring.node.node_settings import OnChange
 from hashring.node.on_change_calls import OnChangeCalls
-from hashring.node.settings import OnChange
 from hashring.node.states import AT_WORK, ENDED
 from hashring.node.user_calls import UserCalls
 from hashring.running.loop_log import LoopLog, is_logging

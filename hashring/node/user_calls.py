@@ -17,7 +17,7 @@ from hashring.node.lock_flows import Asking, Hold, TryAgain
 from hashring.node.node_runner import Runner
 from hashring.protocol.flow import Flow, run_flow
 from hashring.protocol.locks.key_lease import KeyLease
-from hashring.running.calls_in_line import refuse_late
+from hashring.running.bounded_calls import refuse_late
 from hashring.store.command import Command
 from hashring.store.interface import Store
 from hashring.store.memory_store import MemoryStore

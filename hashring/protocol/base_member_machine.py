@@ -1,9 +1,9 @@
 """The life of a member that holds partitions, whatever protocol it follows; without I/O.
 
 Subclasses say how to enter, renew and depart, as flows (:mod:`.flow`): for partition groups
-:mod:`.group_member_machine`, for the lease challenge :mod:`.lease_table_machine`, for the faithful
-challenge :mod:`.faithful_challenge_machine`. Two threads share a machine: the loop that drives it,
-and the application with what it reports. They keep a lock around each call.
+:mod:`.group_member_machine`, for the lease challenge :mod:`.lease_challenge_machine`, for the
+faithful challenge :mod:`.faithful_challenge_machine`. Two threads share a machine: the loop that
+drives it, and the application with what it reports. They keep a lock around each call.
 
 {MEMBER_LIFE}
 

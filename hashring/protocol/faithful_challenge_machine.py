@@ -34,7 +34,7 @@ class FaithfulChallengeMachine(BaseMemberMachine):
 
     Args:
         keys, member, partitions, new_suffix: as for
-            :class:`hashring.protocol.lease_table_machine.LeaseTableMachine`.
+            :class:`hashring.protocol.lease_challenge_machine.LeaseChallengeMachine`.
         spans: the article's five time spans.
         chance: a number ``0 <= x < 1``, another one each time.
     """

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from hashring.errors import ColumnError, OutputRefused
 from hashring.spark.column_checks import quoted
-from hashring.spark.files_there import seen_files
+from hashring.spark.existing_files import seen_files
 from hashring.spark.input import exactly
 from hashring.spark.key_points import HASHED_BY, KEYED_BY, WEIGHED_BY
 from hashring.spark.spark_failures import SPARK_ERRORS

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from hashring.core.readable_numbers import counted
 from hashring.errors import OutputRefused
-from hashring.spark.files_there import addresses_there
+from hashring.spark.existing_files import addresses_there
 from hashring.spark.spark_failures import SPARK_ERRORS, failure
 
 if TYPE_CHECKING:

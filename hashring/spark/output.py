@@ -27,7 +27,7 @@ from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_append import append_files
 from hashring.spark.directory_lock import alone
 from hashring.spark.directory_swap import check_not_of_others, put_back, remove, seen_anew, swap
-from hashring.spark.files_there import files_there, is_empty, is_empty_directory
+from hashring.spark.existing_files import files_there, is_empty, is_empty_directory
 from hashring.spark.input import (
     FILE_FORMATS,
     QUOTES_DOUBLED,

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from hashring.spark.files_there import in_directories_of_columns
+from hashring.spark.existing_files import in_directories_of_columns
 from hashring.spark.input import exactly, local_path, scheme_of
 
 if TYPE_CHECKING:

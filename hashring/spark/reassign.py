@@ -22,7 +22,6 @@ from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
 from hashring.errors import ConfigError, EmptyRingError, OutputRefused
 from hashring.ring_files import read_ring, write_ring
-from hashring.spark.cell_files import CELL, KEPT_RING, kept_cells, touched_cells
 from hashring.spark.column_checks import quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_lock import alone
@@ -30,6 +29,7 @@ from hashring.spark.directory_swap import remove, seen_anew
 from hashring.spark.input import WHOLE, exactly, local_path
 from hashring.spark.interruptible import interruptible
 from hashring.spark.listed_files import addresses
+from hashring.spark.point_cells import CELL, KEPT_RING, kept_cells, touched_cells
 from hashring.spark.ring_columns import ring_columns
 from hashring.spark.worker_disks import check_whole, is_on_workers
 

@@ -43,14 +43,13 @@ from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.append_checks import check_form, fitted
-from hashring.spark.batch_files import check_batch_read
 from hashring.spark.checkpoint_mark import StreamMark, is_finished
 from hashring.spark.column_checks import check_free, quoted
 from hashring.spark.compaction import BATCH, newest_batch
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.datasource import live_ring
 from hashring.spark.directory_lock import alone
-from hashring.spark.files_there import files_there, is_empty
+from hashring.spark.existing_files import files_there, is_empty
 from hashring.spark.input import (
     CORRUPT,
     FILE_FORMATS,
@@ -72,6 +71,7 @@ from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.places_of_a_job import is_in, reads
 from hashring.spark.spark_failures import SPARK_ERRORS
+from hashring.spark.stream_batch_files import check_batch_read
 from hashring.spark.worker_disks import check_whole, is_on_workers, rows_there
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from hashring.web.parameter_kinds import (
     weights_parameter,
     whole_parameter,
 )
-from hashring.web.watch_list import MOST
 from hashring.web.watcher_threads import EVENTS
+from hashring.web.watchers_by_name import MOST
 
 MOST_JOINING: Final = 100
 """How many nodes or members may join in one plan."""

@@ -16,7 +16,7 @@ from hashring.errors import (
     UnknownMemberError,
     UnknownNodeError,
 )
-from hashring.web.watch_list import NotWatched
+from hashring.web.watchers_by_name import NotWatched
 
 _STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
     (StoreError, 503),

@@ -11,7 +11,6 @@ from hashring.metrics import FleetCollector
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
 from hashring.web.redis_requests import RedisRequests
-from hashring.web.watch_list import Listener, WatchList
 from hashring.web.watcher_threads import (
     Failure,
     GroupWatcher,
@@ -20,6 +19,7 @@ from hashring.web.watcher_threads import (
     RingWatcher,
     Watcher,
 )
+from hashring.web.watchers_by_name import Listener, WatchList
 
 FORGOTTEN: Final = 7 * 86_400.0
 """Seconds after which a ring whose nodes all left is not shown any more."""

@@ -9,8 +9,8 @@ from hashring.core.readable_numbers import counted
 from hashring.errors import PermissionDenied
 from hashring.health import Health, Reason, State, unreadable, worst, worst_first
 from hashring.web.service import Service
-from hashring.web.watch_list import MOST
 from hashring.web.watcher_threads import Watcher
+from hashring.web.watchers_by_name import MOST
 
 _UNREADABLE: Final = Health.of(
     [

@@ -31,7 +31,7 @@ from hashring.protocol.base_member_machine import BaseMemberMachine, Stage
 from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.protocol.group_decider import Decider
 from hashring.protocol.group_member_machine import GroupMemberMachine
-from hashring.protocol.lease_table_machine import LeaseTableMachine
+from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
 from hashring.protocol.machine_steps import Machine
 from hashring.running.async_machine_loop import AsyncLoop
 from hashring.running.machine_loop import Loop
@@ -273,7 +273,7 @@ class GroupMemberPlayed(MemberPlayed):
 class LeaseChallengePlayed(MemberPlayed):
     def make(self) -> BaseMemberMachine:
         numbers = itertools.count()
-        return LeaseTableMachine(
+        return LeaseChallengeMachine(
             "work",
             challenge_keys("work"),
             self.name,

@@ -354,9 +354,9 @@ from gevent import monkey
 monkey.patch_all()
 import gevent
 from hashring.monkey_patching import original
-from hashring.running.one_at_a_time import one_at_a_time
+from hashring.running.cross_hub_lock import cross_hub_lock
 
-calls = one_at_a_time()
+calls = cross_hub_lock()
 start, sleep = original("_thread", "start_new_thread"), original("time", "sleep")
 held = []
 
@@ -387,10 +387,10 @@ from gevent import monkey
 monkey.patch_all()
 import gevent
 from contextlib import suppress
-from hashring.running.one_at_a_time import one_at_a_time
+from hashring.running.cross_hub_lock import cross_hub_lock
 from tests.unit.node.raised_into import Interrupt, raised_into
 
-FILES = ("one_at_a_time.py", "callback_turns.py", "threads_and_greenlets.py")
+FILES = ("cross_hub_lock.py", "callback_turns.py", "threads_and_greenlets.py")
 
 def concerns(code):
     return code.co_filename.endswith(FILES)
@@ -399,7 +399,7 @@ for waits in (False, True):
     line, where = 0, "begin"
     while where:
         line += 1
-        calls = one_at_a_time()
+        calls = cross_hub_lock()
         holder = gevent.spawn(calls.run, lambda: gevent.sleep(0.002)) if waits else None
         gevent.sleep(0)
         where = raised_into(line, concerns, lambda: calls.run(lambda: None))
@@ -425,13 +425,13 @@ HANDLER_IN_A_CALL = """
 from gevent import monkey
 monkey.patch_all()
 import gevent, sys
-from hashring.running.one_at_a_time import one_at_a_time
+from hashring.running.cross_hub_lock import cross_hub_lock
 
-FILES = ("one_at_a_time.py", "callback_turns.py", "threads_and_greenlets.py")
+FILES = ("cross_hub_lock.py", "callback_turns.py", "threads_and_greenlets.py")
 
 def handled_at(line):
     # Calls in a signal handler that comes before one of the lines; whether there are so many.
-    calls, left, handled = one_at_a_time(), line, []
+    calls, left, handled = cross_hub_lock(), line, []
     holder = gevent.spawn(calls.run, lambda: gevent.sleep(0.002))
     gevent.sleep(0)
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.checkpoint_mark import StreamMark
 from hashring.spark.counts_while_read import Counts
-from hashring.spark.files_there import files_there
+from hashring.spark.existing_files import files_there
 from hashring.spark.input import local_path, read_frame, read_stream
 from hashring.spark.job_file_names import has_others, was_taken_away
 from hashring.spark.older_pyspark import IS_4_0

@@ -21,7 +21,7 @@ from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefuse
 from hashring.ring_files import write_ring
 from hashring.spark import directory_swap, point_histogram, with_owner
 from hashring.spark.counts_while_read import Counts
-from hashring.spark.files_there import files_there
+from hashring.spark.existing_files import files_there
 from hashring.spark.input import Input, exactly, read_frame
 from hashring.spark.job_file_names import new_file_name
 from hashring.spark.jobs import assign_job

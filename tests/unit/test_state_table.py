@@ -19,7 +19,7 @@ from hashring.errors import RedisUnavailable
 from hashring.protocol import (
     base_member_machine,
     group_decider,
-    lease_table_machine,
+    lease_challenge_machine,
     listening,
     silent_subscription,
 )
@@ -89,7 +89,11 @@ TABLES: list[tuple[ModuleType, StateTable[Any, Any], type[Enum]]] = [
     (base_member_machine, base_member_machine.MEMBER_LIFE, base_member_machine.Stage),
     (group_decider, group_decider.DECIDER_LIFE, group_decider.DeciderStage),
     (next_state, PHASES, GroupPhase),
-    (lease_table_machine, lease_table_machine.TABLE_SIGHT, lease_table_machine.TableSight),
+    (
+        lease_challenge_machine,
+        lease_challenge_machine.TABLE_SIGHT,
+        lease_challenge_machine.TableSight,
+    ),
     (listening, listening.LISTENING, listening.ListeningState),
     (
         silent_subscription,
@@ -131,8 +135,8 @@ def test_nothing_but_its_table_moves_a_member_or_a_decider() -> None:
 
 def test_nothing_but_its_table_moves_a_subscription_or_what_is_known_of_a_lease_table() -> None:
     assert places_that_set("sight", hashring.protocol) == [
-        "lease_table_machine.py:__init__",
-        "lease_table_machine.py:_see",
+        "lease_challenge_machine.py:__init__",
+        "lease_challenge_machine.py:_see",
     ]
     places = [
         place
@@ -241,7 +245,7 @@ def test_histories_go_every_way_of_what_a_machine_subscribes_to(
 def test_histories_go_every_way_of_what_is_known_of_a_lease_table(
     gone: set[tuple[int, Any, Any]],
 ) -> None:
-    table = lease_table_machine.TABLE_SIGHT
+    table = lease_challenge_machine.TABLE_SIGHT
     for seed in range(100):
         ChallengeSimulator().play(with_returns(random_challenge_history(seed, faithful=False)))
         if ways(table) <= gone:

@@ -17,7 +17,7 @@ from hashring.cli import main
 from hashring.store.discovery import Found
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import Scoring
-from hashring.web import Access, Service, create_app, watch_list, watcher_threads
+from hashring.web import Access, Service, create_app, watcher_threads, watchers_by_name
 from hashring.web.several_servers import Site, create_sites
 from tests.conftest import eventually
 from tests.web.conftest import Visitor, put
@@ -52,7 +52,7 @@ def found(client: Redis, ring: str, *, nodes: int = 0) -> None:
 @pytest.fixture
 def three_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that watches three rings and groups, and looks for them often."""
-    monkeypatch.setattr(watch_list, "MOST", 3)
+    monkeypatch.setattr(watchers_by_name, "MOST", 3)
     monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
 
 
@@ -263,7 +263,7 @@ def test_the_command_of_a_remedy_does_what_it_says_in_a_shell(
 def test_many_groups_leave_place_for_rings() -> None:
     groups = {Found("group", f"g{number}") for number in range(4)}
     rings = {Found("ring", "r0"), Found("ring", "r1")}
-    order = [name for _, name in watch_list._in_turn(groups | rings)]
+    order = [name for _, name in watchers_by_name._in_turn(groups | rings)]
     assert order == ["r0", "g0", "r1", "g1", "g2", "g3"]
 
 

@@ -25,7 +25,7 @@ from hashring.store.group.key_names import group_keys
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, forget
 from hashring.store.ring.key_names import ring_keys
-from hashring.web import watch_list, watcher_threads
+from hashring.web import watcher_threads, watchers_by_name
 from hashring.web.group_page import GroupPage
 from hashring.web.page_templates import Templates
 from hashring.web.page_updates import LivePages
@@ -395,7 +395,7 @@ def test_a_ring_with_an_old_order_to_drain_is_forgotten_like_any_other(
 def test_of_many_rings_those_that_nobody_follows_are_looked_at_less_often(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_list, "LOOKS", 0.01)
+    monkeypatch.setattr(watchers_by_name, "LOOKS", 0.01)
     for name in ("followed", "other"):
         put(redis, "a", 0, ring=name)
         redis.set(f"{{{name}}}:epoch", "1 ab")

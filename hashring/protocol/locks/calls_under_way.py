@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hashring.errors import StoreError
-from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
+from hashring.protocol.locks.lock_book_parts import BookParts
 from hashring.protocol.locks.releases import Releases
 from hashring.protocol.machine_steps import Run
 from hashring.store.command import Command

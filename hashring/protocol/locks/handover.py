@@ -15,9 +15,9 @@ so a key never goes round.
 
 from __future__ import annotations
 
-from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.key_states import Key, KeyEvent, KeyState
 from hashring.protocol.locks.leases import Leases
+from hashring.protocol.locks.lock_book_parts import BookParts
 from hashring.protocol.locks.ring_place import Surroundings
 from hashring.store.locks.commands import LockNews
 

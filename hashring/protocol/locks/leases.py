@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.key_lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.key_states import HOLDING, Key, KeyEvent, KeyState
+from hashring.protocol.locks.lock_book_parts import BookParts
 from hashring.protocol.locks.releases import Releases
 
 _S, _E = KeyState, KeyEvent

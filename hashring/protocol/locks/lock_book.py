@@ -9,7 +9,7 @@ it:
 ====================  ============================================================================
 piece                 what it decides
 ====================  ============================================================================
-``book_parts``        what all others share: ``ring_place`` (which points are the node's own),
+``lock_book_parts``        what all others share: ``ring_place`` (which points are the node's own),
                       ``limit`` (how many keys it may hold), ``hold_off`` (until when no lock may be
                       taken after a loss), ``renewal`` (which locks are renewed), and ``due_calls``
                       (what the loop has to do next)
@@ -39,12 +39,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hashring.errors import StoreError
-from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
 from hashring.protocol.locks.handover import Handover
 from hashring.protocol.locks.key_lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.key_states import HOLDING, NEVER, KeyEvent, KeyState
 from hashring.protocol.locks.leases import Leases
+from hashring.protocol.locks.lock_book_parts import BookParts
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.releases import Releases
 from hashring.protocol.locks.ring_place import Surroundings

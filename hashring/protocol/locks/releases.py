@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
+from hashring.protocol.locks.lock_book_parts import BookParts
 from hashring.protocol.machine_steps import Run
 from hashring.store.locks.commands import LOCKS_A_CALL, release
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
+from hashring.protocol.locks.lock_book_parts import BookParts
 from hashring.protocol.locks.releases import Releases
 from hashring.store.locks.commands import AcquireAnswer, HeldBefore, HeldByOther, HeldOff, acquire
 

@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from hashring.protocol.locks.book_parts import BookParts
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
+from hashring.protocol.locks.lock_book_parts import BookParts
 from hashring.protocol.locks.releases import Releases
 
 _S, _E = KeyState, KeyEvent

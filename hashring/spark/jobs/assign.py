@@ -9,7 +9,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
 from hashring.errors import ConfigError
-from hashring.spark.cell_files import CELL, by_cell, check_cells, keep_ring
 from hashring.spark.column_checks import check_distinct, check_free
 from hashring.spark.compaction import compact
 from hashring.spark.counts_while_read import Counts
@@ -21,6 +20,7 @@ from hashring.spark.key_column import check_kept, check_keys
 from hashring.spark.output import Output
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.owner_directories import check_directories, partition_by_owner
+from hashring.spark.point_cells import CELL, by_cell, check_cells, keep_ring
 from hashring.spark.reassign import reassign
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from hashring.core.groups.lease_table import (
     recover,
 )
 from hashring.errors import ConfigError
-from hashring.protocol import lease_table_machine
+from hashring.protocol import lease_challenge_machine
 from hashring.protocol.flow import Flow
-from hashring.protocol.lease_table_machine import LeaseTableMachine, TableSight
+from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine, TableSight
 from hashring.store.command import Command
 from hashring.store.lease_challenge.commands import ChallengeKeys, TableReading
 from hashring.testing.simulator import (
@@ -187,7 +187,7 @@ def test_no_history_breaks_a_rule() -> None:
     none_breaks_a_rule(ChallengeSimulator(), random_challenge_history, range(60))
 
 
-class CountsFromTheAnswer(LeaseTableMachine):
+class CountsFromTheAnswer(LeaseChallengeMachine):
     """Its leases begin when it hears that it has them."""
 
     def heard(self, view: Any, asked_at: float, redis_now: float) -> None:
@@ -201,7 +201,7 @@ def with_the_longest_handoffs(seed: int) -> ChallengeHistory:
     return replace(history, terms=replace(history.terms, max_handoff_time=longest))
 
 
-class LeavesAsIfItRenewed(LeaseTableMachine):
+class LeavesAsIfItRenewed(LeaseChallengeMachine):
     """When it leaves, its work has the whole handoff time, however little its lease has left."""
 
     renews_to_the_end = True
@@ -263,16 +263,16 @@ def counts_tokens_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def takes_each_server_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody sees that a table was written on another run of Redis."""
-    real = lease_table_machine.read_table
+    real = lease_challenge_machine.read_table
 
     def read_table(keys: ChallengeKeys) -> Command[TableReading]:
         command = real(keys)
         return replace(command, read=lambda raw: replace(command.read(raw), elsewhere=False))
 
-    monkeypatch.setattr(lease_table_machine, "read_table", read_table)
+    monkeypatch.setattr(lease_challenge_machine, "read_table", read_table)
 
 
-class LeavesWithoutAWord(LeaseTableMachine):
+class LeavesWithoutAWord(LeaseChallengeMachine):
     """It lets its entry and its leases end by themselves."""
 
     def depart(self) -> Flow[None]:
@@ -304,7 +304,7 @@ def two_members(events: tuple[Event, ...]) -> ChallengeHistory:
     )
 
 
-class LeavesItsEntryBehind(LeaseTableMachine):
+class LeavesItsEntryBehind(LeaseChallengeMachine):
     """A start that fails leaves its entry to end by itself."""
 
     def enter(self) -> Flow[None]:
@@ -325,11 +325,11 @@ def test_an_entry_of_a_start_that_failed_is_found() -> None:
     assert ChallengeSimulator(table=LeavesItsEntryBehind).broken_rule(history) == "nobody"
 
 
-class LeavesAnEmptyTableAsItIs(LeaseTableMachine):
+class LeavesAnEmptyTableAsItIs(LeaseChallengeMachine):
     """A start that fails on a table without members does not keep its write from coming late."""
 
     def _departure(self) -> Flow[bool | None]:
-        reading = yield lease_table_machine.read_table(self._keys)
+        reading = yield lease_challenge_machine.read_table(self._keys)
         if reading.table is None:
             return True
         return (yield from super()._departure())
@@ -350,7 +350,7 @@ def test_an_entry_that_comes_after_its_start_has_failed_is_found(end: str) -> No
     assert ChallengeSimulator(table=LeavesAnEmptyTableAsItIs).broken_rule(history) == "nobody"
 
 
-class TakesItsAbsenceForALoss(LeaseTableMachine):
+class TakesItsAbsenceForALoss(LeaseChallengeMachine):
     """Outside the table it asks all others to wait, also if its own lease has ended."""
 
     def _renewal(self) -> Any:
@@ -407,7 +407,7 @@ def wiped_while_a_member_enters(seed: int) -> ChallengeHistory:
     )
 
 
-class ForgetsThatThereWasATable(LeaseTableMachine):
+class ForgetsThatThereWasATable(LeaseChallengeMachine):
     """To a newcomer an empty Redis is a new one, also when it has just read a table there."""
 
     def _renewal(self) -> Any:
@@ -426,7 +426,7 @@ def returning(seed: int) -> ChallengeHistory:
     return with_returns(random_challenge_history(seed, faithful=False))
 
 
-class ForgetsTheTableWhenItStarts(LeaseTableMachine):
+class ForgetsTheTableWhenItStarts(LeaseChallengeMachine):
     """A member that is started again takes an empty Redis for a new one."""
 
     def enter(self) -> Any:

@@ -8,7 +8,7 @@ from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.errors import RedisUnavailable, WriteConflict
 from hashring.protocol.base_member_machine import RETRY, Stage
 from hashring.protocol.flow import TRIES
-from hashring.protocol.lease_table_machine import LeaseTableMachine
+from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
 from hashring.protocol.machine_steps import Run, Subscribe, Wait
 from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.memory_store import MemoryServer
@@ -30,8 +30,8 @@ class Busy(MemoryServer):
         return super().run(command)
 
 
-def member(chance: float) -> LeaseTableMachine:
-    return LeaseTableMachine(
+def member(chance: float) -> LeaseChallengeMachine:
+    return LeaseChallengeMachine(
         "work",
         KEYS,
         "a",

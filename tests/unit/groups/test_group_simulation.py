@@ -34,6 +34,7 @@ from hashring.testing.simulator import (
     random_group_history,
     undecided_group_history,
 )
+from hashring.testing.simulator.groups.at_rest_rules import unrest
 from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
 from hashring.testing.simulator.groups.process import GroupProcess
 from hashring.testing.simulator.groups.random_histories import (
@@ -45,7 +46,6 @@ from hashring.testing.simulator.groups.random_histories import (
     garbled_group_history,
     joining_group_history,
 )
-from hashring.testing.simulator.groups.rest_rules import unrest
 from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.network import LATENCY, Call
 from tests.conftest import LONG, some

@@ -27,7 +27,7 @@ from hashring.metrics.metric_families import FLEET_METRICS, PROCESS_METRICS, Spe
 from hashring.node.states import NodeState
 from hashring.web.server_sent_events import MOST_STREAMS
 from hashring.web.waitress_server import CONNECTIONS, OTHER_FILES, REQUESTS
-from hashring.web.watch_list import MOST
+from hashring.web.watchers_by_name import MOST
 from tests.conftest import ROOT
 
 DEPLOY = ROOT / "deploy"

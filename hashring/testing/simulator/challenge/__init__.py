@@ -7,42 +7,16 @@ from dataclasses import dataclass
 
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
-from hashring.protocol.lease_table_machine import LeaseTableMachine
+from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
 from hashring.store.memory_store import MemoryServer
-from hashring.testing.simulator.challenge.faithful_rules import FaithfulService, faithful_patience
+from hashring.testing.simulator.challenge.faithful_rules import faithful_patience
 from hashring.testing.simulator.challenge.fault_effects import CHALLENGE_FAULTS
 from hashring.testing.simulator.challenge.history import ChallengeHistory
-from hashring.testing.simulator.challenge.lease_rules import (
-    ChallengeDeadline,
-    ChallengeGoodbye,
-    ChallengeHolder,
-    ChallengeLevel,
-    ChallengeNobody,
-    ChallengeRenewal,
-    ChallengeTokens,
-    patience,
-    uneven,
-)
+from hashring.testing.simulator.challenge.lease_rules import patience, uneven
+from hashring.testing.simulator.challenge.rule_sets import challenge_rules
 from hashring.testing.simulator.challenge.world import ChallengeRule, ChallengeWorld
 from hashring.testing.simulator.play import Simulator
 from hashring.testing.simulator.random_events import has_returns, is_rare
-from hashring.testing.simulator.rules import Hears
-
-
-def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
-    """A fresh instance of each rule that the history must keep."""
-    if not isinstance(history.terms, LeaseTableRules):
-        return [FaithfulService(), Hears()]
-    return [
-        ChallengeHolder(),
-        ChallengeRenewal(),
-        ChallengeDeadline(),
-        ChallengeTokens(),
-        ChallengeGoodbye(),
-        ChallengeNobody(history.terms),
-        ChallengeLevel(),
-        Hears(),
-    ]
 
 
 @dataclass(frozen=True)
@@ -56,7 +30,7 @@ class ChallengeSimulator(Simulator[ChallengeHistory, ChallengeWorld]):
         rules: makes a fresh set of rules for a history.
     """
 
-    table: Callable[..., LeaseTableMachine] = LeaseTableMachine
+    table: Callable[..., LeaseChallengeMachine] = LeaseChallengeMachine
     faithful: Callable[..., FaithfulChallengeMachine] = FaithfulChallengeMachine
     server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer
     rules: Callable[[ChallengeHistory], Sequence[ChallengeRule]] = challenge_rules

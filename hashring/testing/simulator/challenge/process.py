@@ -1,6 +1,6 @@
 """A process with one member of a lease challenge, or of a faithful one, in virtual time.
 
-The members are the machines that ship (:mod:`hashring.protocol.lease_table_machine`,
+The members are the machines that ship (:mod:`hashring.protocol.lease_challenge_machine`,
 :mod:`hashring.protocol.faithful_challenge_machine`), each on a loop.
 """
 
@@ -15,7 +15,7 @@ from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.errors import StoreError
 from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
-from hashring.protocol.lease_table_machine import LeaseTableMachine
+from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
 from hashring.store.command import Command
 from hashring.store.faithful_challenge.commands import faithful_keys
 from hashring.store.lease_challenge.commands import TableReading, challenge_keys
@@ -38,7 +38,7 @@ class ChallengeProcess(Process):
         self,
         world: ChallengeWorld,
         spec: ChallengerSpec,
-        table: Callable[..., LeaseTableMachine],
+        table: Callable[..., LeaseChallengeMachine],
         faithful: Callable[..., FaithfulChallengeMachine],
     ) -> None:
         super().__init__(world, spec)
@@ -51,7 +51,7 @@ class ChallengeProcess(Process):
             self.entry = f"{spec.label}#{made}"
             return made
 
-        self.machine: LeaseTableMachine | FaithfulChallengeMachine
+        self.machine: LeaseChallengeMachine | FaithfulChallengeMachine
         if isinstance(history.terms, LeaseTableRules):
             self.machine = table(
                 "work",

@@ -12,7 +12,7 @@ from typing import Any
 from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules
 from hashring.errors import RedisUnavailable
 from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
-from hashring.protocol.lease_table_machine import LeaseTableMachine
+from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
 from hashring.store.lease_challenge.commands import TableReading, challenge_keys, read_table
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
@@ -54,7 +54,7 @@ class ChallengeWorld(World[ChallengeProcess]):
         history: ChallengeHistory,
         rules: Sequence[ChallengeRule],
         faults: dict[str, Fault],
-        table: Callable[..., LeaseTableMachine] = LeaseTableMachine,
+        table: Callable[..., LeaseChallengeMachine] = LeaseChallengeMachine,
         faithful: Callable[..., FaithfulChallengeMachine] = FaithfulChallengeMachine,
         *,
         server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer,

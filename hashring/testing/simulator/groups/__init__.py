@@ -9,9 +9,9 @@ from hashring.core.groups import reported_loads
 from hashring.protocol.group_decider import Decider
 from hashring.protocol.group_member_machine import GroupMemberMachine
 from hashring.store.memory_store import MemoryServer
+from hashring.testing.simulator.groups.at_rest_rules import RENEWALS_AT_REST, patience, unrest
 from hashring.testing.simulator.groups.fault_effects import GROUP_FAULTS
 from hashring.testing.simulator.groups.history import GroupHistory
-from hashring.testing.simulator.groups.rest_rules import RENEWALS_AT_REST, patience, unrest
 from hashring.testing.simulator.groups.rule_sets import group_rules
 from hashring.testing.simulator.groups.world import GroupRule, GroupWorld
 from hashring.testing.simulator.play import Simulator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashring.testing.simulator.groups.at_rest_rules import GroupRest
 from hashring.testing.simulator.groups.decision_rules import (
     AsBefore,
     DecisionRules,
@@ -21,7 +22,6 @@ from hashring.testing.simulator.groups.member_rules import (
     PartitionHolder,
     Prompt,
 )
-from hashring.testing.simulator.groups.rest_rules import GroupRest
 from hashring.testing.simulator.groups.world import GroupRule
 from hashring.testing.simulator.rules import Hears
 

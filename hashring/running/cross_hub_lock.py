@@ -17,14 +17,14 @@ _LOOK: Final = 1.0
 """Seconds between two looks of one that waits whether the one before it can still end."""
 
 
-class OneAtATime(Protocol):
+class CrossHubLock(Protocol):
     """Lets in one caller at a time; in a call of its own, and in a signal handler there, again."""
 
     def run(self, do: Callable[[], T]) -> T:
         """Make a call; the others wait until it has returned."""
 
 
-def one_at_a_time() -> OneAtATime:
+def cross_hub_lock() -> CrossHubLock:
     """What lets in one caller at a time in this program."""
     return _AmongThreads() if connections_home() is None else _AmongGreenlets()
 

@@ -69,7 +69,7 @@ TABLE_SIGHT: Final = StateTable(
 __doc__ = with_tables(__doc__, TABLE_SIGHT=TABLE_SIGHT)
 
 
-class LeaseTableMachine(BaseMemberMachine):
+class LeaseChallengeMachine(BaseMemberMachine):
     """A member of a lease challenge: see :mod:`hashring.core.groups.lease_table`.
 
     Args:

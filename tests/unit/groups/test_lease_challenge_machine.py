@@ -12,7 +12,7 @@ from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules
 from hashring.core.groups.membership import PartitionChangeKind
 from hashring.errors import RedisUnavailable
 from hashring.protocol.base_member_machine import Stage
-from hashring.protocol.lease_table_machine import LeaseTableMachine
+from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
 from hashring.protocol.machine_steps import Run, Subscribe
 from hashring.store.command import Command
 from hashring.store.lease_challenge.commands import (
@@ -46,8 +46,8 @@ class Challenge:
         self.on_its_way: list[Command[Any]] = []
         self.ran: list[str] = []
 
-    def member(self, name: str) -> LeaseTableMachine:
-        return LeaseTableMachine(
+    def member(self, name: str) -> LeaseChallengeMachine:
+        return LeaseChallengeMachine(
             "work",
             KEYS,
             name,
@@ -57,7 +57,7 @@ class Challenge:
             chance=lambda: 0.5,
         )
 
-    def settle(self, machine: LeaseTableMachine) -> None:
+    def settle(self, machine: LeaseChallengeMachine) -> None:
         """Let the member do what is due."""
         while isinstance(step := machine.next(self.now), Run | Subscribe):
             if isinstance(step, Subscribe):
@@ -79,13 +79,13 @@ class Challenge:
                 step.done(reply, self.now, self.now)
             self._let_go(machine)
 
-    def _let_go(self, machine: LeaseTableMachine) -> None:
+    def _let_go(self, machine: LeaseChallengeMachine) -> None:
         changes, machine.changes = machine.changes, []
         for each in changes:
             if each.kind is PartitionChangeKind.REVOKED:
                 machine.release(each.partition, each.token, self.now)
 
-    def started(self, name: str) -> LeaseTableMachine:
+    def started(self, name: str) -> LeaseChallengeMachine:
         machine = self.member(name)
         machine.start(self.now)
         self.settle(machine)
@@ -101,7 +101,7 @@ class Challenge:
             for field in (b"begun", b"server"):
                 self.server.edit(KEYS.table, field, lambda _: None)
 
-    def pass_time(self, seconds: float, *machines: LeaseTableMachine) -> None:
+    def pass_time(self, seconds: float, *machines: LeaseChallengeMachine) -> None:
         end = self.now + seconds
         while self.now < end:
             self.now += 0.5
@@ -225,7 +225,9 @@ def test_a_write_from_before_a_second_loss_is_not_done_after_it() -> None:
     assert len(first.membership.held(challenge.now)) == 4
 
 
-def dropped_before_a_loss(challenge: Challenge) -> tuple[LeaseTableMachine, LeaseTableMachine]:
+def dropped_before_a_loss(
+    challenge: Challenge,
+) -> tuple[LeaseChallengeMachine, LeaseChallengeMachine]:
     """A paused member, and one that holds everything; then Redis loses the table."""
     paused, holder = challenge.started("a"), challenge.started("d")
     challenge.pass_time(RULES.ttl + 1.0, holder)
@@ -234,7 +236,7 @@ def dropped_before_a_loss(challenge: Challenge) -> tuple[LeaseTableMachine, Leas
     return paused, holder
 
 
-def both_hold(challenge: Challenge, *machines: LeaseTableMachine) -> set[int]:
+def both_hold(challenge: Challenge, *machines: LeaseChallengeMachine) -> set[int]:
     first, second = (each.membership.held(challenge.now).keys() for each in machines)
     return first & second
 

@@ -40,7 +40,7 @@ def refuse_late(command: Command[Any], waited: float, timeout: float) -> None:
         )
 
 
-class CallsInLine:
+class BoundedCalls:
     """The line of an asyncio node's users; each event loop has its own.
 
     Args:

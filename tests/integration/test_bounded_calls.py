@@ -11,7 +11,7 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring import AsyncRingNode
-from hashring.running.calls_in_line import CALLS_AT_ONCE
+from hashring.running.bounded_calls import CALLS_AT_ONCE
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import owner
 from tests.conftest import PATIENCE

@@ -1,0 +1,34 @@
+"""The rules that are checked in a history of a lease challenge, and of the faithful one."""
+
+from __future__ import annotations
+
+from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.testing.simulator.challenge.faithful_rules import FaithfulService
+from hashring.testing.simulator.challenge.history import ChallengeHistory
+from hashring.testing.simulator.challenge.lease_rules import (
+    ChallengeDeadline,
+    ChallengeGoodbye,
+    ChallengeHolder,
+    ChallengeLevel,
+    ChallengeNobody,
+    ChallengeRenewal,
+    ChallengeTokens,
+)
+from hashring.testing.simulator.challenge.world import ChallengeRule
+from hashring.testing.simulator.rules import Hears
+
+
+def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
+    """A fresh instance of each rule that the history must keep."""
+    if not isinstance(history.terms, LeaseTableRules):
+        return [FaithfulService(), Hears()]
+    return [
+        ChallengeHolder(),
+        ChallengeRenewal(),
+        ChallengeDeadline(),
+        ChallengeTokens(),
+        ChallengeGoodbye(),
+        ChallengeNobody(history.terms),
+        ChallengeLevel(),
+        Hears(),
+    ]
