@@ -94,6 +94,7 @@ _MACHINES: Final = ("node_machine", "own_ranges", "weight", "drain", "states")
 _NODE_STORES: Final = ("store", "own_ranges", "look", "weights", "node_orders", "stay")
 _STORES: Final = ("locks", "ended_sessions", *_NODE_STORES)
 _GROUP_STORES: Final = ("group_store", "challenge_store", "faithful_challenge_store")
+_MORE_STORES: Final = ("refusals", "garbage", "copies", "memory_commands")
 _GROUP_PLAY: Final = "challenge or plan or solace or conflicts or simul or histor or every_way"
 RUNS: Final = {
     # In memory, and without threads.
@@ -109,11 +110,14 @@ RUNS: Final = {
     "node": (_QUICK, _NODE),
     "node stores": (
         _CONTRACT,
-        _contract(*_STORES),
+        _contract(*_STORES, *_MORE_STORES),
     ),
     "node runners": (
         _CONTRACT,
-        _contract("runners", "drain_runners", "own_ranges_runners"),
+        [
+            *_contract("runners", "drain_runners", "own_ranges_runners", "weight_runners"),
+            *_contract("by_hand", "start_and_stop", "loops"),
+        ],
     ),
     "node histories": (_PLAYED, _NODE),
     "locks": (_CONTRACT, [f"tests/integration/test_{name}.py" for name in ("locks_node", "locks")]),
@@ -127,9 +131,12 @@ RUNS: Final = {
     ),
     "group stores": (
         _CONTRACT,
-        _contract(*_GROUP_STORES),
+        _contract(*_GROUP_STORES, "group_clock", "group_forget", *_MORE_STORES),
     ),
-    "group runners": (_CONTRACT, _contract("group", "group_challenge", "group_runners")),
+    "group runners": (
+        _CONTRACT,
+        _contract("group", "group_challenge", "group_runners", "callbacks", "loops"),
+    ),
     "group histories": (_PLAYED, ["tests/unit/groups"]),
     "fencing": (_CONTRACT, ["tests/integration/test_fencing.py", "tests/unit/store"]),
 }

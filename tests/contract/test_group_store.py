@@ -492,6 +492,25 @@ def test_a_dismissed_member_has_to_join_anew(store: Store, keys: GroupKeys) -> N
     assert store.run(beat(keys, member, TERMS.ttl)) is None
 
 
+def test_dismissed_members_are_told(store: Store, keys: GroupKeys) -> None:
+    names = "abcdef"
+    for name in names:
+        store.run(join(keys, facts(name), TERMS))
+    step(store, keys)
+    reading = store.run(read(keys))
+    state = reading.standing()
+    assert state is not None
+    elsewhere = replace(reading.facts, server=reading.facts.server + "0")
+    outcome = next_state.step(replace(state, server="1"), elsewhere, BalancedAssignor())
+    with contextlib.closing(listening(store, keys, *names)) as subscription:
+        done = store.run(commit(keys, reading, outcome, "test"))
+        assert isinstance(done, Committed)
+        messages = [subscription.wait(PATIENCE) for _ in names]
+    assert {m.channel for m in messages if isinstance(m, Message)} == {
+        keys.member_channel(name) for name in names
+    }
+
+
 def test_a_decision_on_what_another_run_of_redis_said_does_not_stand(
     store: Store, keys: GroupKeys
 ) -> None:
@@ -642,6 +661,20 @@ def test_a_decision_of_one_that_does_not_stay_is_told_to_two_that_do(
     tag = committed.tag.encode()
     to = {m.channel for m in messages if isinstance(m, Message) and m.payload == tag}
     assert to == {keys.member_channel(name) for name in told}
+
+
+def test_a_renewal_without_news_writes_no_report(
+    own_store: RedisStore, own_redis: Redis, keys: GroupKeys
+) -> None:
+    own_store.run(join(keys, facts("a"), TERMS))
+    step(own_store, keys)
+    written = []
+    for seen in (1, 1, 0):
+        own_redis.config_resetstat()
+        beaten(own_store, keys, facts("a", seen=seen))
+        stats = own_redis.info("commandstats")
+        written.append(stats.get("cmdstat_hset", {"calls": 0})["calls"])  # type: ignore[union-attr]
+    assert written[0] == written[2] == written[1] + 1
 
 
 def test_a_lease_that_ends_makes_one_step_due(store: Store, keys: GroupKeys) -> None:

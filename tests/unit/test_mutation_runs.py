@@ -29,3 +29,13 @@ def test_lua_that_all_stores_share_is_tested_by_those_of_rings_groups_and_challe
     path: str,
 ) -> None:
     assert {"node stores", "group stores", "challenge"} <= set(mutation.runs_of(path))
+
+
+def test_every_contract_of_machines_and_stores_is_in_a_run() -> None:
+    run = {place for _, places in mutation.RUNS.values() for place in places}
+    contracts = {
+        str(path.relative_to(ROOT)) for path in (ROOT / "tests/contract").glob("test_*.py")
+    }
+    assert contracts - run == {
+        f"tests/contract/test_{name}.py" for name in ("assignors", "collation")
+    }

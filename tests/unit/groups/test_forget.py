@@ -82,6 +82,7 @@ def test_the_next_member_has_everything_at_once_whatever_the_delay() -> None:
     forget(crashed(desk)).join("c").step()
     assert desk.having == {"c": [0, 1, 2, 3]}
     assert desk.phase is GroupPhase.READY
+    assert EventKind.HOLDDOWN not in [event.kind for event in desk.events]
     assert min(desk.state.tokens) > before.token
 
 

@@ -17,6 +17,7 @@ from hashring.core.assignors import (
     TargetAssignment,
 )
 from hashring.core.groups import next_state
+from hashring.core.groups.member_orders import drain
 from hashring.core.groups.membership import Membership, PartitionChangeKind
 from hashring.core.groups.state import Facts, GroupState, Terms
 from hashring.core.groups.view_changes import ViewChange
@@ -548,6 +549,23 @@ def test_a_decision_of_its_own_decider_continues_the_one_before() -> None:
     pair.one.own_decision(replace(first, part=first.tag, tag="next", change=taken_back))
     assert pair.one.machine.view == replace(view, revoked={})
     assert not pair.one.asks_at_once()
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_what_a_decider_tells_continues_its_last_decision_unless_another_came_between(
+    another: bool,
+) -> None:
+    pair = Pair()
+    one = pair.one
+    one.play(one.decider)
+    if another:
+        order = change("orders", KEYS, "ops", lambda state, now: drain(state, "n", now, "ops"))
+        run_flow(one.server.run, order)
+    pair.hand_over()
+    one.decider.ask(99)
+    one.play(one.decider)
+    before, last = one.own_decisions[-2:]
+    assert last.part == ("" if another else before.tag)
 
 
 def test_a_member_asks_for_what_its_decider_decided_after_another() -> None:

@@ -11,7 +11,7 @@ from hashring.core.groups import next_state
 from hashring.core.groups.json_codec import dump_view_change, load_view_change
 from hashring.core.groups.pending_moves import PendingMoves
 from hashring.core.groups.state import GroupPhase, MemberView
-from hashring.core.groups.view_changes import changed_view, changed_views
+from hashring.core.groups.view_changes import ViewChange, changed_view, changed_views
 from hashring.testing.simulator import GroupSimulator, random_group_history
 from hashring.testing.simulator.groups.world import GroupWorld
 
@@ -39,6 +39,13 @@ def test_a_part_and_its_changes_are_the_part_that_stands() -> None:
                     assert part == view, (seed, moment, name)
             before = after
     assert told > 200
+
+
+def test_of_a_partition_that_comes_and_goes_the_last_change_counts() -> None:
+    nothing = MemberView(1, GroupPhase.READY)
+    comes, goes = ViewChange(held={5: 7}), ViewChange(not_held=(5,))
+    assert dict(changed_view(nothing, [comes, goes], 2, GroupPhase.READY).held) == {}
+    assert dict(changed_view(nothing, [goes, comes], 2, GroupPhase.READY).held) == {5: 7}
 
 
 @pytest.mark.slow

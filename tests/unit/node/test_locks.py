@@ -169,6 +169,17 @@ def test_when_the_message_is_lost_it_is_asked_for_again_once_its_ttl_is_over(wor
     assert b.contains(b"b0")
 
 
+def test_who_waits_asks_again_at_once_where_redis_has_another_history(world: World) -> None:
+    a, b = moved_to_b(world)
+    b.book.heartbeat(False, world.now, "one", 0.0)
+    b.contains(b"b0")
+    for history, asks in (("one", 0), ("another", 1)):
+        calls = world.calls("acquire")
+        b.book.heartbeat(False, world.now, history, 0.0)
+        assert not b.contains(b"b0")
+        assert world.calls("acquire") == calls + asks
+
+
 def test_the_holder_of_a_key_is_known_to_who_waits(world: World) -> None:
     _, b = moved_to_b(world)
     assert b.book.holder(b"b0") == "a"

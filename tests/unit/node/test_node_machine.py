@@ -599,6 +599,14 @@ def test_of_two_processes_with_one_name_the_one_that_began_later_keeps_it(
     assert hand.state is NodeState.SUPERSEDED
 
 
+def test_to_have_begun_a_moment_later_is_enough_to_keep_a_name() -> None:
+    for started, state in ((1.0 - 5e-7, NodeState.JOINING), (1.0, NodeState.SUPERSEDED)):
+        hand = _named(EARLIER)
+        _superseded_by_an_answer(hand)
+        _contest(hand, OTHER, json.dumps({"started": started}))
+        assert hand.state is state
+
+
 def test_who_was_replaced_stays_so_whatever_a_clock_says() -> None:
     hand = _named()
     session = hand.machine.session
