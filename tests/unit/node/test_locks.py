@@ -170,7 +170,7 @@ def test_when_the_message_is_lost_it_is_asked_for_again_once_its_ttl_is_over(wor
 
 
 def test_who_waits_asks_again_at_once_where_redis_has_another_history(world: World) -> None:
-    a, b = moved_to_b(world)
+    _, b = moved_to_b(world)
     b.book.heartbeat(False, world.now, "one", 0.0)
     b.contains(b"b0")
     for history, asks in (("one", 0), ("another", 1)):
