@@ -45,7 +45,7 @@ _RESULT: Final = ", ".join(
 def simulate(
     spark: SparkSession, kinds: Iterable[Scenario], rings: int = 1000, seed: int = 0
 ) -> DataFrame:
-    """Draw and measure rings of each kind.
+    """Draw and measure rings of each kind. A kind that is given twice counts once.
 
     Returns:
         One row a ring: the scenario (``weights`` as text, comma-separated), ``ring`` (its
@@ -65,7 +65,7 @@ def simulate(
     Raises:
         ConfigError: no scenario, or not one ring.
     """
-    kinds = list(kinds)
+    kinds = list(dict.fromkeys(kinds))
     if not kinds:
         raise ConfigError("kinds", kinds, "give at least one scenario")
     if rings < 1:

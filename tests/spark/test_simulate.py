@@ -56,6 +56,11 @@ def test_weights_that_are_close_are_told_apart(spark):
     assert [(r.weights, r.rings) for r in told] == [("1,2", 1), ("1,2.0000001", 1)]
 
 
+def test_a_kind_that_is_given_twice_counts_once(spark):
+    (told,) = summarise(simulate(spark, scenarios([2, 2], [1]), 3)).collect()
+    assert told.rings == 3
+
+
 def test_weights_are_fair_shares(spark):
     kind = Scenario(20, 256, weights=(1.0, 3.0))
     (found,) = summarise(simulate(spark, [kind], 20)).collect()
