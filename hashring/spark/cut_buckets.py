@@ -29,6 +29,8 @@ class CutBuckets:
     weight: Floats
     bad_weights: Longs
 
+    # Weights that sum up to more than a DOUBLE holds are refused where they are shown.
+    @np.errstate(over="ignore", invalid="ignore")
     def errors(self, groups: Longs, count: int) -> tuple[Longs, Floats]:
         """By how much the rows and the weight of each group of codes may be wrong, at most.
 

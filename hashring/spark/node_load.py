@@ -133,7 +133,7 @@ def load_of_histogram(
             node,
             keys,
             weight,
-            weight / total if total else 0.0,
+            float(weight) / total if total else 0.0,
             len(ring.points_of(node)) / len(ring),
             shares[node] / RING_SIZE,
             bad_weights,

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import uuid
+import warnings
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -854,6 +855,19 @@ def test_weights_that_sum_up_to_more_than_a_double_are_refused(spark, ring_file,
         run(*job, "--input", tmp_path / "in.parquet", "--weight", "w", "--ring-file", ring_file,
             "--output", tmp_path / "out.parquet")  # fmt: skip
     assert not (tmp_path / "out.parquet").exists()
+
+
+def test_weights_of_a_histogram_that_sum_up_to_more_than_a_double_are_refused_without_a_warning(
+    spark, ring_file, tmp_path
+):
+    keep(tmp_path / "in.parquet", key=[f"k{i}" for i in range(999)], w=[1e308] * 999)
+    out = "--output", tmp_path / "h.parquet", "--buckets", 4
+    run("histogram", "--input", tmp_path / "in.parquet", "--weight", "w", *out)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ColumnError, match="'w' sums up to more than a DOUBLE holds"):
+            run("load", "--histogram", tmp_path / "h.parquet", "--weight", "w",
+                "--ring-file", ring_file)  # fmt: skip
 
 
 def test_a_binary_key_is_shown_by_its_bytes(spark, ring_file, tmp_path):
