@@ -284,6 +284,33 @@ def test_what_a_node_left_to_come_back_is_there_whatever_others_of_its_name_do(
     assert RingSimulator().broken_rule(history) == "stays"
 
 
+# --- nobody knows the name of who stops to come back ---------------------------------------------
+
+STAYS = (Event(0.0, "start", "a"), Event(1.5, "stay", "a"))
+NAMES_DELETED = Event(1.45, "delete", what="nodes")
+NAMES_DELETED_EARLY = Event(0.5, "delete", what="nodes")
+
+
+def _of_one_node(*events: Event) -> NodeHistory:
+    spec = ProcessSpec("a", "node-a", True, "random", 4, True, True, 1.0)
+    return NodeHistory(700187, (spec,), events)
+
+
+def test_points_are_left_where_somebody_deleted_the_name_since_the_last_heartbeat() -> None:
+    assert RingSimulator().broken_rule(_of_one_node(*STAYS, NAMES_DELETED)) is None
+
+
+@pytest.mark.parametrize(
+    "events",
+    [STAYS, (*STAYS, NAMES_DELETED_EARLY), (STAYS[0], Event(1.5, "stop", "a"), NAMES_DELETED)],
+    ids=["nothing deleted", "a heartbeat since", "for good"],
+)
+def test_a_goodbye_that_is_due_and_forgotten_is_found(events: tuple[Event, ...]) -> None:
+    history = _of_one_node(*events)
+    assert RingSimulator().broken_rule(history) is None
+    assert RingSimulator(machine=LeavesWithoutAGoodbye).broken_rule(history) == "goodbye"
+
+
 # --- the simulator itself ---------------------------------------------------------------------
 
 

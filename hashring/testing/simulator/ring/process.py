@@ -48,6 +48,8 @@ class RingProcess(Process):
         """The members that it renewed."""
         self.renewed_at = NEVER
         """True time at which Redis ran that renewal."""
+        self.stays = False
+        """Whether it was stopped to come back."""
         self.started_again = False
         """Whether it has been stopped, and started again."""
         self.history = ""
@@ -100,6 +102,7 @@ class RingProcess(Process):
         """The user calls ``stop()``, or ``stop(stay=True)``."""
         if not self.stopping:
             self.world.asked_to_stop(self)
+            self.stays = stay
         self.stopping = True
         if self.spec.asynchronous:
             self.machine.stop(stay=stay)
