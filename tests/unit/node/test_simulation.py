@@ -311,6 +311,44 @@ def test_a_goodbye_that_is_due_and_forgotten_is_found(events: tuple[Event, ...])
     assert RingSimulator(machine=LeavesWithoutAGoodbye).broken_rule(history) == "goodbye"
 
 
+# --- a failover brings back a process that began before, but not by Redis' clock -----------------
+
+BROUGHT_BACK = (
+    Event(0.0, "start", "a"),
+    Event(4.2, "kill", "a"),
+    Event(5.7, "wipe"),
+    Event(6.0, "start", "b"),
+    Event(6.2, "failover", what="0.8 +0.0"),
+)
+SET_BACK = Event(4.0, "set back", what="30.0")
+TAKEN_WHILE_PAUSED = (
+    Event(0.0, "start", "a"),
+    Event(0.5, "pause", "a", 1.7),
+    Event(1.2, "start", "b"),
+    Event(1.8, "kill", "b"),
+)
+
+
+def _of_one_name(*events: Event) -> NodeHistory:
+    specs = (ProcessSpec(label, "node-a", True, "random", 1, True, False, 1.0) for label in "ab")
+    return NodeHistory(8301032, tuple(specs), events)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [(*BROUGHT_BACK, SET_BACK), (*TAKEN_WHILE_PAUSED, replace(SET_BACK, at=0.8))],
+    ids=["by Redis' clock", "by the true time"],
+)
+def test_a_node_may_end_for_one_that_began_later(events: tuple[Event, ...]) -> None:
+    assert RingSimulator().broken_rule(_of_one_name(*events)) is None
+
+
+@pytest.mark.parametrize("events", [BROUGHT_BACK, (*BROUGHT_BACK, replace(SET_BACK, at=6.1))])
+def test_a_node_that_ends_for_one_that_began_before_it_is_found(events: tuple[Event, ...]) -> None:
+    history = _of_one_name(*events)
+    assert RingSimulator(machine=EndsForAnybody).broken_rule(history) == "names"
+
+
 # --- the simulator itself ---------------------------------------------------------------------
 
 
