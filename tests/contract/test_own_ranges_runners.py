@@ -139,6 +139,19 @@ def test_a_node_whose_name_was_deleted_stays_no_longer_than_it_was_renewed(
     assert again.ranges == ranges
 
 
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_node_that_could_not_leave_is_on_the_ring_once_when_it_is_started_again(
+    make: Make, client: Redis, proxy: Proxy, follow: bool
+) -> None:
+    node = make(url=proxy.url, follow=follow, **CALM).start()
+    proxy.refuse()
+    node.stop()
+    proxy.heal()
+    node.start()
+    assert client.hkeys("{accounts}:nodes") == [node.name.encode()]
+    assert split([node])
+
+
 def test_a_node_with_a_made_up_name_does_not_stay(make: Make) -> None:
     node = make(**OWN, **CALM).start()
     error = fails(lambda: node.stop(stay=True))
