@@ -140,12 +140,14 @@ def test_an_order_that_it_did_not_know_counts_more_than_what_it_assigned() -> No
     assert len(asks(hand.run())["members"]) == 2
 
 
-def test_an_order_that_a_failover_brings_back_is_lifted_again() -> None:
+@pytest.mark.parametrize("weights", [[1.0], [0.5, 1.0]], ids=["at once", "after another weight"])
+def test_an_order_that_a_failover_brings_back_is_lifted_again(weights: list[float]) -> None:
     hand = Hand(n_replicas=4).live()
     answered(hand, ordered(hand, TWICE).run(), TWICE)
-    hand.machine.weigh(1.0)
-    hand.machine.beat_at_once(hand.now)
-    answered(hand, hand.run())
+    for weight in weights:
+        hand.machine.weigh(weight)
+        hand.machine.beat_at_once(hand.now)
+        answered(hand, hand.run())
     ordered(hand, TWICE)
     assert hand.machine.weight == 1.0
     assert asks(hand.beat_due())["own_weight"] == TWICE.id
