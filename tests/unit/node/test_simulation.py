@@ -24,6 +24,7 @@ from hashring.testing.simulator import (
     RingSimulator,
     random_history,
     random_lock_history,
+    with_returns,
 )
 from hashring.testing.simulator.ring.history import NodeHistory, ProcessSpec
 from hashring.testing.simulator.ring.random_histories import KINDS
@@ -236,6 +237,15 @@ def test_a_fault_in_redis_scripts_is_found(
 ) -> None:
     plant(monkeypatch)
     found(RingSimulator(), rules)
+
+
+def test_an_entry_that_a_node_leaves_under_its_former_name_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = with_returns(random_history(121))
+    assert RingSimulator().broken_rule(history) is None
+    plant_at_the_beginning(monkeypatch, "free_former_names(node, dropped)", "return")
+    assert RingSimulator().broken_rule(history) == "recovery"
 
 
 def test_a_fault_in_redis_scripts_is_told_by_a_short_story(

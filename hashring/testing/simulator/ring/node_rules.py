@@ -62,7 +62,8 @@ one that wakes up is back as well.
 
 **Recovery.** Once faults are over, within :data:`RECOVERY` every node that runs is live, or drained
 where an order to drain it stands; all are at Redis' tag, and every point is claimed by exactly one
-of the live ones.
+of the live ones. Nodes that do not run have no entries there, unless somebody changed the ring's
+members without telling.
 
 **Rest.** After that nothing changes, and a node makes one call a heartbeat.
 """
@@ -770,6 +771,11 @@ class Recovery(RingRule):
         ring = world.ring
         if sorted(ring.nodes) != names:
             raise self.broken(world, f"on the ring are {ring.nodes}, live are {names}")
+        entries = world.server.hgetall(KEYS.ring, "nodes").items()
+        others = {name.decode() for name, entry in entries if holder_of(entry)}
+        others.difference_update(process.machine.name for process in running)
+        if others and world.tampered_at == NEVER:
+            raise self.broken(world, f"{sorted(others)} have entries, and do not run")
         if not names:
             return
         claimed = sorted(
