@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashring.store.ring.node_orders import WeightOrder
 
 OwnWeight = tuple[float, str]
-"""A weight that the node's own code gave it, and the order that it lifts ("" for none)."""
+"""A weight that the node's own code gave it, and the last order that it lifts ("" for none)."""
 
 
 class OrderedWeight:
@@ -30,7 +30,9 @@ class OrderedWeight:
 
     def give(self, weight: float) -> None:
         """Have another weight of its own, instead of any that was ordered so far."""
-        self.given = (weight, self._order.id if self._order else "")
+        order = self._order
+        # A failover may bring back what an earlier one has lifted.
+        self.given = (weight, order.id if order else self.given[1])
 
     @property
     def weight(self) -> float:

@@ -62,6 +62,8 @@ class OwnReplicas:
         self._balanced = placement == "balanced"
         self._rng = rng
         self._drop: tuple[Replica, ...] = ()
+        # Those of them that another session of its name had there before it joined.
+        self._others: frozenset[Replica] = frozenset()
         # Those under a name that another node turned out to have, too.
         self._left_behind: tuple[Replica, ...] = ()
         # What the last answer confirmed, and what it had before it chose more points by the ring.
@@ -78,8 +80,7 @@ class OwnReplicas:
     @property
     def given_up(self) -> tuple[Replica, ...]:
         """What it was about to give up for another weight, and may have on the ring still."""
-        # Before it has joined, that is what another session of its name has there.
-        return self._drop if self._settled else ()
+        return tuple(each for each in self._drop if each not in self._others)
 
     @property
     def may_be_there(self) -> tuple[Replica, ...]:
@@ -143,6 +144,7 @@ class OwnReplicas:
             # It stopped to come back, and nothing of it changes.
             there = {replica.point: replica for replica in found.replicas}
             self.replicas = tuple(there.get(each.point, each) for each in self.replicas)
+        self._others = frozenset(found.replicas).difference(self.replicas)
         kept = {replica.member for replica in self.replicas}
         self._drop = tuple(replica for replica in sorted(old) if replica.member not in kept)
 

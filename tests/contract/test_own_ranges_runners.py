@@ -125,6 +125,33 @@ def test_a_node_that_stops_to_stay_and_does_not_come_back_expires(
     eventually(lambda: split(nodes[1:]), "the other has all keys")
 
 
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_node_whose_name_was_deleted_stays_no_longer_than_it_was_renewed(
+    make: Make, client: Redis, follow: bool
+) -> None:
+    nodes = [make(name=name, follow=follow, **CALM).start() for name in ("a", "b")]
+    eventually(lambda: right(client, *nodes), "they share the ring")
+    before, ranges = client.zrange(RING, 0, -1, withscores=True), nodes[0].ranges
+    client.delete("{accounts}:nodes")
+    nodes[0].stop(stay=True)
+    assert client.zrange(RING, 0, -1, withscores=True) == before
+    again = make(name="a", follow=follow, **CALM).start()
+    assert again.ranges == ranges
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_node_that_could_not_leave_is_on_the_ring_once_when_it_is_started_again(
+    make: Make, client: Redis, proxy: Proxy, follow: bool
+) -> None:
+    node = make(url=proxy.url, follow=follow, **CALM).start()
+    proxy.refuse()
+    node.stop()
+    proxy.heal()
+    node.start()
+    assert client.hkeys("{accounts}:nodes") == [node.name.encode()]
+    assert split([node])
+
+
 def test_a_node_with_a_made_up_name_does_not_stay(make: Make) -> None:
     node = make(**OWN, **CALM).start()
     error = fails(lambda: node.stop(stay=True))

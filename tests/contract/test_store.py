@@ -365,6 +365,21 @@ def test_a_departure_takes_off_what_was_given_up_and_remembers_the_rest(place: P
     assert place.look("n").remembered == (10, 40)
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+@pytest.mark.parametrize("others", [True, False])
+def test_a_name_that_a_node_had_before_is_freed_with_its_last_member(
+    place: Place, leaves: bool, others: bool
+) -> None:
+    place.join("n", A, 10, 20)
+    left_behind = replicas("n", 99) if others else replicas("n", 10, 20)
+    if leaves:
+        place.leave("n.1", B, drop=left_behind)
+    else:
+        place.join("n.1", B, 30, drop=left_behind)
+    names = ({"n"} if others else set()) | (set() if leaves else {"n.1"})
+    assert set(place.look().nodes) == names == {name.decode() for name in place.placed()}
+
+
 def test_a_departure_of_nobody_is_no_change(place: Place, channel: Listener) -> None:
     place.join("m", B, 30)
     channel.changes()

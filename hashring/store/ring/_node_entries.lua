@@ -77,3 +77,15 @@ local function free_name(node)
   redis.call('SREM', KEYS[6], node)
   redis.call('ZREM', KEYS[11], node)
 end
+
+-- A node has dropped these members. Those under another name it had itself, before it met that name
+-- under another session: nobody has the name any more, unless that session has members of its own.
+local function free_former_names(node, dropped)
+  for _, member in ipairs(dropped) do
+    local name = node_of(member)
+    local entry = name and name ~= node and redis.call('HGET', KEYS[3], name)
+    if entry and not is_on_ring(told_of(entry)) and not redis.call('ZSCORE', KEYS[11], name) then
+      free_name(name)
+    end
+  end
+end

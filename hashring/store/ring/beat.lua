@@ -213,6 +213,7 @@ if status == 'ok' or status == 'drained' then
 end
 if status == 'ok' then
   local dropped = in_parts('ZREM', KEYS[1], dropping)
+  free_former_names(node, dropping)
   if not joining then
     -- A full Redis refuses ZADD, although new scores need no memory, unless the script has begun
     -- to write: so that it begins. No node has an empty name; a member, which is garbage, may.
@@ -261,6 +262,7 @@ elseif status == 'drained' then
     dropping[#dropping + 1] = member
   end
   local removed = in_parts('ZREM', KEYS[1], dropping)
+  free_former_names(node, dropping)
   take_off_index(dropping)
   redis.call('HDEL', KEYS[9], node)
   write_entry()

@@ -24,6 +24,7 @@ for i = 7, #ARGV do
   end
 end
 local removed = in_parts('ZREM', KEYS[1], members)
+free_former_names(node, members)
 take_off_index(members)
 if #own > 0 and told_of(entry).named == true then
   remember(node, points_of(own))

@@ -269,6 +269,26 @@ def test_a_call_that_takes_locks_after_its_node_has_stopped_is_found(
     tells_a_short_story(RingSimulator(), found("left behind", histories=stopping), "left behind")
 
 
+CALLED_LATE = (
+    Event(0.0, "start", "a"),
+    Event(0.1, "pause unsent", "a", 1.85),
+    Event(0.159, "cut", "a", 0.557),
+    Event(0.381, "slow command", "a", 0.302),
+    Event(0.381, "slow command", "a", 0.249),
+    Event(2.093, "drain", "a", 4.69),
+    Event(4.52, "pause unsent", "a", 4.425),
+    Event(4.751, "stop", "a"),
+)
+
+
+def test_a_lock_may_be_left_that_lasts_longer_because_the_clock_was_set_back() -> None:
+    # Its call was given up, and came late. Of that the node asks nothing after two ttls.
+    spec = ProcessSpec("a", "host:0", False, "random", 1, False, True, 0.0, follow=False)
+    terms = LockTerms((b"key-0", b"key-1"), ttl=3.0, idle=3.0, max_handoff_time=3.0)
+    events = (*CALLED_LATE, Event(4.687, "set back", what="30.0"))
+    assert RingSimulator().broken_rule(NodeHistory(8405498, (spec,), events, terms)) is None
+
+
 def nothing(*_: Any) -> None:
     pass
 

@@ -24,6 +24,7 @@ from hashring.testing.simulator import (
     RingSimulator,
     random_history,
     random_lock_history,
+    with_returns,
 )
 from hashring.testing.simulator.ring.history import NodeHistory, ProcessSpec
 from hashring.testing.simulator.ring.random_histories import KINDS
@@ -45,10 +46,6 @@ LATE = (683, 120)
 @pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
 def test_no_history_breaks_a_rule(first: int) -> None:
     none_breaks_a_rule(RingSimulator(), random_history, range(first, first + BATCH))
-
-
-def test_who_stops_to_come_back_after_somebody_deleted_its_entry_may_leave_its_points() -> None:
-    none_breaks_a_rule(RingSimulator(), random_history, range(700187, 700188))
 
 
 # --- planted faults ---------------------------------------------------------------------------
@@ -242,6 +239,15 @@ def test_a_fault_in_redis_scripts_is_found(
     found(RingSimulator(), rules)
 
 
+def test_an_entry_that_a_node_leaves_under_its_former_name_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = with_returns(random_history(121))
+    assert RingSimulator().broken_rule(history) is None
+    plant_at_the_beginning(monkeypatch, "free_former_names(node, dropped)", "return")
+    assert RingSimulator().broken_rule(history) == "recovery"
+
+
 def test_a_fault_in_redis_scripts_is_told_by_a_short_story(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -286,6 +292,71 @@ def test_what_a_node_left_to_come_back_is_there_whatever_others_of_its_name_do(
     assert RingSimulator().broken_rule(history) is None
     plant(monkeypatch, edit)
     assert RingSimulator().broken_rule(history) == "stays"
+
+
+# --- nobody knows the name of who stops to come back ---------------------------------------------
+
+STAYS = (Event(0.0, "start", "a"), Event(1.5, "stay", "a"))
+NAMES_DELETED = Event(1.45, "delete", what="nodes")
+NAMES_DELETED_EARLY = Event(0.5, "delete", what="nodes")
+
+
+def _of_one_node(*events: Event) -> NodeHistory:
+    spec = ProcessSpec("a", "node-a", True, "random", 4, True, True, 1.0)
+    return NodeHistory(700187, (spec,), events)
+
+
+def test_points_are_left_where_somebody_deleted_the_name_since_the_last_heartbeat() -> None:
+    assert RingSimulator().broken_rule(_of_one_node(*STAYS, NAMES_DELETED)) is None
+
+
+@pytest.mark.parametrize(
+    "events",
+    [STAYS, (*STAYS, NAMES_DELETED_EARLY), (STAYS[0], Event(1.5, "stop", "a"), NAMES_DELETED)],
+    ids=["nothing deleted", "a heartbeat since", "for good"],
+)
+def test_a_goodbye_that_is_due_and_forgotten_is_found(events: tuple[Event, ...]) -> None:
+    history = _of_one_node(*events)
+    assert RingSimulator().broken_rule(history) is None
+    assert RingSimulator(machine=LeavesWithoutAGoodbye).broken_rule(history) == "goodbye"
+
+
+# --- a failover brings back a process that began before, but not by Redis' clock -----------------
+
+BROUGHT_BACK = (
+    Event(0.0, "start", "a"),
+    Event(4.2, "kill", "a"),
+    Event(5.7, "wipe"),
+    Event(6.0, "start", "b"),
+    Event(6.2, "failover", what="0.8 +0.0"),
+)
+SET_BACK = Event(4.0, "set back", what="30.0")
+TAKEN_WHILE_PAUSED = (
+    Event(0.0, "start", "a"),
+    Event(0.5, "pause", "a", 1.7),
+    Event(1.2, "start", "b"),
+    Event(1.8, "kill", "b"),
+)
+
+
+def _of_one_name(*events: Event) -> NodeHistory:
+    specs = (ProcessSpec(label, "node-a", True, "random", 1, True, False, 1.0) for label in "ab")
+    return NodeHistory(8301032, tuple(specs), events)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [(*BROUGHT_BACK, SET_BACK), (*TAKEN_WHILE_PAUSED, replace(SET_BACK, at=0.8))],
+    ids=["by Redis' clock", "by the true time"],
+)
+def test_a_node_may_end_for_one_that_began_later(events: tuple[Event, ...]) -> None:
+    assert RingSimulator().broken_rule(_of_one_name(*events)) is None
+
+
+@pytest.mark.parametrize("events", [BROUGHT_BACK, (*BROUGHT_BACK, replace(SET_BACK, at=6.1))])
+def test_a_node_that_ends_for_one_that_began_before_it_is_found(events: tuple[Event, ...]) -> None:
+    history = _of_one_name(*events)
+    assert RingSimulator(machine=EndsForAnybody).broken_rule(history) == "names"
 
 
 # --- the simulator itself ---------------------------------------------------------------------

@@ -140,12 +140,14 @@ def test_an_order_that_it_did_not_know_counts_more_than_what_it_assigned() -> No
     assert len(asks(hand.run())["members"]) == 2
 
 
-def test_an_order_that_a_failover_brings_back_is_lifted_again() -> None:
+@pytest.mark.parametrize("weights", [[1.0], [0.5, 1.0]], ids=["at once", "after another weight"])
+def test_an_order_that_a_failover_brings_back_is_lifted_again(weights: list[float]) -> None:
     hand = Hand(n_replicas=4).live()
     answered(hand, ordered(hand, TWICE).run(), TWICE)
-    hand.machine.weigh(1.0)
-    hand.machine.beat_at_once(hand.now)
-    answered(hand, hand.run())
+    for weight in weights:
+        hand.machine.weigh(weight)
+        hand.machine.beat_at_once(hand.now)
+        answered(hand, hand.run())
     ordered(hand, TWICE)
     assert hand.machine.weight == 1.0
     assert asks(hand.beat_due())["own_weight"] == TWICE.id
@@ -443,6 +445,23 @@ def test_no_point_stays_that_the_node_has_given_up(
     assert RingSimulator().broken_rule(history) is None
     plant(monkeypatch, edit)
     assert RingSimulator().broken_rule(history) == "spares"
+
+
+@pytest.mark.parametrize("follow", [True, False])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_node_that_stops_before_its_join_is_answered_gives_up_all_its_points(
+    named: bool, follow: bool
+) -> None:
+    name = "node-a" if named else "host:0"
+    spec = ProcessSpec("a", name, named, "balanced", 4, False, False, 100.0, follow=follow)
+    events = (
+        Event(0.0, "start", "a"),
+        Event(0.0005, "lose reply", "a"),
+        Event(0.5, "weigh itself", "a", what="0.25"),
+        Event(0.6, "slow command", "a", 4.9),
+        Event(1.5, "stop", "a"),
+    )
+    assert RingSimulator().broken_rule(NodeHistory(17, (spec,), events)) is None
 
 
 def test_points_of_a_session_that_nobody_knows_stay_for_one_ttl() -> None:

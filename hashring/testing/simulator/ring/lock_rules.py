@@ -30,7 +30,8 @@ data, when somebody took its lock or its node's name away, or after trouble with
 
 **Left behind.** When a node has stopped, and Redis answered it all along, Redis has no lock of its
 session but those of holds that went on, and takes none any more. Excepted are locks that a loss of
-data brought back, and those of a call that took longer than a ttl to arrive.
+data brought back, and those of a call that took longer than a ttl to arrive. So are those that last
+for more than a ttl when the node stops, because somebody has set Redis' clock back since.
 
 **Recovery.** Once faults are over, within :data:`SETTLED` every node that runs is live, or drained
 where an order to drain it stands.
@@ -394,7 +395,7 @@ class LockDepartures(LockWatch):
         self._failures: dict[str, int] = {}
         # When a call of the process took long to arrive.
         self._late_at: dict[str, float] = {}
-        # The sessions that have ended: whose they were, and the tokens of holds that went on.
+        # The sessions that have ended: whose they were, and the tokens of what is excepted.
         self._ended: dict[str, tuple[str, frozenset[int]]] = {}
 
     def shown(self, world: RingWorld, process: RingProcess) -> None:
@@ -406,7 +407,9 @@ class LockDepartures(LockWatch):
             # What comes back with older data, or was put back, may have been let go of before.
             settled = world.now > world.lost_at + 2 * world.lock_terms.ttl
             if left and settled and process.user is not None:
-                tokens = frozenset(lease.token for lease in process.user.leases)
+                lasting = world.redis_time() + world.lock_terms.ttl
+                longer = {token for token, _, end in world.locks().values() if end > lasting}
+                tokens = frozenset(lease.token for lease in process.user.leases) | longer
                 self._ended[machine.session] = label, tokens
                 self.look(world)
 

@@ -27,8 +27,9 @@ every message is lost, counted from when its own connection worked again: its ne
 moment that a message may be late, and a fetch.
 
 **Names.** A node ends as superseded, or changes its name, only when another process has its name;
-and it ends only for one that still runs, or that looked at the ring first after it did. It may also
-change a made-up name that its own session of before a stop still has.
+and it ends only for one that still runs, or that looked at the ring first after it did: by the true
+time, or by Redis' clock, which somebody may set back. It may also change a made-up name that its
+own session of before a stop still has.
 
 **Drain.** While an order to drain a node stands, no heartbeat of the node puts it on the ring. A
 node that was answered so claims nothing.
@@ -61,14 +62,14 @@ one that wakes up is back as well.
 
 **Recovery.** Once faults are over, within :data:`RECOVERY` every node that runs is live, or drained
 where an order to drain it stands; all are at Redis' tag, and every point is claimed by exactly one
-of the live ones.
+of the live ones. Nodes that do not run have no entries there, unless somebody changed the ring's
+members without telling.
 
 **Rest.** After that nothing changes, and a node makes one call a heartbeat.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar, Final
 
 from hashring.core.hashing import RING_SIZE
@@ -424,7 +425,8 @@ class Names(RingRule):
         self._sessions: dict[str, RingProcess] = {}
         # Processes that met what they had been themselves before a stop.
         self._met_itself: set[str] = set()
-        self._began: dict[str, float] = {}
+        # By the true time, and by Redis' clock.
+        self._began: dict[str, tuple[float, float]] = {}
 
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
@@ -432,7 +434,7 @@ class Names(RingRule):
         accepted = isinstance(reply, BeatReply) and reply.status in ACCEPTED
         # One that comes back to what it left there need not look before its first heartbeat.
         if accepted or isinstance(reply, Snapshot | Look):
-            self._began.setdefault(process.spec.label, world.now)
+            self._began.setdefault(process.spec.label, (world.now, world.redis_time()))
         if accepted:
             self._sessions[str(command.arguments[1])] = process
         elif isinstance(reply, BeatReply):
@@ -456,8 +458,8 @@ class Names(RingRule):
             raise self.broken(world, f"{spec.label} lost its name {spec.name!r} to nobody")
         winner = self._sessions.get(world.server.holder(KEYS.ring, spec.name))
         if ended and winner is not None and not winner.alive:
-            began = self._began
-            if began.get(winner.spec.label, math.inf) < began.get(spec.label, -1.0):
+            began, before = self._began.get(spec.label), self._began.get(winner.spec.label)
+            if began and before and before[0] < began[0] and before[1] < began[1]:
                 raise self.broken(
                     world, f"{spec.label} ended for {winner.spec.label}, which had ended before"
                 )
@@ -769,6 +771,11 @@ class Recovery(RingRule):
         ring = world.ring
         if sorted(ring.nodes) != names:
             raise self.broken(world, f"on the ring are {ring.nodes}, live are {names}")
+        entries = world.server.hgetall(KEYS.ring, "nodes").items()
+        others = {name.decode() for name, entry in entries if holder_of(entry)}
+        others.difference_update(process.machine.name for process in running)
+        if others and world.tampered_at == NEVER:
+            raise self.broken(world, f"{sorted(others)} have entries, and do not run")
         if not names:
             return
         claimed = sorted(

@@ -48,10 +48,10 @@ class RingProcess(Process):
         """The members that it renewed."""
         self.renewed_at = NEVER
         """True time at which Redis ran that renewal."""
+        self.stays = False
+        """Whether it was stopped to come back."""
         self.started_again = False
         """Whether it has been stopped, and started again."""
-        self.stays = False
-        """Whether its last stop was one to come back."""
         self.history = ""
         """The history of the ring that its node was told of last, be it before a stop."""
         self.history_at = NEVER
@@ -102,7 +102,8 @@ class RingProcess(Process):
         """The user calls ``stop()``, or ``stop(stay=True)``."""
         if not self.stopping:
             self.world.asked_to_stop(self)
-        self.stopping, self.stays = True, stay
+            self.stays = stay
+        self.stopping = True
         if self.spec.asynchronous:
             self.machine.stop(stay=stay)
             self.loop.turn()

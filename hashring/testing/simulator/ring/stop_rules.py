@@ -2,8 +2,8 @@
 
 **Goodbye.** A node that stops while Redis answers it has no entry and no point there when it has
 ended; one that stops to come back has its points only. So a stop cannot be taken for a crash.
-Excepted is what Redis lost, or brought back, meanwhile; and the points of a node that stops to come
-back without having renewed since somebody deleted its entry: they expire, as after a crash.
+Excepted is what Redis lost, or brought back, meanwhile. If somebody deleted the names since its
+last heartbeat, one that stops to come back cannot say so: its points expire with that heartbeat.
 
 **Stops.** A node has ended within :data:`STOPPED` after it was asked to stop, counted from when its
 own connection worked again.
@@ -43,9 +43,9 @@ class Goodbye(RingRule):
         if world.server.holder(KEYS.ring, machine.name) == machine.session:
             raise self.broken(world, f"{label} has stopped, and Redis has its entry")
         stays = machine.name.encode() in world.server.hgetall(KEYS.ring, "nodes")
-        expire = process.stays and world.names_lost_at > process.renewed_sent
+        stays = stays or (process.stays and world.names_lost_at >= process.renewed_at)
         left = process.renewed & world.members().get(machine.name, frozenset())
-        if left and not (stays or expire):
+        if left and not stays:
             raise self.broken(world, f"{label} has stopped, and {sorted(left)} is on the ring")
 
 
