@@ -246,8 +246,9 @@ class CallsUnderWay:
             elif lock.age > now - doubt.began:
                 self.take_anew(key, lock.token, now)
             else:
-                # Redis rounds to milliseconds.
-                key.hold(lock.token, sent + lock.expires_in - 0.001, now)
+                # Redis rounds to milliseconds. If its clock was set back, the lock lasts longer.
+                lasts = min(lock.expires_in - 0.001, self._config.ttl)
+                key.hold(lock.token, sent + lasts, now)
                 self.granted(now, key)
 
     def _give_up(self, key: Key, now: float) -> None:

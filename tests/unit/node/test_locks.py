@@ -6,6 +6,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -327,6 +328,22 @@ def test_no_key_is_busy_being_taken_while_redis_does_not_answer(world: World) ->
     assert not a.book.busy(b"a0")
     assert not a.book.busy(b"a1")
     a.arrive(under_way)
+
+
+def test_a_lock_that_lasts_longer_as_redis_clock_was_set_back_is_held_for_a_ttl(
+    world: World,
+) -> None:
+    a = world.node("a")
+    a.fail(a.take(b"a0"), reached=True)
+    look = a.step()
+    assert look is not None
+    found = a.run(look.command)
+    found[b"a0"] = replace(found[b"a0"], expires_in=100.0)
+    look.done(found, world.now, world.now)
+    world.now += 60.0 - MS
+    assert a.ask(b"a0") is YES
+    world.now += MS
+    assert a.ask(b"a0") is not YES
 
 
 def test_a_limit_without_locks_lets_as_many_of_many_keys_in(world: World) -> None:
