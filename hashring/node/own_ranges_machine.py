@@ -214,9 +214,10 @@ class OwnRangesMachine(NodeMachine):
         if mine is None:
             return
         # Each change has a greater number, and Redis' clock may be set back; where Redis has lost
-        # the ring, the numbers begin anew.
+        # the ring, the numbers begin anew. Changes of one heartbeat are of one moment.
         lost_since = stamp.at < int(self.history or 0)
-        if stamp.at <= mine.at and (stamp.epoch <= mine.epoch or lost_since):
+        earlier = (stamp.at, stamp.epoch) <= (mine.at, mine.epoch)
+        if earlier and (stamp.epoch <= mine.epoch or lost_since):
             return  # From before the newest statement.
         self.sight.stamp = stamp
         self.near = self.near.after(news)

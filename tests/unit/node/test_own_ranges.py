@@ -287,6 +287,18 @@ def test_a_message_from_after_a_failover_to_a_slower_clock_counts() -> None:
     assert hand.own_length() == 700
 
 
+def test_of_two_changes_of_one_moment_the_second_counts_though_redis_clock_was_set_back() -> None:
+    hand = NearHand()
+    hand.live()
+    first = hand.next_stamp()
+    hand.answer(hand.beat_due(), history=str(first.at + 30_000_000))
+    hand.length = 700
+    hand.tell_near(ChangeKind.EXPIRE, replace(hand.next_stamp(), at=first.at + 1))
+    hand.length = 400
+    hand.tell_near(ChangeKind.JOIN, replace(hand.next_stamp(), at=first.at + 1))
+    assert hand.own_length() == 400
+
+
 def test_another_history_is_a_loss_only_where_the_node_was_gone_from_the_ring() -> None:
     hand = NearHand()
     hand.start()
