@@ -96,14 +96,17 @@ _STORES: Final = ("locks", "ended_sessions", *_NODE_STORES)
 _GROUP_STORES: Final = ("group_store", "challenge_store", "faithful_challenge_store")
 _MORE_STORES: Final = ("refusals", "garbage", "copies", "memory_commands")
 _GROUP_PLAY: Final = "challenge or plan or solace or conflicts or simul or histor or every_way"
-_ALL_RECORDS: Final = ["tests/unit/test_defaults.py"]
+_ALL_RECORDS: Final = ["tests/unit/test_defaults.py", "tests/unit/test_state_table.py"]
 RUNS: Final = {
     # In memory, and without threads.
     "near machines": (
         _QUICK,
         [*(f"tests/unit/node/test_{name}.py" for name in _MACHINES), *_ALL_RECORDS],
     ),
-    "near locks": (_QUICK, [f"tests/unit/node/test_{name}.py" for name in ("locks", "renewal")]),
+    "near locks": (
+        _QUICK,
+        [f"tests/unit/node/test_{name}.py" for name in ("locks", "renewal", "lock_flows")],
+    ),
     "near group": (f"not ({_GROUP_PLAY})", ["tests/unit/groups", *_ALL_RECORDS]),
     "near ring store": ("memory", _contract(*_STORES)),
     "near group store": (

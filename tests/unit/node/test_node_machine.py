@@ -1845,3 +1845,52 @@ def test_a_node_that_leaves_asks_a_silent_redis_no_more() -> None:
     release.failed(RedisUnavailable("silent"), hand.now)
     assert isinstance(hand.next(), Finished)
     assert hand.state is NodeState.STOPPED
+
+
+def _leaves(hand: Hand) -> list[Any]:
+    """The sessions with which a node that stops leaves."""
+    hand.machine.stop()
+    sessions = []
+    while isinstance(step := hand.next(), Run):
+        assert step.command.script.name == "leave"
+        sessions.append(step.command.arguments[1])
+        step.done(LeaveStatus.OK, hand.now, hand.now)
+    assert isinstance(step, Finished)
+    return sessions
+
+
+def _again(hand: Hand) -> str:
+    """The node is started once more; the session that it had."""
+    session = hand.machine.session
+    hand.start()
+    hand.subscribe()
+    return session
+
+
+def test_a_node_that_is_started_again_leaves_with_the_session_that_was_on_the_ring_last() -> None:
+    hand = Hand().live()
+    first = _again(hand)
+    hand.answer(hand.run())
+    second = _again(hand)
+    assert first != second
+    # A join of the new session may have arrived, too.
+    assert _leaves(hand) == [second, hand.machine.session]
+
+
+def test_a_node_that_joined_anew_leaves_once() -> None:
+    hand = Hand().live()
+    _again(hand)
+    hand.answer(hand.run())
+    assert _leaves(hand) == [hand.machine.session]
+
+
+def test_a_node_that_stayed_on_the_ring_while_it_stopped_has_left_with_that() -> None:
+    hand = _named()
+    _again(hand)
+    hand.machine.stop(stay=True)
+    step = hand.run()
+    assert step.command.script.name == "park"
+    step.done(LeaveStatus.OK, hand.now, hand.now)
+    assert isinstance(hand.next(), Finished)
+    _again(hand)
+    assert _leaves(hand) == []
