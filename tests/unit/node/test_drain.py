@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Event as Signal
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hashring.node.node_machine import NodeMachine
 from hashring.node.own_ranges_machine import OwnRangesMachine, machine_of
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.node.states import NodeState
+from hashring.protocol.locks.key_lease import KeyLease, LeaseHolder
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus
 from hashring.store.ring.node_orders import ORDERED
 from hashring.testing.simulator import (
@@ -26,7 +28,7 @@ from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.ring.history import NodeHistory, ProcessSpec
 from tests.unit.histories import find_fault, none_breaks_a_rule
 from tests.unit.node.planted import with_the_fault
-from tests.unit.node.test_node_machine import BEAT, KEYS, TTL, Hand, asks, seen
+from tests.unit.node.test_node_machine import BEAT, KEYS, LOCKS, TTL, Hand, asks, seen
 from tests.unit.planted_scripts import plant_at_the_beginning
 
 
@@ -73,6 +75,28 @@ def test_a_full_node_that_drains_is_not_full_any_more() -> None:
     hand.tell(replace(full, kind=ChangeKind.FULL, points=()))
     assert hand.machine.sight.full_nodes == {"me"}
     assert drained(hand).machine.sight.full_nodes == frozenset()
+
+
+def test_a_drained_node_hands_over_what_it_kept_for_a_full_one() -> None:
+    hand = Hand(locks=LOCKS).live()
+    hand.tell(replace(hand.change(node="you", points=(5,)), kind=ChangeKind.FULL, points=()))
+    book = hand.machine.book
+    assert book is not None
+    # It may have the keys of the full node.
+    assert hand.view.bounds == (0, 2**32)
+    lease = leased(hand, book, 5)
+    assert lease.revoked_at is None
+    assert drained(hand).view.bounds == ()
+    assert lease.revoked_at == hand.now
+
+
+def leased(hand: Hand, book: SharedLockBook, point: int) -> KeyLease[Signal]:
+    take = book.take([(b"key", point, b"key")], hand.now)
+    assert take is not None
+    book.acquired(take, [7], hand.now, hand.now)
+    lease = book.pin(b"key", lambda: hand.now, Signal, LeaseHolder())
+    assert lease is not None
+    return lease
 
 
 def test_a_drained_node_owns_nothing_and_beats_on() -> None:

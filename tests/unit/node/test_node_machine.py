@@ -482,9 +482,9 @@ def _contest(hand: Hand, holder: str, told: str = LATER) -> None:
     run.done(seen(hand.stamp, [(b"9:me:theirs", 1.0)], entries), hand.now, hand.now)
 
 
-def _named(holder: str = "", told: str = "{}") -> Hand:
+def _named(holder: str = "", told: str = "{}", **options: Any) -> Hand:
     """A live node that took its name from the holder."""
-    hand = Hand(named=True)
+    hand = Hand(named=True, **options)
     entries = {"me": (holder + told).encode()} if holder else {}
     _look(hand).done(seen(hand.stamp, [], entries), hand.now, hand.now)
     hand.answer(hand.run())
@@ -597,6 +597,18 @@ def test_of_two_processes_with_one_name_the_one_that_began_later_keeps_it(
     loss(hand)
     _contest(hand, OTHER, told)
     assert hand.state is NodeState.SUPERSEDED
+
+
+def test_a_node_whose_name_is_another_process_takes_no_lock_any_more() -> None:
+    hand = _named(EARLIER, locks=LOCKS)
+    book = hand.machine.book
+    assert book is not None
+    _superseded_by_an_answer(hand)
+    assert book.take([(b"key", 5, b"key")], hand.now) is not None
+    _contest(hand, OTHER)
+    assert hand.state is NodeState.SUPERSEDED
+    assert book.left
+    assert book.take([(b"other", 6, b"other")], hand.now) is None
 
 
 def test_to_have_begun_a_moment_later_is_enough_to_keep_a_name() -> None:
