@@ -133,7 +133,7 @@ RUNS: Final = {
         _QUICK,
         [
             f"tests/unit/groups/test_{name}.py"
-            for name in ("challenge", "faithful_challenge", "lease_race")
+            for name in ("challenge", "lease_challenge_machine", "faithful_challenge", "lease_race")
         ],
     ),
     "group stores": (

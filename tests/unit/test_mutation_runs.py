@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+from _pytest.mark.expression import Expression
 
 from tests.conftest import ROOT
 from tests.unit.script_modules import of_scripts
@@ -39,3 +41,20 @@ def test_every_contract_of_machines_and_stores_is_in_a_run() -> None:
     assert contracts - run == {
         f"tests/contract/test_{name}.py" for name in ("assignors", "collation")
     }
+
+
+NAMED_FOR = {
+    path: found
+    for path in sorted(path for path in PATHS if path.endswith(".py"))
+    for found in (ROOT / "tests/unit").rglob(f"test_{Path(path).stem}.py")
+}
+
+
+@pytest.mark.parametrize("path", NAMED_FOR)
+def test_what_is_named_for_a_file_is_run_for_it(path: str) -> None:
+    found = str(NAMED_FOR[path].relative_to(ROOT))
+    assert any(
+        Expression.compile(chosen).evaluate(found.__contains__)
+        for chosen, places in map(mutation.RUNS.get, mutation.runs_of(path))
+        if any(found.startswith(place) for place in places)
+    )

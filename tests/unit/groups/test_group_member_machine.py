@@ -22,7 +22,7 @@ from hashring.core.groups.membership import Membership, PartitionChangeKind
 from hashring.core.groups.state import Facts, GroupState, Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import AssignorError, GroupMismatch, MemberExists, RedisUnavailable
-from hashring.protocol.base_member_machine import Stage
+from hashring.protocol.base_member_machine import RETRY, Stage
 from hashring.protocol.flow import TRIES, run_flow
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
 from hashring.protocol.group_flows import change
@@ -549,6 +549,27 @@ def test_a_decision_of_its_own_decider_continues_the_one_before() -> None:
     pair.one.own_decision(replace(first, part=first.tag, tag="next", change=taken_back))
     assert pair.one.machine.view == replace(view, revoked={})
     assert not pair.one.asks_at_once()
+
+
+def test_a_member_soon_reports_that_it_knows_what_its_own_decider_asked_it_for() -> None:
+    pair = Pair()
+    one = pair.one
+    one.play(one.decider)
+    pair.hand_over()
+    one.play(one.decider)
+    assert one.play(one.machine) == one.now + RETRY
+    while (view := one.machine.view) is not None and view.revoked:
+        pair.hand_over()
+        one.play(one.decider)
+        pair.hear(pair.other)
+    pair.hear(one)
+    renews = one.play(one.machine)
+    assert renews > one.now + RETRY
+    last = one.own_decisions[-1]
+    one.own_decision(replace(last, part=last.tag, tag="next", change=ViewChange()))
+    assert one.machine.view is not None
+    assert one.machine.view.generation == last.generation
+    assert one.play(one.machine) == renews
 
 
 @pytest.mark.parametrize("another", [False, True])

@@ -78,6 +78,19 @@ def test_what_was_let_go_of_is_not_taken_up_again_when_redis_has_forgotten_that(
     assert kinds(one.heard(view(4, held={0: 8}), 3.0, 5003.0, 3.0)) == [("assigned", 0)]
 
 
+def test_a_decision_that_comes_after_the_lease_takes_nothing_up() -> None:
+    one = member({0: 1})
+    assert kinds(one.asked_for(view(2, held={0: 1, 1: 2}), 9.0, 5009.0, 10.0)) == [("lost", 0)]
+    assert one.asked_for(view(3, held={0: 1, 1: 2}), 9.0, 5009.0, 10.0) == []
+    assert one.held(10.0) == {}
+
+
+def test_a_decision_that_comes_within_the_lease_is_taken_up() -> None:
+    one = member({0: 1})
+    late = one.asked_for(view(2, held={0: 1}, revoked={0: 5009.5}), 9.0, 5009.0, 9.9)
+    assert [(change.kind.value, change.deadline) for change in late] == [("revoked", 9.5)]
+
+
 def test_an_answer_that_lay_in_the_socket_for_a_lease_prolongs_nothing() -> None:
     one = Membership(10.0)
     assert one.heard(view(held={0: 1}), 0.0, 5000.0, 10.0) == []
