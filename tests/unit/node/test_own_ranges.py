@@ -270,6 +270,20 @@ def test_a_message_that_is_newer_than_the_answer_that_it_overtook_counts() -> No
     assert hand.own_length() == 700
 
 
+def test_one_that_is_started_again_states_no_ranges_that_it_had_before() -> None:
+    hand = NearHand()
+    hand.start()
+    hand.subscribe()
+    run = hand.run()
+    nothing = asks(run)["told"]["ranges"]
+    hand.answer(run)
+    assert hand.view.ranges
+    assert asks(hand.beat_due())["told"]["ranges"] != nothing
+    hand.start()
+    hand.subscribe()
+    assert asks(hand.run())["told"]["ranges"] == nothing
+
+
 def test_a_message_that_cannot_be_read_is_counted_and_changes_nothing() -> None:
     hand = NearHand()
     hand.live()
