@@ -150,7 +150,7 @@ TESTS: Final = [
     ("store/_", ["near ring store", "near group store", "node stores", *_GROUP_ALL, *_NODE_ALL]),
     ("store/ring/|store/locks/.*lua", ["near ring store", "node stores", *_NODE_ALL]),
     ("lock", ["near locks", *_NODE_ALL]),
-    ("faithful_challenge|lease_race|lease_table", ["near group", "challenge", *_GROUP_ALL]),
+    ("(faithful|lease)_challenge|lease_race|lease_table", ["near group", "challenge", *_GROUP_ALL]),
     ("/groups/|member|group", ["near group", *_GROUP_ALL]),
     ("protocol/(flow|machine|silent)", ["near machines", *_NODE_ALL, *_GROUP_ALL]),
     ("", ["near machines", *_NODE_ALL]),
