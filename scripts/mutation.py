@@ -96,11 +96,15 @@ _STORES: Final = ("locks", "ended_sessions", *_NODE_STORES)
 _GROUP_STORES: Final = ("group_store", "challenge_store", "faithful_challenge_store")
 _MORE_STORES: Final = ("refusals", "garbage", "copies", "memory_commands")
 _GROUP_PLAY: Final = "challenge or plan or solace or conflicts or simul or histor or every_way"
+_ALL_RECORDS: Final = ["tests/unit/test_defaults.py"]
 RUNS: Final = {
     # In memory, and without threads.
-    "near machines": (_QUICK, [f"tests/unit/node/test_{name}.py" for name in _MACHINES]),
+    "near machines": (
+        _QUICK,
+        [*(f"tests/unit/node/test_{name}.py" for name in _MACHINES), *_ALL_RECORDS],
+    ),
     "near locks": (_QUICK, [f"tests/unit/node/test_{name}.py" for name in ("locks", "renewal")]),
-    "near group": (f"not ({_GROUP_PLAY})", ["tests/unit/groups"]),
+    "near group": (f"not ({_GROUP_PLAY})", ["tests/unit/groups", *_ALL_RECORDS]),
     "near ring store": ("memory", _contract(*_STORES)),
     "near group store": (
         "memory",
@@ -150,7 +154,7 @@ TESTS: Final = [
     ("store/_", ["near ring store", "near group store", "node stores", *_GROUP_ALL, *_NODE_ALL]),
     ("store/ring/|store/locks/.*lua", ["near ring store", "node stores", *_NODE_ALL]),
     ("lock", ["near locks", *_NODE_ALL]),
-    ("(faithful|lease)_challenge|lease_race|lease_table", ["near group", "challenge", *_GROUP_ALL]),
+    ("_challenge|lease_race|lease_table", ["near group", "challenge", *_GROUP_ALL]),
     ("/groups/|member|group", ["near group", *_GROUP_ALL]),
     ("protocol/(flow|machine|silent)", ["near machines", *_NODE_ALL, *_GROUP_ALL]),
     ("", ["near machines", *_NODE_ALL]),

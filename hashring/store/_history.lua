@@ -2,7 +2,7 @@
 -- no more: it is begun anew, or no change that it tells of could be made whole from then on.
 local function log_in(stream, kept, ...)
   local answer = redis.pcall('XADD', stream, 'MAXLEN', '~', kept, '*', ...)
-  if type(answer) == 'table' and answer.err then
+  if type(answer) == 'table' then
     if string.find(answer.err, 'exhausted', 1, true) then
       redis.call('DEL', stream)
     end

@@ -56,6 +56,7 @@ from hashring.store.group.commands import (
     agreed,
     beat,
     commit,
+    forget,
     join,
     leave,
 )
@@ -1218,12 +1219,35 @@ def test_a_part_that_somebody_deleted_is_there_again_once_its_member_renews(
     assert beaten(own_store, keys, facts("a"), same).view == state.view("a", A)
 
 
-def test_a_key_of_another_type_is_an_error_that_names_it(
-    keys: GroupKeys, own_redis: Redis, own_store: RedisStore
+@pytest.mark.parametrize("key", group_keys("orders").script_keys(), ids=bytes.decode)
+def test_a_key_of_another_type_is_an_error_and_nothing_is_changed(
+    keys: GroupKeys, own_redis: Redis, own_store: RedisStore, key: bytes
 ) -> None:
-    own_redis.set(keys.members.decode(), "text")
-    with pytest.raises(WrongKeyType):
-        own_store.run(join(keys, facts("a"), TERMS))
+    own_store.run(join(keys, facts("a"), TERMS))
+    step(own_store, keys)
+    own_store.run(join(keys, facts("b", B), TERMS))
+    reading = own_store.run(read(keys))
+    state = reading.standing()
+    assert state is not None
+    own_redis.delete(key)
+    own_redis.set(key, "not ours")
+
+    def stored() -> dict[bytes, object]:
+        return {name: own_redis.dump(name) for name in own_redis.keys("*")}
+
+    before = stored()
+    for command in (
+        join(keys, facts("c", B), TERMS),
+        beat(keys, facts("a"), TERMS.ttl),
+        leave(keys, "a"),
+        read(keys),
+        agreed(keys),
+        commit(keys, reading, outcome_of(reading), "test"),
+        forget(keys, reading, next_state.forget(state, reading.facts), "test"),
+    ):
+        with pytest.raises(WrongKeyType):
+            own_store.run(command)
+    assert stored() == before
 
 
 def test_a_history_of_another_type_stops_a_decision_before_it_changes_anything(

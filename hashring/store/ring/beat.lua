@@ -31,8 +31,8 @@
 --         absent (with b: nothing was left there). Only the first two changed anything of the node.
 local node, session, flags = ARGV[1], ARGV[2], ARGV[3]
 local lead, lag, history = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[9]
-local joining = string.find(flags, 'j', 1, true)
-local back = string.find(flags, 'b', 1, true)
+local joining = string.find(flags, 'j')
+local back = string.find(flags, 'b')
 
 local indexed = lag == 0
 
@@ -137,7 +137,7 @@ elseif away and ARGV[4] ~= '' then
   status = 'moved'
 end
 
-local full = string.find(flags, 'f', 1, true) ~= nil
+local full = string.find(flags, 'f') ~= nil
 local dropping = {}
 for i = 1, drop do
   dropping[i] = ARGV[14 + i]
@@ -176,7 +176,7 @@ end
 
 -- Its own code gave the node its weight: the order that it knew does not count any more.
 local function take_own_weight()
-  if not string.find(flags, 'o', 1, true) then
+  if not string.find(flags, 'o') then
     return
   end
   local ordered = weight_of(node, session)
@@ -233,7 +233,7 @@ if status == 'ok' then
       reason = 'undrained'
     elseif other then
       reason = 'restart'
-    elseif string.find(flags, 'w', 1, true) then
+    elseif string.find(flags, 'w') then
       reason = 'weight'
     elseif joining then
       reason = entry and 'resize' or 'start'
@@ -280,7 +280,7 @@ local accepted = status == 'ok' or status == 'drained'
 
 -- Its members are on the index that they should be on, whoever wrote to that: they are put there
 -- together, so one of them shows it. With r each is looked at, below.
-local asked = string.find(flags, 'r', 1, true)
+local asked = string.find(flags, 'r')
 if status == 'ok' and indexed and not asked and own[1]
   and not redis.call('ZSCORE', full and KEYS[8] or KEYS[7], own[1]) then
   put_on_index(own, full)
@@ -382,7 +382,7 @@ local reply = {
   nodes_on_ring(), indexed and with_room == 0 and members > 0 and 1 or 0, ranges,
   ordered and cjson.encode(ordered) or '',
 }
-if string.find(flags, 's', 1, true) then
+if string.find(flags, 's') then
   reply[#reply + 1] = cjson.encode(redis.call('ZRANGE', KEYS[1], 0, -1))
   reply[#reply + 1] = redis.call('SMEMBERS', KEYS[6])
 end
