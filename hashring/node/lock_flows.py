@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any, Final, TypeVar, cast
 
 from hashring.core.hashing import key_bytes
+from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.value_checks import plain_number
 from hashring.errors import ConfigError, HoldTimeout, NotHeld, RedisRefused, StoreError
@@ -328,7 +329,8 @@ class Hold(LeaseHolder):
             )
         if book.limit.reached(book.count):
             limit = book.limit.most
-            return NotHeld(shown, None, f"this node is at its limit of {limit} keys")
+            assert limit is not None
+            return NotHeld(shown, None, f"this node is at its limit of {counted(limit, 'key')}")
         if isinstance(book.error, RedisRefused):
             return NotHeld(shown, None, f"Redis refuses its lock: {book.error}")
         return NotHeld(shown, None, "Redis did not answer, or it is just being let go: try again")

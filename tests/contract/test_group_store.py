@@ -1066,6 +1066,24 @@ def test_a_group_is_bounded_in_what_it_leaves_behind_of_orders(
     assert (state.roster, state.orders) == ({}, {})
 
 
+def test_nothing_is_left_of_partitions_that_are_no_more(
+    keys: GroupKeys, own_redis: Redis, own_store: RedisStore
+) -> None:
+    own_store.run(join(keys, facts("a"), replace(TERMS, partitions=200)))
+    step(own_store, keys)
+    ordered(own_store, keys, lambda state, now: next_state.resize(state, 10))
+    state = own_store.run(read(keys)).standing()
+    assert state is not None
+    drained = {partition: state.tokens[partition] for partition in state.draining}
+    beaten(own_store, keys, facts("a", seen=state.generation, drained=drained))
+    step(own_store, keys)
+    state = own_store.run(read(keys)).standing()
+    assert state is not None
+    assert len(state.owners) == 10
+    fields = {field for field in own_redis.hkeys(keys.state.decode()) if field.startswith(b"=")}
+    assert fields == {f"={name}".encode() for name in dump_state(state)}
+
+
 def test_an_order_takes_no_lease_that_ended_for_a_departure(store: Store, keys: GroupKeys) -> None:
     name = "host:1:0a1b2c"
     store.run(join(keys, facts("a"), TERMS))

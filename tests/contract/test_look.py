@@ -9,9 +9,10 @@ import pytest
 
 from hashring.core.replica import Replica
 from hashring.core.ring import Ring
+from hashring.store.ring import node_orders
 from hashring.store.ring.commands import Look, look
 from tests.conftest import some
-from tests.contract.places import LONG_AGO, Place, replicas
+from tests.contract.places import LONG_AGO, Place, RealPlace, replicas
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 
@@ -89,6 +90,18 @@ def test_a_look_before_a_join_changes_nothing(place: Place) -> None:
     look_for(place, "n", 8)
     look_for(place, "n", 1, 1, 50)
     assert (place.zset(), place.index(), place.placed(), place.raw_events()) == before
+
+
+@pytest.mark.parametrize("name", ["n", "d", "x"], ids=["on the ring", "drained", "fresh"])
+def test_a_look_reads_no_more_of_a_ring_than_it_is_asked_for(real: RealPlace, name: str) -> None:
+    for number, other in enumerate("ndm"):
+        real.join(other, A, 10 * number + 5, **NAMED)
+    real.store.run(node_orders.drain(real.keys, node="d", by="ops"))
+    real.beat("d", A, 15, **NAMED)
+    real.client.config_resetstat()
+    look_for(real, name, 1, 1, 50)
+    # That would be all of it.
+    assert "cmdstat_zrange" not in real.client.info("commandstats")
 
 
 @pytest.mark.parametrize("seed", some(range(3)))
@@ -189,6 +202,8 @@ def test_a_name_finds_its_replicas_when_it_was_deleted(place: Place) -> None:
     place.zadd(b"15:n:spare", place.now() - LONG_AGO)
     place.zadd(b"95:n:newest", place.now() + 60)
     place.displace()
+    # It had been remembered where it is, too.
+    place.remember(b'{"points": [10]}', "n")
     found = look_for(place, "n")
     assert found.replicas == (
         *replicas("n", 10),

@@ -198,6 +198,17 @@ def test_a_second_weight_of_a_process_that_crashed_is_about_that_process_too(
     assert [(order.weight, order.session) for order in found] == left
 
 
+def test_an_order_about_a_name_that_others_may_have_is_about_whoever_starts_under_it(
+    place: Place,
+) -> None:
+    two(place)
+    place.leave("a", A, 10, 20)
+    before = {"by": "alice", "since": str(int(place.now() * 1e6)), "session": C}
+    place.order("a", json.dumps({"drain": before}).encode())
+    assert drain(place, "a", seconds=60) is OrderStatus.OK
+    assert place.look().drains["a"].session == ""
+
+
 def test_an_order_about_a_process_that_crashed_long_ago_is_refused(place: Place) -> None:
     two(place)
     since = str(int((place.now() - 2 * 86400) * 1e6))
@@ -350,7 +361,10 @@ def test_what_is_unknown_is_not_ordered(place: Place) -> None:
     assert drain(place, "c") is OrderStatus.UNKNOWN
     assert undrain(place, "c") is OrderStatus.UNKNOWN
     assert undrain(place, "a") is OrderStatus.NONE
-    assert [event.kind for event in place.events()] == ["join", "join"]
+    # It is remembered where b was.
+    place.leave("b", B, 30)
+    assert undrain(place, "b") is OrderStatus.NONE
+    assert [event.kind for event in place.events()] == ["join", "join", "leave"]
 
 
 @pytest.mark.parametrize(

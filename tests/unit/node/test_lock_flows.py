@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, cast
@@ -258,3 +259,87 @@ def test_a_hold_says_why_redis_refuses_the_lock(world: World) -> None:
     a = world.node("a")
     with pytest.raises(NotHeld, match="Redis refuses its lock: the counter is a list"):
         Holding(world, a, b"a0", 0.0).fail(WrongKeyType("the counter is a list"), reached=False)
+
+
+# --- why a key cannot be held -------------------------------------------------------------------
+
+
+def why_not(asks: Asking, key: bytes) -> str:
+    refusal = asks.hold(key, 0.0, threading.Event).refusal()
+    start = f"key {key.decode()!r} is not held: "
+    assert str(refusal).startswith(start)
+    return str(refusal).removeprefix(start)
+
+
+NO_ANSWER = "Redis did not answer, or it is just being let go: try again"
+
+
+def test_a_node_says_who_owns_a_key(world: World) -> None:
+    asks = asking(world, world.node("a"))
+    asks.machine.config.follow = True
+    for key in keys_of("a", 20):
+        owner = world.ring.owner(key)
+        assert why_not(asks, key) == (NO_ANSWER if owner == "a" else f"{owner} owns it")
+
+
+def test_a_node_that_follows_no_ring_says_that_another_owns_a_key(world: World) -> None:
+    asks = asking(world, world.node("a"))
+    assert why_not(asks, b"a9") == NO_ANSWER
+    assert why_not(asks, b"b0") == "another node owns it"
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_drained_node_says_so_or_who_owns_the_key(world: World, follow: bool) -> None:
+    asks = asking(world, world.node("a"))
+    asks.machine.config.follow, asks.machine.state = follow, NodeState.DRAINED
+    assert why_not(asks, b"b0") == (
+        "b owns it" if follow else "this node is drained, and owns nothing"
+    )
+    world.set_ring()
+    assert why_not(asks, b"b0") == "this node is drained, and owns nothing"
+
+
+def test_a_node_that_sees_an_empty_ring_says_to_try_again(world: World) -> None:
+    asks = asking(world, world.node("a"))
+    asks.machine.config.follow = True
+    world.set_ring()
+    assert why_not(asks, b"a0") == "this node is not on the ring just now: try again"
+
+
+def test_a_fenced_node_says_that_it_owns_nothing(world: World) -> None:
+    asks = replace(asking(world, world.node("a")), window=lambda: ((), world.now, world.ring))
+    assert why_not(asks, b"a0") == "this node is live, and owns nothing"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "again"), [(4.0, "try again in 4.0 s"), (float("inf"), "try again")]
+)
+def test_a_node_says_for_how_long_no_lock_may_be_taken(
+    world: World, seconds: float, again: str
+) -> None:
+    a = world.node("a")
+    a.book.heartbeat(False, world.now, "one", seconds)
+    assert why_not(asking(world, a), b"a0").endswith(f"may still work on it: {again}")
+
+
+@pytest.mark.parametrize(("limit", "keys"), [(1, "1 key"), (2, "2 keys")])
+def test_a_node_at_its_limit_says_so(world: World, limit: int, keys: str) -> None:
+    a = world.node("a", limit=limit)
+    a.select(keys_of("a", limit))
+    assert why_not(asking(world, a), b"a9") == f"this node is at its limit of {keys}"
+
+
+@pytest.mark.parametrize("timeout", [0.0, 3.0])
+@pytest.mark.parametrize("waited", [True, False])
+def test_a_timeout_is_over_only_where_there_was_one(
+    world: World, timeout: float, waited: bool
+) -> None:
+    a = world.node("a")
+    b = world.node("b")
+    a.contains(b"a0")
+    world.set_ring("b")
+    b.contains(b"a0")
+    refusal = asking(world, b).hold(b"a0", timeout, threading.Event).refusal(waited=waited)
+    over = timeout > 0 and waited
+    assert isinstance(refusal, HoldTimeout) is over
+    assert str(refusal).endswith(f"a still held it after {timeout:g} s" if over else "a holds it")
