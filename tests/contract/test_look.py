@@ -198,10 +198,15 @@ def test_heartbeats_write_it_down_again_when_it_was_deleted(place: Place) -> Non
 
 def test_a_name_finds_its_replicas_when_it_was_deleted(place: Place) -> None:
     place.join("n", A, 10, **NAMED)
-    place.join("m", B, 20)
+    place.join("m", B, 20, 21, 22)
     place.zadd(b"15:n:spare", place.now() - LONG_AGO)
+    place.zadd(b"95:n:newest", place.now() + 60)
     place.displace()
     # It had been remembered where it is, too.
     place.remember(b'{"points": [10]}', "n")
     found = look_for(place, "n")
-    assert found.replicas == (*replicas("n", 10), Replica(15, "n", "spare"))
+    assert found.replicas == (
+        *replicas("n", 10),
+        Replica(15, "n", "spare"),
+        Replica(95, "n", "newest"),
+    )

@@ -388,6 +388,13 @@ def test_a_ring_with_a_drained_node_is_not_forgotten(place: Place) -> None:
     assert place.store.run(forget(place.keys, scoring=AVAILABLE, by="alice"))
 
 
+def test_a_ring_with_as_many_drained_nodes_as_members_is_not_forgotten(place: Place) -> None:
+    two(place)
+    drain(place, "a")
+    place.beat("a", A, 10, 20, **NAMED)
+    assert not place.store.run(forget(place.keys, scoring=AVAILABLE, by="alice"))
+
+
 def test_a_full_node_that_drains_is_not_full_any_more(place: Place) -> None:
     two(place)
     place.beat("a", A, 10, 20, full=True, **NAMED)

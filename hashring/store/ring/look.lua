@@ -55,7 +55,8 @@ if #own == 0 then
   look_at(numbers(memory))
 end
 if entry and not place and not redis.call('ZSCORE', KEYS[11], node) then
-  -- Somebody deleted the places: look for its members among all, those found already included.
+  -- Somebody deleted the places: look for its members among all.
+  own = {}
   for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
     if node_of(member) == node then
       own[#own + 1] = member

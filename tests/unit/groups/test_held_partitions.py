@@ -47,6 +47,12 @@ def test_the_lease_counts_from_when_the_question_was_sent() -> None:
     assert late.held(12.0) == {}
 
 
+def test_the_newest_token_is_the_greatest_that_was_ever_held() -> None:
+    one = member({0: 5, 1: 2})
+    one.tick(10.0)
+    assert (one.newest_token, Membership(10.0).newest_token) == (5, 0)
+
+
 def test_without_renewal_everything_is_lost() -> None:
     one = member({0: 1, 1: 2})
     assert one.due() == 10.0

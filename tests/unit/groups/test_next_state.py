@@ -69,6 +69,13 @@ def test_a_word_about_an_older_grant_changes_nothing() -> None:
     assert desk.having == {"a": [0, 1]}
 
 
+def test_the_history_has_that_a_partition_was_let_go() -> None:
+    desk = Desk(2).join("a").step().join("b").step()
+    (partition,) = desk.state.handoffs
+    desk.set("a", released={partition: desk.state.tokens[partition]}).step()
+    assert desk.told(EventKind.RELEASED) == [("a", partition)]
+
+
 def test_nobody_can_give_away_what_another_holds() -> None:
     desk = Desk(2).join("a", "b").step()
     desk.set("b", released={0: desk.state.tokens[0]}).step()

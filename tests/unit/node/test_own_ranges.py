@@ -403,6 +403,10 @@ def test_one_that_is_not_on_the_ring_counts_the_nodes_there() -> None:
     assert hand.view.node_count == 2
 
 
+def test_one_that_has_not_begun_knows_of_no_nodes() -> None:
+    assert NearHand().view.node_count == 0
+
+
 def test_one_that_stopped_knows_of_no_nodes() -> None:
     hand = NearHand()
     hand.live()
