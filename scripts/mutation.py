@@ -97,6 +97,7 @@ _GROUP_STORES: Final = ("group_store", "challenge_store", "faithful_challenge_st
 _MORE_STORES: Final = ("refusals", "garbage", "copies", "memory_commands")
 _GROUP_PLAY: Final = "challenge or plan or solace or conflicts or simul or histor or every_way"
 _ALL_RECORDS: Final = ["tests/unit/test_defaults.py", "tests/unit/test_state_table.py"]
+_TIMES: Final = "tests/unit/store/test_memory_times.py"
 RUNS: Final = {
     # In memory, and without threads.
     "near machines": (
@@ -108,11 +109,8 @@ RUNS: Final = {
         [f"tests/unit/node/test_{name}.py" for name in ("locks", "renewal", "lock_flows")],
     ),
     "near group": (f"not ({_GROUP_PLAY})", ["tests/unit/groups", *_ALL_RECORDS]),
-    "near ring store": ("memory", _contract(*_STORES)),
-    "near group store": (
-        "memory",
-        _contract(*_GROUP_STORES),
-    ),
+    "near ring store": ("memory", [*_contract(*_STORES), _TIMES]),
+    "near group store": ("memory", [*_contract(*_GROUP_STORES, "group_clock"), _TIMES]),
     # More of it, and on a server.
     "node": (_QUICK, _NODE),
     "node stores": (

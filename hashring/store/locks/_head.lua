@@ -37,6 +37,8 @@ local function held_off_for(began, now)
   if (known or '') ~= began or (known and redis.call('GET', KEYS[3]) ~= lineage()) then
     return nil
   end
-  till = known and hold_off_end(tonumber(known), tonumber(till), now) or 0
-  return math.max(0, math.ceil((till - now) / 1000))
+  if not known then
+    return 0
+  end
+  return math.max(0, math.ceil((hold_off_end(tonumber(known), tonumber(till), now) - now) / 1000))
 end
