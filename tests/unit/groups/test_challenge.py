@@ -568,6 +568,14 @@ def test_rules_that_contradict_each_other_are_refused(settings: Any, text: str) 
     assert str(raised.value).startswith(text)
 
 
+@pytest.mark.parametrize(
+    "settings", [{"ttl": 45}, {"max_handoff_time": 45}, {"residency": 0}, {"interval": 20}]
+)
+def test_rules_that_just_do_not_contradict_each_other_stand(settings: dict[str, float]) -> None:
+    rules = LeaseTableRules(**settings)
+    assert {name: getattr(rules, name) for name in settings} == settings
+
+
 @given(
     beats=st.lists(
         st.tuples(st.sampled_from("abc"), st.floats(0, 40), st.sets(st.integers(0, 5), max_size=2)),

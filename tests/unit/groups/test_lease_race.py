@@ -69,3 +69,9 @@ def test_spans_that_contradict_each_other_are_refused(settings: Any, text: str) 
     with pytest.raises(ConfigError) as raised:
         LeaseRaceSpans(**settings)
     assert str(raised.value) == text
+
+
+@pytest.mark.parametrize("settings", [{"max_lease": 120}, {"min_grab": 59.9}, {"normal_lease": 90}])
+def test_spans_that_just_do_not_contradict_each_other_stand(settings: dict[str, float]) -> None:
+    spans = LeaseRaceSpans(**settings)
+    assert {name: getattr(spans, name) for name in settings} == settings

@@ -552,6 +552,22 @@ def test_terms_that_cannot_work_are_refused_by_name(setting: str, value: object)
         Terms(4, **{setting: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"partitions": 1},
+        {"partitions": 1_000_000},
+        {"ttl": 0.1},
+        {"rebalance_delay": 0, "max_handoff_time": 0, "leave_timeout": 0},
+        {"handoffs": 1},
+        {"access": "exclusive"},
+    ],
+)
+def test_terms_at_the_edge_of_what_can_work_stand(settings: dict[str, Any]) -> None:
+    terms = Terms(**{"partitions": 4, **settings})
+    assert {name: getattr(terms, name) for name in settings} == settings
+
+
 # --- the learner ------------------------------------------------------------------------------
 
 

@@ -318,6 +318,15 @@ def test_messages_before_the_ring_is_known_are_passed_over() -> None:
     assert hand.machine.sight.stamp is None
 
 
+def test_word_of_a_change_before_the_ring_is_known_makes_no_doubt() -> None:
+    hand = Hand(follow_foreign=True)
+    hand.start()
+    hand.subscribe()
+    hand.tell_payload(b"whatever redis-hashring says")
+    assert hand.machine.sight.state is SightState.UNKNOWN
+    assert asks(hand.run())["joining"]
+
+
 def test_a_node_of_no_name_joins_without_a_look() -> None:
     hand = Hand()
     hand.start()
