@@ -317,6 +317,13 @@ class RingWatcher(FoundWatcher[RingView]):
         self._events, self.new_events = events, tuple(new)
         return view
 
+    def latest_time(self, view: RingView) -> float:
+        """Redis time now, or a little later, seconds since 1970, given the last view.
+
+        No change that another service has read already is later.
+        """
+        return view.now + self.took + self.since_seen
+
     def report(self, metrics: FleetCollector) -> None:
         """Report what was seen last to the metrics."""
         if self.view is not None:
