@@ -6,7 +6,7 @@ arc shows all arcs of its node. Arcs that touch differ in colour: see :func:`rin
 
 Above 1,000 arcs most would be thinner than a pixel. A band then has 480 slices, each in the colour
 of the node that has most of it. Above 250 nodes, nodes have no titles and no links. So the text
-stays below 100 kB, whatever the ring.
+stays below 100 kB, however many nodes there are. Long names and shared points add to it.
 
 The text needs no other file and holds no script. Every colour can be changed by the page around
 it: see :data:`PICTURE_CSS`. Names are escaped, so they may be anybody's.

@@ -87,12 +87,17 @@ class AsyncRingNode(Node):
         try:
             await run.settled.wait()
         except asyncio.CancelledError:
-            await self.stop()
+            if self._run is run:
+                await self.stop()
             raise
-        if self._machine.state in AT_WORK and not self._stopping:
-            return
-        error = self._machine.error
-        await self.stop()
+        # Another event loop may have stopped this run, and started the next.
+        with self._starting:
+            is_last = self._run is run
+            if is_last and self._machine.state in AT_WORK and not self._stopping:
+                return
+            error = self._machine.error if is_last else None
+        if is_last:
+            await self.stop()
         raise error or NodeStateError(f"node {self.name!r} was stopped while it started")
 
     def _new_run(self) -> AsyncRunner:

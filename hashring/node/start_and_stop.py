@@ -63,7 +63,12 @@ class Life:
             backend.spawn(runner.run, runner.label)
             runner.settled.wait()
             state, error = node._machine.state, node._machine.error
-            if node._stopping or state not in AT_WORK:
+            stopped = node._stopping
+            if self._launched(backend) is None:
+                # Another thread has stopped this run, and may have started the next, of which all
+                # of these may be.
+                stopped, error = True, None
+            if stopped or state not in AT_WORK:
                 runner.ended.wait()
                 raise error or NodeStateError(f"node {node.name!r} was stopped while it started")
         except BaseException:

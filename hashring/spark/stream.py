@@ -44,7 +44,7 @@ from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.append_checks import check_form, fitted
 from hashring.spark.checkpoint_mark import StreamMark, is_finished
-from hashring.spark.column_checks import check_free, quoted
+from hashring.spark.column_checks import check_distinct, check_free, quoted
 from hashring.spark.compaction import BATCH, newest_batch
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.datasource import live_ring
@@ -430,8 +430,8 @@ def tag_stream(
 
     Raises:
         ColumnError: the key's column is missing or of no type of a key, or binary while the format
-            is of text, or ``point``, ``owner`` or
-            ``ring`` is there already.
+            is of text; ``point``, ``owner``, ``ring`` or ``batch`` is there already; or two columns
+            have one name, whatever its case.
         OutputExists: there is an output without its checkpoint: what is in it cannot be told
             from what is to come. A directory is none if readers see nothing in it.
         OutputRefused: the output or the checkpoint cannot be written there; the output is of
@@ -450,6 +450,7 @@ def tag_stream(
     key_text(rows, key)
     check_kept(rows, key, format)
     check_free(rows, "point", "owner", "ring", "batch")
+    check_distinct(rows)
     spark = rows.sparkSession
     by_batch = format in FILE_FORMATS
     if by_batch:

@@ -168,7 +168,8 @@ class ApiRoutes:
 
     def _changes(self, asked: queries.ChangesQuery) -> Response:
         watcher, view = ring_of(self._service, asked.ring)
-        events = changes_after(view.events, asked.after)[-asked.count :]
+        new = changes_after(view.events, asked.after, watcher.latest_time(view))
+        events = new[-asked.count :]
         return _json(
             api.Changes(
                 ring=view.name,

@@ -21,7 +21,6 @@ from flask import Response, abort
 from werkzeug.exceptions import BadRequest
 
 from hashring.store.ring.ring_events import RingEvent, event_json
-from hashring.web.ring_view import RingView
 from hashring.web.watcher_threads import RingWatcher
 
 KEEPALIVE: Final = 15.0
@@ -221,14 +220,10 @@ def _live_changes(watcher: RingWatcher, since: str) -> Iterator[bytes]:
     yield _RETRY
     looks = -1
     told = time.monotonic()
-    first = watcher.view
     while not watcher.stopping:
         looks = watcher.wait_for_look(looks, KEEPALIVE)
         view = watcher.view
-        # Another service may have told of a change that is newer than the first view.
-        if view and view is not first and _is_of_lost_history(since, view):
-            since = ""
-        new = changes_after(view.events, since) if view else ()
+        new = changes_after(view.events, since, watcher.latest_time(view)) if view else ()
         for event in new:
             since = event.id
             yield _event_bytes(event.id, event_json(event))
@@ -239,16 +234,14 @@ def _live_changes(watcher: RingWatcher, since: str) -> Iterator[bytes]:
             yield _SIGN_OF_LIFE
 
 
-def _is_of_lost_history(id_: str, view: RingView) -> bool:
-    """Whether the ring's history has begun again, with smaller ids, since the change of this id."""
-    if not id_:
-        return False
-    newest = view.events[-1].id if view.events else "0-0"
-    return _id(id_) > _id(newest) and _id(id_)[0] > view.now * 1000
-
-
-def changes_after(events: tuple[RingEvent, ...], id_: str) -> tuple[RingEvent, ...]:
+def changes_after(events: tuple[RingEvent, ...], id_: str, now: float) -> tuple[RingEvent, ...]:
     """The events after the one with this id; all of them when it is empty.
+
+    All as well if the id is later than ``now`` and than theirs: then the ring's history has begun
+    again since, with smaller ids.
+
+    Args:
+        now: Redis time, in seconds since 1970.
 
     Raises:
         BadRequest: it is no id of a change.
@@ -256,6 +249,8 @@ def changes_after(events: tuple[RingEvent, ...], id_: str) -> tuple[RingEvent, .
     if not id_:
         return events
     since, first = _id(id_), len(events)
+    if since[0] > now * 1000 and (not events or since > _id(events[-1].id)):
+        return events
     # Their ids grow. Each stream asks at each look, and most looks bring little.
     while first and _id(events[first - 1].id) > since:
         first -= 1

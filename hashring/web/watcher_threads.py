@@ -46,7 +46,7 @@ DECISIONS: Final = 20
 """How many of a group's last decisions a watcher keeps."""
 
 _PART: Final = 10  # without messages, looking takes 1/10 of the time at most, unless it is slow
-_LONGEST_REST: Final = STALE / 2  # seconds; with a slow look before and after less than STALE
+_LONGEST_REST: Final = STALE / 2  # seconds; with a look of as many after it no more than STALE
 _LEAST_PAUSE: Final = 0.05  # seconds between two looks, however fast changes come
 _RETRY: Final = 0.5  # seconds
 _SCAN_INTERVAL: Final = 10.0
@@ -243,7 +243,8 @@ class Watcher(Generic[V]):
         interval = INTERVAL
         if not self.followed():
             interval = until_turn(str(self), self.pace, time.monotonic())
-        return max(interval, min(_PART * self._usual, _LONGEST_REST))
+        # The pause after the look, as long as its work, was part of the rest.
+        return max(interval, min(_PART * self._usual, _LONGEST_REST) - self._worked)
 
     def _failed(self, error: HashringError) -> None:
         if self.failure is None:
@@ -316,6 +317,13 @@ class RingWatcher(FoundWatcher[RingView]):
         view = RingView(self.name, seen, events, self.scoring, self.view)
         self._events, self.new_events = events, tuple(new)
         return view
+
+    def latest_time(self, view: RingView) -> float:
+        """Redis time now, or a little later, seconds since 1970, given the last view.
+
+        No change that another service has read already is later.
+        """
+        return view.now + self.took + self.since_seen
 
     def report(self, metrics: FleetCollector) -> None:
         """Report what was seen last to the metrics."""

@@ -62,6 +62,37 @@ def test_a_start_between_two_lines_of_a_stop_is_of_a_node_that_runs() -> None:
     node.stop()
 
 
+def test_a_start_whose_node_was_stopped_and_started_again_meanwhile_raises() -> None:
+    node = RingNode(MemoryStore(), "meeting")
+    about, again = threading.Event(), threading.Event()
+    errors = []
+
+    def pause(frame: Any, event: str, argument: Any) -> Any:
+        runner = frame.f_locals.get("runner") if frame.f_code.co_name == "start" else None
+        if runner is not None and runner.settled.is_set():
+            about.set()
+            again.wait(PATIENCE)
+        return pause
+
+    def start() -> None:
+        sys.settrace(pause)
+        try:
+            node.start()
+        except NodeStateError as error:
+            errors.append(str(error))
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    assert about.wait(PATIENCE)
+    node.stop()
+    node.start()
+    again.set()
+    starting.join()
+    assert errors == [f"node {node.name!r} was stopped while it started"]
+    assert node.state is NodeState.LIVE
+    node.stop()
+
+
 _NO_THREAD = RuntimeError("can't start new thread")
 
 
@@ -321,6 +352,39 @@ def test_of_two_event_loops_that_start_a_node_at_the_same_moment_one_does(
     errors = [error for error in here(first()) if error is not None]
     assert [type(error) for error in errors] == [NodeStateError]
     done(one.stop(), elsewhere)
+
+
+def test_a_start_that_was_stopped_does_not_report_what_became_of_the_next_one() -> None:
+    one = AsyncRingNode(MemoryStore(), "meeting", name="a")
+    first_home = asyncio.new_event_loop()
+    stopped, started = threading.Event(), threading.Event()
+    errors: list[BaseException | None] = []
+
+    def busy() -> None:
+        stopped.wait(PATIENCE)
+        # The run ends in the next turn; its start() is told in the one after it.
+        first_home.call_soon(first_home.call_soon, started.wait, PATIENCE)
+
+    async def first() -> None:
+        starting = asyncio.create_task(one.start())
+        first_home.call_soon(busy)
+        errors.extend(await asyncio.gather(starting, return_exceptions=True))
+
+    async def second() -> None:
+        while one._run is None:
+            await asyncio.sleep(0)
+        stopping = asyncio.create_task(one.stop())
+        await asyncio.sleep(0)
+        stopped.set()
+        await stopping
+        await one.start()
+        started.set()
+
+    thread = threading.Thread(target=first_home.run_until_complete, args=(first(),))
+    thread.start()
+    here(second())
+    thread.join(PATIENCE)
+    assert [type(error) for error in errors] == [NodeStateError]
 
 
 def test_a_node_whose_event_loop_does_not_run_leaves_when_it_does(

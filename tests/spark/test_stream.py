@@ -756,6 +756,13 @@ def test_a_stream_without_its_column_is_refused_before_it_starts(spark, tmp_path
         followed_ring("redis://x", "r", refresh=-1)
 
 
+def test_a_stream_of_columns_with_one_name_is_refused_before_it_starts(spark, tmp_path):
+    files(tmp_path, 0)
+    rows = stream(spark, tmp_path).selectExpr("key", "key AS Other", "key AS other")
+    with pytest.raises(ColumnError, match="'other' is there more than once"):
+        tag_stream(rows, fixed_ring(random_ring(2, 4)), str(tmp_path / "out"), str(tmp_path / "cp"))
+
+
 def test_the_command_tags_what_there_is(spark, redis_server, tmp_path):
     files(tmp_path, 0)
     with Redis(unix_socket_path=str(redis_server.socket)) as client, RingNode(client, RING):

@@ -153,6 +153,15 @@ def test_changes_are_told_from_any_of_them_on(redis: Redis, visit: Visit) -> Non
         assert visitor.json("/api/changes", ring="ring", count=1)["changes"] == changes[1:]
 
 
+def test_all_changes_are_told_after_one_of_a_history_that_redis_lost(
+    redis: Redis, visit: Visit
+) -> None:
+    with nodes_on(redis, "ring", "a", "b"):
+        visitor = visit(rings=["ring"])
+        changes = visitor.json("/api/changes", ring="ring", after="9999999999999-0")["changes"]
+        assert [change["nodes"] for change in changes] == [["a"], ["b"]]
+
+
 def test_a_ring_without_nodes_has_no_owners(visit: Visit) -> None:
     visitor = visit(rings=["ring"])
     assert visitor.json("/api/owner", ring="ring", key="k")["owner"] is None

@@ -160,10 +160,12 @@ def events(*numbers: int) -> tuple[RingEvent, ...]:
         ("17000-4", (5, 12)),
         ("17000-12", ()),
         ("18000-0", ()),
+        ("20000-0", ()),
+        ("20001-0", (3, 5, 12)),  # of a history that was lost
     ],
 )
 def test_changes_after_one_are_those_with_greater_ids(since: str, new: tuple[int, ...]) -> None:
-    assert changes_after(events(3, 5, 12), since) == events(*new)
+    assert changes_after(events(3, 5, 12), since, 20.0) == events(*new)
 
 
 def test_a_look_that_brings_a_stream_nothing_new_does_not_read_the_history(
@@ -178,7 +180,7 @@ def test_a_look_that_brings_a_stream_nothing_new_does_not_read_the_history(
         return id_(text)
 
     monkeypatch.setattr(server_sent_events, "_id", noted)
-    assert changes_after(history, "17000-498") == history[-1:]
+    assert changes_after(history, "17000-498", 20.0) == history[-1:]
     assert read == ["17000-498", "17000-499", "17000-498"]
 
 

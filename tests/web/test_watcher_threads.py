@@ -536,9 +536,10 @@ def test_after_one_slow_look_a_ring_is_looked_at_as_often_as_before(
 def test_a_ring_whose_looks_are_slow_is_read_again_before_its_metrics_end(redis: Redis) -> None:
     store = RedisStore(redis, 5.0)
     watcher = RingWatcher(store, "ring", Scoring.expiry(0.0))
-    for seconds in (0.1, 1.0, 3.0, 7.0):
-        watcher._usual = seconds
-        assert watcher._rest() + 2 * seconds < STALE
+    for seconds in (0.1, 1.0, 3.0, 7.0, 13.0):
+        watcher._usual = watcher._worked = seconds
+        pause, look = seconds, seconds
+        assert pause + watcher._rest() + look < STALE
     store.close()
 
 
