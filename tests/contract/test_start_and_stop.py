@@ -362,7 +362,7 @@ def test_a_start_that_was_stopped_does_not_report_what_became_of_the_next_one() 
 
     def busy() -> None:
         stopped.wait(PATIENCE)
-        # The run ends in the next turn; its start() is told in the one after it.
+        # The loop ends the run in its next turn, and tells start() one turn later.
         first_home.call_soon(first_home.call_soon, started.wait, PATIENCE)
 
     async def first() -> None:
