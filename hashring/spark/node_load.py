@@ -133,6 +133,7 @@ def load_of_histogram(
             node,
             keys,
             weight,
+            # Numpy's own number would warn of what is infinite, and refused where it is shown.
             float(weight) / total if total else 0.0,
             len(ring.points_of(node)) / len(ring),
             shares[node] / RING_SIZE,

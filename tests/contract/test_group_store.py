@@ -476,17 +476,21 @@ def test_a_decider_that_knows_a_group_without_a_decision_writes_the_first_one_wh
     assert store.run(read(keys, found.tag, found.state)).state == done.state
 
 
+def dismissal(reading: Reading) -> next_state.StepOutcome:
+    """As if another server had been read: each member has to tell what it holds."""
+    state = reading.standing()
+    assert state is not None
+    elsewhere = replace(reading.facts, server=reading.facts.server + "0")
+    return next_state.step(replace(state, server="1"), elsewhere, BalancedAssignor())
+
+
 def test_a_dismissed_member_has_to_join_anew(store: Store, keys: GroupKeys) -> None:
     member = facts("a")
     store.run(join(keys, member, TERMS))
     step(store, keys)
     store.run(join(keys, facts("b", B), TERMS))
     reading = store.run(read(keys))
-    state = reading.standing()
-    assert state is not None
-    # As if another server had been read: each member has to tell what it holds.
-    elsewhere = replace(reading.facts, server=reading.facts.server + "0")
-    outcome = next_state.step(replace(state, server="1"), elsewhere, BalancedAssignor())
+    outcome = dismissal(reading)
     assert outcome.dismissed == (("a", A), ("b", B))
     assert isinstance(store.run(commit(keys, reading, outcome, "test")), Committed)
     assert store.run(read(keys)).facts.members == ()
@@ -499,12 +503,8 @@ def test_dismissed_members_are_told(store: Store, keys: GroupKeys) -> None:
         store.run(join(keys, facts(name), TERMS))
     step(store, keys)
     reading = store.run(read(keys))
-    state = reading.standing()
-    assert state is not None
-    elsewhere = replace(reading.facts, server=reading.facts.server + "0")
-    outcome = next_state.step(replace(state, server="1"), elsewhere, BalancedAssignor())
     with contextlib.closing(listening(store, keys, *names)) as subscription:
-        done = store.run(commit(keys, reading, outcome, "test"))
+        done = store.run(commit(keys, reading, dismissal(reading), "test"))
         assert isinstance(done, Committed)
         messages = [subscription.wait(PATIENCE) for _ in names]
     assert {m.channel for m in messages if isinstance(m, Message)} == {

@@ -241,7 +241,9 @@ def test_options_that_writers_ignore_hide_no_row_from_the_count(spark, elsewhere
     out.write(frame.select(*columns).coalesce(1))
 
 
-UNREADABLE = [("xml", {"rowTag": "row", "encoding": "UTF-16"}), ("json", {"encoding": "UTF-16"})]
+UNREADABLE = [("json", {"encoding": "UTF-16"})]
+if not IS_4_0:  # which reads back what it wrote
+    UNREADABLE.append(("xml", {"rowTag": "row", "encoding": "UTF-16"}))
 
 
 @pytest.mark.parametrize("mode", ["error", "append"])
@@ -249,8 +251,6 @@ UNREADABLE = [("xml", {"rowTag": "row", "encoding": "UTF-16"}), ("json", {"encod
 def test_rows_that_cannot_be_read_back_are_not_blamed_on_another_job(
     spark, elsewhere, kind, options, mode
 ):
-    if IS_4_0 and kind == "xml":
-        pytest.skip("PySpark 4.0 reads back what it wrote")
     out = Output(f"{elsewhere}/data/out", kind, options=options, mode=mode)
     with pytest.raises(
         OutputRefused,

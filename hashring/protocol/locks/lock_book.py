@@ -9,7 +9,7 @@ it:
 ====================  ============================================================================
 piece                 what it decides
 ====================  ============================================================================
-``lock_book_parts``        what all others share: ``ring_place`` (which points are the node's own),
+``lock_book_parts``   what all others share: ``ring_place`` (which points are the node's own),
                       ``limit`` (how many keys it may hold), ``hold_off`` (until when no lock may be
                       taken after a loss), ``renewal`` (which locks are renewed), and ``due_calls``
                       (what the loop has to do next)

@@ -30,8 +30,8 @@
 --
 -- Tokens are larger than Lua's JSON writes exactly, so nothing here ever re-encodes JSON.
 
--- A script that fails midway is not rolled back: a key of the wrong type must fail it here. The clock
--- is read of the first.
+-- A script that fails midway is not rolled back: a key of the wrong type must fail it here. The first
+-- one does below, where the clock is read.
 redis.call('HLEN', KEYS[2])
 redis.call('ZCARD', KEYS[3])
 redis.call('HLEN', KEYS[4])
