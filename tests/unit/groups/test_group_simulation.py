@@ -803,7 +803,7 @@ def test_a_member_that_cannot_decide_and_takes_each_step_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(GroupMemberMachine, "_others_first", 0.0)
-    find_fault(GroupSimulator(), "rest", undecided_group_history, 800, late=(301,))
+    find_fault(GroupSimulator(), "rest", undecided_group_history, 800, late=(313, 1863))
 
 
 def test_no_history_in_which_what_redis_has_of_members_is_unreadable_breaks_a_rule() -> None:
