@@ -1,4 +1,4 @@
-"""Files on this machine that are written whole or not at all."""
+"""Files on this machine that are written whole or not at all, also when the power fails."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from hashring.errors import OutputExists, OutputRefused
 
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 """What a file system without hard links answers."""
+
+_NO_SYNC: Final = (errno.EACCES, errno.EINVAL, errno.ENOTSUP)
+"""What a directory answers that nobody may list, or one on some network file systems."""
 
 
 def check_new(path: str | os.PathLike[str]) -> None:
@@ -60,7 +63,9 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     aside = _aside(target)
     try:
         yield aside
+        _to_disk(aside)
         _put(aside, target)
+        _to_disk(target.parent)
     except FileExistsError:
         raise OutputExists(str(path)) from None
     except OSError as error:
@@ -68,6 +73,23 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             aside.unlink()
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until a file, or the names in a directory, are on the disk.
+
+    A system may write a new name before what the file holds. After a power failure in between,
+    the file is there and empty.
+    """
+    try:
+        opened = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
 
 
 def _put(aside: Path, target: Path) -> None:
@@ -90,12 +112,14 @@ def _put(aside: Path, target: Path) -> None:
 def replace_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a text file as UTF-8, over one that is there. A failed write leaves that one as it was.
 
+    Not so of a device or a pipe, or in a directory where this user may replace no file: these are
+    written in place.
+
     Raises:
         OSError: it cannot be written.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and (not target.is_file() or not os.access(target.parent, os.W_OK)):
-        # A device or a pipe is no file to replace, and a directory may let nobody replace one.
         target.write_text(text, encoding="utf-8")
         return
     aside = target.with_name(f".{uuid.uuid4().hex[:16]}")  # short: the file's own name may be long
@@ -103,7 +127,9 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
         aside.write_text(text, encoding="utf-8")
         with suppress(FileNotFoundError):
             aside.chmod(target.stat().st_mode & 0o777)
+        _to_disk(aside)
         aside.replace(target)
+        _to_disk(target.parent)
     finally:
         with suppress(OSError):
             aside.unlink()

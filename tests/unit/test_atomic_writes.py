@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hashring.atomic_writes import check_new, new_file
+from hashring.atomic_writes import check_new, new_file, replace_text
 from hashring.errors import OutputExists, OutputRefused
 
 
@@ -82,4 +82,52 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
 
 def test_a_check_makes_nothing(tmp_path):
     check_new(tmp_path / "new" / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def write_new(path):
+    with new_file(path) as aside:
+        aside.write_text("whole")
+
+
+def write_over(path):
+    path.write_text("before")
+    replace_text(path, "whole")
+
+
+@pytest.mark.parametrize("write", [write_new, write_over])
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_before_the_end(
+    tmp_path, monkeypatch, write
+):
+    found = []
+    sync = os.fsync
+
+    def noted(opened):
+        path = Path(os.readlink(f"/proc/self/fd/{opened}"))
+        whole = (tmp_path / "x").is_file() and (tmp_path / "x").read_text() == "whole"
+        found.append((path == tmp_path, whole))
+        sync(opened)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    write(tmp_path / "x")
+    assert found == [(False, False), (True, True)]
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EINVAL, errno.ENOTSUP])
+def test_where_nobody_can_wait_for_the_disk_a_file_is_written(tmp_path, monkeypatch, error):
+    def refused(_):
+        raise OSError(error, "no waiting here")
+
+    monkeypatch.setattr(os, "fsync", refused)
+    write_new(tmp_path / "x")
+    assert (tmp_path / "x").read_text() == "whole"
+
+
+def test_a_disk_that_fails_at_the_end_leaves_nothing(tmp_path, monkeypatch):
+    def failed(_):
+        raise OSError(errno.EIO, "a broken disk")
+
+    monkeypatch.setattr(os, "fsync", failed)
+    with pytest.raises(OutputRefused, match="a broken disk"):
+        write_new(tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
