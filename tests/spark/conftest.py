@@ -33,6 +33,8 @@ def spark(tmp_path_factory):
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.driver.memory", "2g")
+        # Spark keeps 100 classes that it made, and the tests need more of them again and again.
+        .config("spark.sql.codegen.cache.maxEntries", "2000")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config(
