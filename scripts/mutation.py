@@ -76,7 +76,7 @@ PARTS: Final = {
 
 # Runs of pytest by a name: what they select by name, and where.
 _QUICK: Final = "not (histor or simulation or is_found or every_way)"
-_PLAYED: Final = "no_history or every_way"
+_PLAYED: Final = "no_history or break_no_rule or every_way"
 _CONTRACT: Final = "not (asyncio or greenlet or patched)"
 
 
@@ -97,6 +97,7 @@ _GROUP_STORES: Final = ("group_store", "challenge_store", "faithful_challenge_st
 _MORE_STORES: Final = ("refusals", "garbage", "copies", "memory_commands")
 _GROUP_PLAY: Final = "challenge or plan or solace or conflicts or simul or histor or every_way"
 _ALL_RECORDS: Final = ["tests/unit/test_defaults.py", "tests/unit/test_state_table.py"]
+_ALL_HISTORIES: Final = ["tests/unit/test_clock_set_back.py", "tests/unit/test_state_table.py"]
 _TIMES: Final = "tests/unit/store/test_memory_times.py"
 RUNS: Final = {
     # In memory, and without threads.
@@ -124,7 +125,7 @@ RUNS: Final = {
             *_contract("by_hand", "start_and_stop", "loops"),
         ],
     ),
-    "node histories": (_PLAYED, _NODE),
+    "node histories": (_PLAYED, [*_NODE, *_ALL_HISTORIES]),
     "locks": (_CONTRACT, [f"tests/integration/test_{name}.py" for name in ("locks_node", "locks")]),
     "group": (f"{_QUICK} and not challenge", ["tests/unit/groups"]),
     "challenge": (
@@ -142,7 +143,7 @@ RUNS: Final = {
         _CONTRACT,
         _contract("group", "group_challenge", "group_runners", "callbacks", "loops"),
     ),
-    "group histories": (_PLAYED, ["tests/unit/groups"]),
+    "group histories": (_PLAYED, ["tests/unit/groups", *_ALL_HISTORIES]),
     "fencing": (_CONTRACT, ["tests/integration/test_fencing.py", "tests/unit/store"]),
 }
 _NODE_ALL: Final = ["node", "node stores", "locks", "node runners", "node histories"]

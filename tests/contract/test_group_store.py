@@ -1283,18 +1283,18 @@ def test_a_history_of_another_type_stops_a_decision_before_it_changes_anything(
     assert own_redis.hgetall(keys.state.decode()) == before
 
 
-def test_the_history_numbers_decisions_as_the_state_does(
+def test_the_history_has_the_numbers_and_phases_of_the_state(
     keys: GroupKeys, own_redis: Redis, own_store: RedisStore
 ) -> None:
-    generations = []
+    told = []
     for name, session in (("a", A), ("b", B), ("c", "c" * 16)):
         own_store.run(join(keys, facts(name, session), TERMS))
         step(own_store, keys)
         state = own_store.run(read(keys)).standing()
         assert state is not None
-        generations.append(state.generation)
-    entries = own_redis.xrange(keys.control.decode())
-    assert [read_decision(entry).generation for entry in entries] == generations
+        told.append((state.generation, state.phase.value))
+    found = map(read_decision, own_redis.xrange(keys.control.decode()))
+    assert [(decision.generation, decision.phase) for decision in found] == told
 
 
 def test_a_history_of_large_decisions_keeps_fewer_of_them(

@@ -284,6 +284,15 @@ def test_members_of_the_index_that_the_ring_has_not_or_elsewhere_are_counted(pla
     assert (found.unindexed, found.misplaced) == (0, 2)
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_the_last_member_of_each_index_is_compared_with_the_ring(place: Place, full: bool) -> None:
+    place.join("n", A, 10, full=not full)
+    place.join("m", B, 30, full=full)
+    place.zrem(b"30:m:id30")
+    seen = snapshot(place.keys, scoring=Scoring.expiry(TTL), index=True)
+    assert place.store.run(seen).misplaced == 1
+
+
 def test_what_is_no_replica_is_taken_off_the_index_by_the_node_before_it(place: Place) -> None:
     place.join("n", A, 10, told=OWN)
     place.join("m", B, 30, told=OWN)

@@ -43,6 +43,16 @@ def test_every_contract_of_machines_and_stores_is_in_a_run() -> None:
     }
 
 
+@pytest.mark.parametrize("run", ["node histories", "group histories"])
+def test_every_file_that_plays_histories_of_all_kinds_is_among_the_histories(run: str) -> None:
+    players = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests/unit").glob("test_*.py")
+        if re.search(r"def test_(no_)?histor", path.read_text())
+    }
+    assert players <= set(mutation.RUNS[run][1])
+
+
 NAMED_FOR = {
     path: found
     for path in sorted(path for path in PATHS if path.endswith(".py"))

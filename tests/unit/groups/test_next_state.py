@@ -1005,6 +1005,14 @@ def test_several_handoffs_at_once_go_to_the_least_loaded_in_turn() -> None:
     assert sorted(to for _, to in desk.asked.values()) == ["b", "c"]
 
 
+def test_after_a_loss_members_join_anew_and_nobody_counts_as_one_that_left() -> None:
+    desk = Desk(4).join("a", "b").settle()
+    desk.set("a", seen=desk.state.generation + 1).step()
+    assert desk.told(EventKind.JOINED) == [("a", None)]
+    assert desk.told(EventKind.LEFT) == []
+    assert desk.state.roster["b"].place == 1
+
+
 def test_a_recovery_lasts_one_lease_from_its_commit() -> None:
     # A member may renew between the reading and the commit, and then not again.
     desk = Desk(2, ttl=10).join("a").step()

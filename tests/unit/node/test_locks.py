@@ -1390,6 +1390,17 @@ def test_a_lease_of_an_earlier_session_lets_go_of_its_lock_with_the_last_of_its_
     assert world.locks() == {}
 
 
+def test_a_new_session_knows_of_no_failure_of_the_one_before(world: World) -> None:
+    a = world.node("a")
+    lease = a.pin(b"a0")
+    a.begin()
+    a.unpin(lease)
+    a.lose(reached=False)
+    assert a.book.error is not None
+    a.begin()
+    assert a.book.error is None
+
+
 def test_a_release_for_an_earlier_session_that_failed_is_tried_again(world: World) -> None:
     a = world.node("a")
     lease = a.pin(b"a0")
