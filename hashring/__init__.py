@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hashring.core.groups.group_plan import GroupForesight
     from hashring.core.groups.group_status import GroupStatus
     from hashring.core.groups.lease_table import LeaseTableRules
-    from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+    from hashring.core.groups.member_holdings import PartitionChange, PartitionChangeKind
     from hashring.core.groups.state import GroupPhase
     from hashring.core.hashing import RING_SIZE, HashAlgorithm
     from hashring.core.ranges import PointRange, RangeMove
@@ -160,8 +160,8 @@ _HOMES: Final = dict.fromkeys(__all__, "hashring.errors") | {
     "MemberState": "hashring.core.assignors",
     "NodeState": "hashring.node.states",
     "NodeStatus": "hashring.node.status",
-    "PartitionChange": "hashring.core.groups.membership",
-    "PartitionChangeKind": "hashring.core.groups.membership",
+    "PartitionChange": "hashring.core.groups.member_holdings",
+    "PartitionChangeKind": "hashring.core.groups.member_holdings",
     "PartitionGroup": "hashring.groups.partition_group",
     "PointRange": "hashring.core.ranges",
     "RING_SIZE": "hashring.core.hashing",

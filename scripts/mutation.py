@@ -41,7 +41,7 @@ GROUPS: Final = "next_state pending_moves partition_column partition_map state v
 _NODE_MACHINE: Final = (
     "node_machine own_ranges_machine states name_claim ordered_weight own_replicas ring_sight"
 )
-LEASES: Final = "membership lease_race lease_table"
+LEASES: Final = "member_holdings lease_race lease_table"
 PARTS: Final = {
     # A file is of the first part that names it.
     "member": [

@@ -403,7 +403,7 @@ HANDOFF_WAY = {
     "store/redis_store.py": "one call; and the message to the owner",
     "running/machine_loop.py": "passes the message to the owner's machine",
     "protocol/base_member_machine.py": "renews at once: store/group/beat.lua",
-    "core/groups/membership.py": "revoked, until a deadline; then released",
+    "core/groups/member_holdings.py": "revoked, until a deadline; then released",
     "groups/base_member.py": "puts it into the inbox of the callbacks",
     "groups/sync_member.py": "calls on_revoked; its return goes back",
 }

@@ -36,7 +36,7 @@ from redis import Redis  # isort: skip
 
 from hashring import NodeStateError, PartitionGroup  # isort: skip
 
-MEMBERSHIP = f"{PACKAGE}/core/groups/membership.py"
+HOLDINGS = f"{PACKAGE}/core/groups/member_holdings.py"
 # Where nothing is done, only computed: an interruption there is one of the line that asked.
 PURE = f"{PACKAGE}/core/"
 GROUP = f"interrupted-{os.getpid()}"
@@ -52,7 +52,7 @@ class MemberInterrupter(Interrupter):
         self.group = group
 
     def concerns(self, path: str) -> bool:
-        return path == MEMBERSHIP or not path.startswith(PURE)
+        return path == HOLDINGS or not path.startswith(PURE)
 
     def stop(self) -> None:
         sys.settrace(None)

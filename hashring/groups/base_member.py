@@ -24,7 +24,7 @@ from operator import index
 from typing import Any, Final
 
 from hashring.core.groups.made_up_names import made_up_name
-from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+from hashring.core.groups.member_holdings import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
 from hashring.core.value_checks import (
     check_least_interval,
@@ -205,7 +205,7 @@ class BaseMember(NotCopied, ABC):
 
     def _io_timeout(self) -> float:
         """Seconds that Redis may take to answer now."""
-        return io_timeout(self._machine.membership.ttl)
+        return io_timeout(self._machine.holdings.ttl)
 
     def _new_store(self, timeout: float) -> Store:
         """A store for one thread. Each has its own: see :func:`start_native_thread`."""
@@ -239,13 +239,13 @@ class BaseMember(NotCopied, ABC):
     @property
     def held(self) -> dict[int, int]:
         """The partitions held now, with their fencing tokens. No I/O."""
-        return self._machine.membership.held(monotonic())
+        return self._machine.holdings.held(monotonic())
 
     @property
     def active(self) -> bool:
         """Whether any partition is held now: Solace's active indicator. No I/O."""
         now = monotonic()
-        holding = self._machine.membership.holding
+        holding = self._machine.holdings.holding
         return any(holding.token(partition, now) for partition in holding.partitions)
 
     def token(self, partition: int) -> int | None:
@@ -255,7 +255,7 @@ class BaseMember(NotCopied, ABC):
             ConfigError: ``partition`` is not a whole number.
         """
         partition = checked_partition(partition)
-        return self._machine.membership.holding.token(partition, monotonic())
+        return self._machine.holdings.holding.token(partition, monotonic())
 
     def owns(self, partition: int) -> bool:
         """Whether the partition is held now. No I/O.
@@ -282,7 +282,7 @@ class BaseMember(NotCopied, ABC):
         asking for the next of the changes.
         """
         self._machine.tick(monotonic())
-        if self._machine.membership.stalled:
+        if self._machine.holdings.stalled:
             self._wake()
 
     def release(self, partition: int) -> bool:
@@ -595,7 +595,7 @@ class BaseMember(NotCopied, ABC):
             if not self.running:
                 raise NodeStateError(f"group {self.name!r} does not run: start it first")
             self._collect()
-            standing = self._machine.membership.standing(monotonic())
+            standing = self._machine.holdings.standing(monotonic())
             self._await_end(put, standing)
             for change in standing:
                 put(change)

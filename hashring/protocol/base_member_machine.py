@@ -9,7 +9,7 @@ drives it, and the application with what it reports. They keep a lock around eac
 
 In ``leaving`` everything held has been revoked; a member of a group renews its lease meanwhile.
 What a member holds ends by its own clock in every state
-(:mod:`hashring.core.groups.membership`).
+(:mod:`hashring.core.groups.member_holdings`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Any, ClassVar, Final
 from zlib import crc32
 
-from hashring.core.groups.membership import Membership, PartitionChange
+from hashring.core.groups.member_holdings import MemberHoldings, PartitionChange
 from hashring.core.groups.state import MemberView
 from hashring.core.state_table import StateTable, with_tables
 from hashring.errors import StoreError
@@ -138,7 +138,7 @@ class BaseMemberMachine(ABC):
 
     Attributes:
         stage: where it is in its life.
-        membership: what it holds.
+        holdings: what it holds.
         error: what went wrong last; ``None`` once a renewal was answered.
         failure: why it did not enter.
         changes: what the application is to be told; whoever tells it takes them out.
@@ -167,7 +167,7 @@ class BaseMemberMachine(ABC):
         self.grace = grace
         self.progress_timeout = progress_timeout
         self.stage = Stage.OUTSIDE
-        self.membership = Membership(ttl)
+        self.holdings = MemberHoldings(ttl)
         self.error: Exception | None = None
         self.failure: Exception | None = None
         self.changes: list[PartitionChange] = []
@@ -220,7 +220,7 @@ class BaseMemberMachine(ABC):
 
     def start(self, now: float) -> None:
         """Begin to enter."""
-        self.membership = self._new_membership()
+        self.holdings = self._new_holdings()
         self.error = self.failure = None
         self.changes = []
         self._woken = False
@@ -254,14 +254,14 @@ class BaseMemberMachine(ABC):
 
     def release(self, partition: int, token: int, now: float) -> bool:
         """The application has stopped working on a partition. Whether that was news."""
-        return self._report(self.membership.release(partition, token, now))
+        return self._report(self.holdings.release(partition, token, now))
 
     def wake(self) -> None:
         """Renew at the next opportunity."""
         self._woken = True
 
-    def _new_membership(self) -> Membership:
-        return Membership(self.membership.ttl, self.membership.seen)
+    def _new_holdings(self) -> MemberHoldings:
+        return MemberHoldings(self.holdings.ttl, self.holdings.seen)
 
     def _report(self, news: bool) -> bool:
         self._woken = self._woken or news
@@ -281,7 +281,7 @@ class BaseMemberMachine(ABC):
         if self.stage in ENDED:
             return Finished()
         if self.stage in _RENEWING and now >= self.listening.at:
-            return self.listening.ask(self.interval, io_timeout(self.membership.ttl))
+            return self.listening.ask(self.interval, io_timeout(self.holdings.ttl))
         return Wait(self._wait_until())
 
     def _begin_what_is_due(self, now: float) -> None:
@@ -298,7 +298,7 @@ class BaseMemberMachine(ABC):
             else:
                 self._renew_when_due(now)
         if self.stage is Stage.LEAVING and self._flow is None:
-            if not self.membership.holding.partitions:
+            if not self.holdings.holding.partitions:
                 self._let_go()
             elif self.renews_to_the_end:
                 self._renew_when_due(now)
@@ -311,7 +311,7 @@ class BaseMemberMachine(ABC):
             self._begin(self.renew(), self._renewed, self._not_renewed, now)
 
     def _wait_until(self) -> float:
-        until = self.membership.due()
+        until = self.holdings.due()
         if self.stage in _RENEWING:
             until = min(until, self._leave_at, self._due, self._stall_at(), self.listening.at)
         if self.stage is Stage.WAITING or (self.stage is Stage.LEAVING and self.renews_to_the_end):
@@ -391,7 +391,7 @@ class BaseMemberMachine(ABC):
             self.failure = error
             self._give_up_flow()
             # Before the entry goes: from then on others are granted what it may hold already.
-            self.membership = self._new_membership()
+            self.holdings = self._new_holdings()
             self.changes = []
             self._turn(Turn.REFUSED)
 
@@ -449,8 +449,8 @@ class BaseMemberMachine(ABC):
             asked_at: before the question was sent.
             redis_now: Redis time of the answer.
         """
-        self.changes += self.membership.heard(view, asked_at, redis_now, self.now)
-        if self.now < self.membership.holding.lease_until and self.stage is Stage.FENCED:
+        self.changes += self.holdings.heard(view, asked_at, redis_now, self.now)
+        if self.now < self.holdings.holding.lease_until and self.stage is Stage.FENCED:
             self._turn(Turn.RENEWED)
 
     def _let_time_end(self, now: float) -> None:
@@ -459,34 +459,34 @@ class BaseMemberMachine(ABC):
             now - self._last_tick >= self.progress_timeout
         )
         # Also when a step of the group is due that it waits for.
-        news = stalled != self.membership.stalled or now >= self.membership.due()
+        news = stalled != self.holdings.stalled or now >= self.holdings.due()
         self._woken = self._woken or news
-        self.membership.stalled = stalled
-        self.changes += self.membership.tick(now)
-        lease = self.membership.holding.lease_until
+        self.holdings.stalled = stalled
+        self.changes += self.holdings.tick(now)
+        lease = self.holdings.holding.lease_until
         if self.stage is Stage.MEMBER and -math.inf < lease <= now:
             self._turn(Turn.LEASE_ENDED)
 
     def _stall_at(self) -> float:
-        if self.progress_timeout is None or self.membership.stalled:
+        if self.progress_timeout is None or self.holdings.stalled:
             return math.inf
         return self._last_tick + self.progress_timeout
 
     def _leave(self, now: float) -> None:
         """Revoke everything, and give the application its time."""
         self._give_up_flow()
-        self.changes += self.membership.tick(now)
+        self.changes += self.holdings.tick(now)
         until = now + self.grace
         if not self.renews_to_the_end:
-            until = min(until, self.membership.holding.lease_until)
-        self.changes += self.membership.close(until)
+            until = min(until, self.holdings.holding.lease_until)
+        self.changes += self.holdings.close(until)
         self._due = now
         self._turn(Turn.STOP)
 
     def _let_go(self) -> None:
         """Hold nothing any more, whether the application has ended its work or not."""
-        self.changes += self.membership.end()
-        self.membership = self._new_membership()
+        self.changes += self.holdings.end()
+        self.holdings = self._new_holdings()
         self._turn(Turn.LET_GO)
 
     def _give_up_flow(self) -> None:

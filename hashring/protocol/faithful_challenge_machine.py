@@ -182,7 +182,7 @@ class FaithfulChallengeMachine(BaseMemberMachine):
         yield open_again(self._keys, partition, self._me)
 
     def _look_for_stopped(self) -> Flow[None]:
-        held = self.membership.holding.partitions
+        held = self.holdings.holding.partitions
         for partition in [p for p in self._stopping if p not in held]:
             yield end(self._keys, partition, self._me)
             del self._stopping[partition]

@@ -133,22 +133,22 @@ class GroupMemberMachine(BaseMemberMachine):
         The group hears at once of the first lag, and that the member is ready; of others twice a
         second, as an application may report them with every message.
         """
-        before = self.membership.behind(partition)
-        if not self.membership.lag(partition, behind):
+        before = self.holdings.behind(partition)
+        if not self.holdings.lag(partition, behind):
             return False
         if behind != before and (before is None or behind == 0):
             self.wake()
         elif behind != before:
-            self.membership.look_again(self._asked_at + RETRY)
+            self.holdings.look_again(self._asked_at + RETRY)
         return True
 
     def load(self, partition: int, value: float) -> bool:
         """How busy a partition is, told with the next renewal; whether it is held."""
-        return self.membership.load(partition, value)
+        return self.holdings.load(partition, value)
 
     def drained(self, partition: int, now: float) -> bool:
         """A removed partition is empty; whether this member was to empty it."""
-        return self._report(self.membership.drained(partition, now))
+        return self._report(self.holdings.drained(partition, now))
 
     # --- decisions ----------------------------------------------------------------------------
 
@@ -175,9 +175,9 @@ class GroupMemberMachine(BaseMemberMachine):
         if decided.terms is not None and self._offered_as_of is not None:
             self._hear_of(decided.terms, decided.generation)
         if decided.due is not None:
-            self.membership.watch(decided.due)
+            self.holdings.watch(decided.due)
         if decided.look is not None:
-            self.membership.look_again(decided.look)
+            self.holdings.look_again(decided.look)
         if decided.number >= self._asked_first and decided.look is None:
             if decided.error is not None:
                 self.refused(decided.error)
@@ -211,7 +211,7 @@ class GroupMemberMachine(BaseMemberMachine):
             return
         self.view = changed_view(view, [own.change], own.generation, own.phase)
         self._known = own.tag
-        self.changes += self.membership.asked_for(self.view, own.sent, own.redis_now, now)
+        self.changes += self.holdings.asked_for(self.view, own.sent, own.redis_now, now)
         self._warm_by_itself(now)
         if self.view.revoked:
             self._due = min(self._due, now + RETRY)
@@ -275,7 +275,7 @@ class GroupMemberMachine(BaseMemberMachine):
             self._longest_until = max(self._longest_until, self.now + 2 * self.terms.ttl)
         self.terms = self.offered = terms
         self.interval = min(self._longest_interval, terms.ttl / 3)
-        self.membership.ttl = terms.ttl
+        self.holdings.ttl = terms.ttl
         self.grace = terms.max_handoff_time
 
     def _agreed_terms(self) -> Flow[Terms]:
@@ -310,7 +310,7 @@ class GroupMemberMachine(BaseMemberMachine):
 
     def _facts(self) -> MemberFacts:
         if self._claims:
-            held = self.membership.held(self.now).items()
+            held = self.holdings.held(self.now).items()
             self._claims = dict(self._claims.items() & held)
         return MemberFacts(
             self.member,
@@ -323,7 +323,7 @@ class GroupMemberMachine(BaseMemberMachine):
             lease=self._longest_lease,
             turn=self._turn_of_terms,
             stopping=self.stage is Stage.LEAVING,
-            **vars(self.membership.words()),
+            **vars(self.holdings.words()),
         )
 
     def _join(self) -> Flow[bool]:
@@ -334,7 +334,7 @@ class GroupMemberMachine(BaseMemberMachine):
         # of the one before, if that still has it.
         before = self._before
         self._offered_as_of = None
-        self._claims = self.membership.held(self.now)
+        self._claims = self.holdings.held(self.now)
         answer = yield join(self._keys, self._facts(), self.terms, before)
         self._before = None
         if isinstance(answer, Taken):
@@ -346,7 +346,7 @@ class GroupMemberMachine(BaseMemberMachine):
                 yield leave(self._keys, self.member, self._session)
                 raise GroupMismatch(self.group, setting, value, getattr(answer.terms, setting))
         self._known, self.view = NO_PART, None
-        self.membership.joined()
+        self.holdings.joined()
         self._redis_now = answer.now
         return bool(answer.due)
 
@@ -387,7 +387,7 @@ class GroupMemberMachine(BaseMemberMachine):
             self._offered_as_of = None
         self._hear_of(self.terms if answer.terms is None else answer.terms, answer.generation)
         if answer.wait is not None:
-            self.membership.watch(self.now + answer.wait)
+            self.holdings.watch(self.now + answer.wait)
         if view is not None:
             self.view, self._known = view, part if view.seated else NO_PART
             if self.view.seated:
@@ -398,7 +398,7 @@ class GroupMemberMachine(BaseMemberMachine):
         if answer.due:
             self._ask(answer.brought)
         if answer.left:
-            self.membership.look_again(self.now + CLAIM)
+            self.holdings.look_again(self.now + CLAIM)
         if self.stage is Stage.JOINED or (self.view is not None and self.view.revoked):
             # Say soon that the deadlines are known; another may have been to count this one in.
             return min(RETRY, self.interval)
@@ -409,9 +409,9 @@ class GroupMemberMachine(BaseMemberMachine):
 
         A loop over the changes may begin a moment after the member: it has one interval.
         """
-        cold = self.membership.cold
+        cold = self.holdings.cold
         if cold and not self._warms_up() and now >= self._began + self.interval:
-            self.membership.warm_at_once()
+            self.holdings.warm_at_once()
             self.wake()
 
     def _come_back(self) -> Flow[float]:

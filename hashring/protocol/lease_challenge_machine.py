@@ -146,7 +146,7 @@ class LeaseChallengeMachine(BaseMemberMachine):
     def _renewal(self) -> Flow[tuple[float, float, LeaseTable] | None]:
         """Redis time of the reading, before it was sent, and the table as it was written."""
         # Before the reading is sent: leases count from its Redis time.
-        claims = self.membership.held(self.now)
+        claims = self.holdings.held(self.now)
         reading = yield read_table(self._keys)
         if not reading.tag:
             # A write that is based on nothing could still be done after the next loss.
@@ -164,7 +164,7 @@ class LeaseChallengeMachine(BaseMemberMachine):
                 reading.now,
                 self._rules,
                 claims,
-                newest=self.membership.newest_token,
+                newest=self.holdings.newest_token,
                 lost_by=lost_by,
             )
         if reading.table is not None:
@@ -173,7 +173,7 @@ class LeaseChallengeMachine(BaseMemberMachine):
             self._see(TableEvent.FOUND)
         released = [
             p
-            for p, token in self.membership.words().released.items()
+            for p, token in self.holdings.words().released.items()
             if (lease := table.leases.get(p)) is not None and lease.token == token
         ]
         after = lease_table.beat(table, self._me, reading.now, self._rules, released)
@@ -204,7 +204,7 @@ class LeaseChallengeMachine(BaseMemberMachine):
             # All leases in the lost table were granted before this one was begun.
             return min(begun, reading.now)
         # A member whose own lease has ended was dropped without any loss.
-        dropped = self.now >= self.membership.holding.lease_until
+        dropped = self.now >= self.holdings.holding.lease_until
         if self.sight is not TableSight.INSIDE or self._me in reading.table.members or dropped:
             return None
         # Members that are there have noticed the loss, and wait for its leases to end.

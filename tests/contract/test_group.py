@@ -24,7 +24,7 @@ from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.cli import main
 from hashring.core.assignors import GroupSituation, LearnerAssignor, TargetAssignment
 from hashring.core.groups.group_plan import MoveReason
-from hashring.core.groups.membership import PartitionChangeKind
+from hashring.core.groups.member_holdings import PartitionChangeKind
 from hashring.core.groups.state import EventKind, GroupPhase
 from hashring.errors import (
     AssignorError,
@@ -137,7 +137,7 @@ def test_without_on_revoked_a_partition_is_not_given_on_while_a_callback_works(
     assert work.begun.wait(PATIENCE)
     leaving = threading.Thread(target=a.stop)
     leaving.start()
-    eventually(lambda: a._machine.membership.closing, "a begins to leave")
+    eventually(lambda: a._machine.holdings.closing, "a begins to leave")
     b.start()
     time.sleep(0.3)
     assert len(a.held) == 2
@@ -547,7 +547,7 @@ def test_a_loop_that_begins_later_hears_what_to_let_go_of_and_what_to_drain(make
     thread.start()
     a.resize(2)
     eventually(lambda: a.status().draining == (2,), "one is to be drained")
-    eventually(lambda: a._machine.membership.holding.partitions[2].draining, "a knows")
+    eventually(lambda: a._machine.holdings.holding.partitions[2].draining, "a knows")
     b.start()
     assert entered.wait(PATIENCE)
     later = a.changes()
@@ -744,7 +744,7 @@ def test_a_loop_that_begins_while_something_is_revoked_is_waited_for(
     eventually(shared(a, count=2), "a has both")
 
     def revoked() -> bool:
-        held = a._machine.membership.holding.partitions
+        held = a._machine.holdings.holding.partitions
         return 1 in held and held[1].until < math.inf
 
     go_on = held_up(a, method, revoked)
@@ -953,7 +953,7 @@ def test_a_partition_that_was_let_go_of_is_not_drained_any_more(make: Make) -> N
     # Both wait behind a callback that takes long.
     a.resize(1)
     eventually(lambda: a.status().draining == (1, 2), "two are to be drained")
-    eventually(lambda: a._machine.membership.holding.partitions[1].draining, "a knows")
+    eventually(lambda: a._machine.holdings.holding.partitions[1].draining, "a knows")
     assert a.release(1)
     over.set()
     eventually(lambda: ("drain", 2, True) in told, "the one that it has is drained")

@@ -99,7 +99,7 @@ def test_without_on_revoked_a_partition_is_not_taken_while_on_assigned_works(mak
     assert begun.wait(PATIENCE)
     leaving = threading.Thread(target=a.stop)
     leaving.start()
-    eventually(lambda: a._machine.membership.closing, "a begins to leave")
+    eventually(lambda: a._machine.holdings.closing, "a begins to leave")
     time.sleep(0.3)
     assert a.owns(0)
     assert b.held == {}

@@ -21,7 +21,7 @@ from redis.asyncio import Redis as AsyncRedis
 from hashring.core.assignors import BalancedAssignor
 from hashring.core.groups.lease_race import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
-from hashring.core.groups.membership import PartitionChangeKind
+from hashring.core.groups.member_holdings import PartitionChangeKind
 from hashring.core.groups.state import Terms
 from hashring.core.hashing import hash_algorithm
 from hashring.node.node_machine import NodeConfig, NodeMachine
@@ -214,7 +214,7 @@ class MemberPlayed(Played):
 
     @property
     def held(self) -> set[int]:
-        return set(self.machine.membership.held(time.monotonic()))
+        return set(self.machine.holdings.held(time.monotonic()))
 
     def works(self) -> bool:
         return bool(self.held)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hashring.core.groups.membership import PartitionChangeKind
+from hashring.core.groups.member_holdings import PartitionChangeKind
 from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.errors import RedisUnavailable
 from hashring.protocol.base_member_machine import RETRY, BaseMemberMachine, Stage, Turn
@@ -142,7 +142,7 @@ def test_it_enters_renews_at_once_and_then_listens() -> None:
     hand.answer()
     assert hand.stage is Stage.MEMBER
     hand.answer(view(p0=7))
-    assert hand.machine.membership.held(hand.now) == {0: 7}
+    assert hand.machine.holdings.held(hand.now) == {0: 7}
     hand.subscribe()
     assert hand.machine.listening.stands
 
@@ -170,7 +170,7 @@ def test_one_that_is_refused_takes_its_entry_back_and_holds_nothing() -> None:
     hand = Hand(Decided).answer().answer(view(p0=7))
     hand.machine.refused(GONE)
     assert hand.machine.failure is GONE
-    assert hand.machine.membership.held(hand.now) == {}
+    assert hand.machine.holdings.held(hand.now) == {}
     assert hand.machine.changes == []
     hand.answer()
     assert hand.stage is Stage.FAILED
@@ -184,7 +184,7 @@ def test_a_renewal_under_way_when_it_is_refused_is_given_up() -> None:
     hand.answer()
     renewal.done(view(p0=7), hand.now, hand.now)
     assert hand.stage is Stage.FAILED
-    assert hand.machine.membership.held(hand.now) == {}
+    assert hand.machine.holdings.held(hand.now) == {}
 
 
 def test_one_that_cannot_enter_has_failed_and_may_start_again() -> None:
@@ -249,7 +249,7 @@ def test_after_a_failure_there_is_time_for_several_attempts_in_a_short_interval(
 def test_without_renewal_it_holds_nothing_from_the_end_of_its_lease() -> None:
     hand = Hand().inside(p0=7)
     hand.kinds()
-    lease = hand.machine.membership.holding.lease_until
+    lease = hand.machine.holdings.holding.lease_until
     while hand.now + RETRY < lease:
         hand.now = hand.until()
         hand.run().failed(GONE, hand.now)
@@ -261,7 +261,7 @@ def test_without_renewal_it_holds_nothing_from_the_end_of_its_lease() -> None:
     hand.now = hand.until() if isinstance(hand.next(), Wait) else hand.now
     hand.answer(view(p0=8))
     assert hand.stage is Stage.MEMBER
-    assert hand.machine.membership.held(hand.now) == {0: 8}
+    assert hand.machine.holdings.held(hand.now) == {0: 8}
 
 
 def test_what_concerns_it_is_asked_for_at_once() -> None:
@@ -295,7 +295,7 @@ def test_a_release_that_is_said_again_is_not_passed_on_again() -> None:
 
 def test_when_a_step_of_the_group_is_due_it_is_asked_for_at_once() -> None:
     hand = Hand().inside()
-    hand.machine.membership.watch(hand.now + 1.0)
+    hand.machine.holdings.watch(hand.now + 1.0)
     assert hand.until() == hand.now + 1.0
     hand.now += 1.0
     assert isinstance(hand.next(), Run)
@@ -368,11 +368,11 @@ def test_an_application_without_progress_is_reported_at_once_and_once() -> None:
     assert hand.until() == 101.0
     hand.now = 101.0
     hand.answer(view(p0=7))
-    assert hand.machine.membership.stalled
+    assert hand.machine.holdings.stalled
     assert hand.until() == 101.0 + INTERVAL
     hand.machine.tick(hand.now)
     hand.answer(view(p0=7))
-    assert not hand.machine.membership.stalled
+    assert not hand.machine.holdings.stalled
     assert hand.until() == 102.0
 
 
@@ -387,7 +387,7 @@ def test_without_a_time_for_progress_nobody_stalls() -> None:
     hand = Hand().inside(p0=7)
     hand.now += 1.0
     assert hand.until() == 100.0 + INTERVAL
-    assert not hand.machine.membership.stalled
+    assert not hand.machine.holdings.stalled
 
 
 # --- leaving ------------------------------------------------------------------------------------
@@ -409,7 +409,7 @@ def test_it_revokes_everything_and_leaves_once_all_is_let_go_of() -> None:
 def test_what_time_has_ended_before_it_leaves_is_lost() -> None:
     hand = Hand().inside(p0=7)
     hand.kinds()
-    hand.now = hand.machine.membership.holding.lease_until
+    hand.now = hand.machine.holdings.holding.lease_until
     hand.machine.stop(hand.now)
     assert hand.kinds() == ["lost"]
 
@@ -554,8 +554,8 @@ def test_one_that_starts_again_begins_anew() -> None:
     )
     hand.answer().answer(view(p1=9)).subscribe()
     hand.answer(view(p1=9))
-    assert not machine.membership.stalled
-    assert machine.membership.held(hand.now) == {1: 9}
+    assert not machine.holdings.stalled
+    assert machine.holdings.held(hand.now) == {1: 9}
     machine.stop(hand.now)
     # This time the application ends its work.
     assert hand.until() == hand.now + GRACE
@@ -573,7 +573,7 @@ def test_one_that_left_before_it_was_in_can_hold_partitions_when_it_starts_again
     hand.answer()
     hand.machine.start(hand.now)
     hand.inside(p0=7)
-    assert hand.machine.membership.held(hand.now) == {0: 7}
+    assert hand.machine.holdings.held(hand.now) == {0: 7}
 
 
 def test_the_end_of_a_handover_is_forgotten_by_one_that_starts_again() -> None:

@@ -354,8 +354,8 @@ class TakesItsAbsenceForALoss(LeaseChallengeMachine):
     """Outside the table it asks all others to wait, also if its own lease has ended."""
 
     def _renewal(self) -> Any:
-        if self.sight is TableSight.INSIDE and self.now >= self.membership.holding.lease_until:
-            self.membership.holding = replace(self.membership.holding, lease_until=math.inf)
+        if self.sight is TableSight.INSIDE and self.now >= self.holdings.holding.lease_until:
+            self.holdings.holding = replace(self.holdings.holding, lease_until=math.inf)
         return super()._renewal()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hashring.core.groups.lease_race import LeaseRaceSpans
-from hashring.core.groups.membership import PartitionChangeKind
+from hashring.core.groups.member_holdings import PartitionChangeKind
 from hashring.errors import RedisUnavailable
 from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.protocol.machine_steps import Run, Subscribe, Wait
@@ -75,7 +75,7 @@ class Alone:
 
     @property
     def held(self) -> dict[int, int]:
-        return self.machine.membership.held(self.now)
+        return self.machine.holdings.held(self.now)
 
     def at_work(self) -> Alone:
         """It works on the partition, which may be challenged again."""

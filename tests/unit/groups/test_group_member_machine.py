@@ -17,8 +17,8 @@ from hashring.core.assignors import (
     TargetAssignment,
 )
 from hashring.core.groups import next_state
+from hashring.core.groups.member_holdings import MemberHoldings, PartitionChangeKind
 from hashring.core.groups.member_orders import drain
-from hashring.core.groups.membership import Membership, PartitionChangeKind
 from hashring.core.groups.state import Facts, GroupState, Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import AssignorError, GroupMismatch, MemberExists, RedisUnavailable
@@ -444,10 +444,10 @@ def test_a_loop_over_the_changes_has_an_interval_to_begin_before_its_member_coun
         other.machine.wake()
         other.play(other.machine)
         other.play(other.decider)
-    assert other.machine.membership.cold
+    assert other.machine.holdings.cold
     hand.now = other.now = other.now + INTERVAL
     other.play(other.machine)
-    assert not other.machine.membership.cold
+    assert not other.machine.holdings.cold
 
 
 def test_lags_that_an_application_reports_all_the_time_are_told_twice_a_second() -> None:
@@ -460,7 +460,7 @@ def test_lags_that_an_application_reports_all_the_time_are_told_twice_a_second()
         other.machine.wake()
         other.play(other.machine)
         other.play(other.decider)
-    partition = min(other.machine.membership.cold)
+    partition = min(other.machine.holdings.cold)
     began = hand.now
     # The first lags go to the group at once, and the last ones, too.
     for number in range(200):
@@ -505,7 +505,7 @@ class Pair:
         machine = self.one.machine
         self.hear(self.one)
         for partition in machine.view.revoked if machine.view else ():
-            token = machine.membership.held(self.one.now)[partition]
+            token = machine.holdings.held(self.one.now)[partition]
             assert machine.release(partition, token, self.one.now)
         self.hear(self.one)
 
@@ -707,7 +707,7 @@ def command_of(step: Step) -> str:
 
 def test_one_reports_what_it_still_holds_until_the_group_has_counted_it_in_again() -> None:
     hand = Hand().inside()
-    held = hand.machine.membership.held(hand.now)
+    held = hand.machine.holdings.held(hand.now)
     assert len(held) == TERMS.partitions
     hand.server.wipe()
     hand.now += INTERVAL
@@ -755,11 +755,11 @@ def test_a_report_says_how_often_its_member_took_up_terms() -> None:
 def test_one_whose_join_was_lost_takes_the_place_of_the_session_before_it() -> None:
     sessions = (f"{number:016x}" for number in range(1, 100))
     hand = Hand(new_session=lambda: next(sessions)).inside()
-    held = hand.machine.membership.held(hand.now)
+    held = hand.machine.holdings.held(hand.now)
     older = hand.server.copy()
     hand.machine.offer(replace(TERMS, handoffs=3), LATER)
     # A failover: what stands there is older than what the member has seen.
-    hand.machine.membership.seen += 1
+    hand.machine.holdings.seen += 1
     hand.server.restore(older)
     hand.machine.wake()
     step = hand.until(hand.machine, "group_join")
@@ -785,7 +785,7 @@ def renew(*hands: Hand) -> None:
 
 
 def held_by(hand: Hand) -> set[int]:
-    return set(hand.machine.membership.held(hand.now))
+    return set(hand.machine.holdings.held(hand.now))
 
 
 def two(**options: Any) -> tuple[Hand, Hand]:
@@ -882,7 +882,7 @@ def test_a_member_whose_view_cannot_be_read_has_its_part_again_soon(
     if not knows:
         # As before its first answer.
         one.machine._known, one.machine.view = NO_PART, None
-        one.machine.membership = Membership(TERMS.ttl)
+        one.machine.holdings = MemberHoldings(TERMS.ttl)
     one.server.edit(KEYS.views, field, edit)
     for _ in range(2):
         renew(one)

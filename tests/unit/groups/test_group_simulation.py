@@ -18,7 +18,7 @@ import pytest
 from hashring.core.assignors import ASSIGNORS, BalancedAssignor
 from hashring.core.groups import heirs, next_state
 from hashring.core.groups.json_codec import load_view_change
-from hashring.core.groups.membership import Held, Membership
+from hashring.core.groups.member_holdings import Held, MemberHoldings
 from hashring.core.groups.partition_map import PartitionMap
 from hashring.core.groups.state import GroupState, Handoff, MemberView, Terms
 from hashring.core.groups.view_changes import ViewChange
@@ -180,7 +180,7 @@ def test_planted_a_leaver_that_leaves_the_next_step_to_nobody(
 
 
 def test_planted_a_member_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Membership, "watch", lambda self, at: None)
+    monkeypatch.setattr(MemberHoldings, "watch", lambda self, at: None)
     assert max(longest_pause(seed, "stop") for seed in range(10)) > 10.0
 
 
@@ -209,7 +209,7 @@ def test_a_step_that_was_left_to_a_member_is_taken_by_another_soon(seed: int) ->
 def test_planted_a_member_that_leaves_a_step_to_another_for_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Membership, "look_again", lambda self, at: None)
+    monkeypatch.setattr(MemberHoldings, "look_again", lambda self, at: None)
     assert handing_over(0) > 10.0
 
 
@@ -457,7 +457,7 @@ class AcceptsLateAnswers(GroupMemberMachine):
     """An answer that comes after its lease would have ended begins the lease anew."""
 
     def heard(self, view: Any, asked_at: float, redis_now: float) -> None:
-        late = self.now >= asked_at + self.membership.ttl
+        late = self.now >= asked_at + self.holdings.ttl
         super().heard(view, self.now if late else asked_at, redis_now)
 
 
@@ -482,7 +482,7 @@ class HearsLateWords(GroupMemberMachine):
     """A word of its application's ends a partition whose time had ended, as if it were in time."""
 
     def release(self, partition: int, token: int, now: float) -> bool:
-        held = self.membership.holding.partitions.get(partition)
+        held = self.holdings.holding.partitions.get(partition)
         in_time = -math.inf if held is not None and held.token == token else now
         return super().release(partition, token, in_time)
 
@@ -553,21 +553,21 @@ def test_a_fault_in_the_member_is_found_with_a_story_of_a_few_events(
 
 def forgets_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was let go of is never said."""
-    words = Membership.words
-    monkeypatch.setattr(Membership, "words", lambda self: replace(words(self), released={}))
+    words = MemberHoldings.words
+    monkeypatch.setattr(MemberHoldings, "words", lambda self: replace(words(self), released={}))
 
 
 def takes_up_what_it_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tick(self: Membership, now: float) -> list[Any]:
+    def tick(self: MemberHoldings, now: float) -> list[Any]:
         # The lease is looked at when the group answers, and not before.
         for partition, held in list(self.holding.partitions.items()):
             if now >= held.until:
                 self._drop(partition)
         return []
 
-    monkeypatch.setattr(Membership, "tick", tick)
+    monkeypatch.setattr(MemberHoldings, "tick", tick)
     monkeypatch.setattr(
-        "hashring.core.groups.membership.Holding.token",
+        "hashring.core.groups.member_holdings.Holding.token",
         lambda self, partition, now: (
             held.token if isinstance(held := self.partitions.get(partition), Held) else None
         ),
@@ -575,14 +575,14 @@ def takes_up_what_it_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answers_for_no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Membership, "warm_at_once", lambda self: None)
+    monkeypatch.setattr(MemberHoldings, "warm_at_once", lambda self: None)
 
 
 def is_not_told_that_it_stands_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Membership, "_with_activity", lambda self, changes: changes)
+    monkeypatch.setattr(MemberHoldings, "_with_activity", lambda self, changes: changes)
 
 
-MEMBERSHIPS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+HOLDINGS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "forgets a release": (forgets_a_release, "rest"),
     "takes up what it lost": (takes_up_what_it_lost, "holder|once|rest"),
     "answers for no warm-up": (answers_for_no_warm_up, "rest"),
@@ -764,7 +764,7 @@ SCRIPTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "forgets that facts changed": (forgets_that_facts_changed, "rest"),
 }
 
-PLANTS = MEMBERSHIPS | KERNELS | SCRIPTS
+PLANTS = HOLDINGS | KERNELS | SCRIPTS
 
 # The first seed that is tried is one that finds the fault at once, and is soon made smaller.
 SHORT_STORIES = {"forgets a release": 58, "grants before the deadline": 1, "commits blindly": 2}
@@ -817,26 +817,28 @@ def takes_an_unreadable_member_for_one_that_left(monkeypatch: pytest.MonkeyPatch
 def keeps_what_it_has_without_a_seat(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the group takes it for one that left: two owners without end."""
     takes_an_unreadable_member_for_one_that_left(monkeypatch)
-    heard = Membership.heard
+    heard = MemberHoldings.heard
 
-    def deaf(self: Membership, view: MemberView, *times: float) -> list[Any]:
+    def deaf(self: MemberHoldings, view: MemberView, *times: float) -> list[Any]:
         self._seated = self._seated and view.seated
         return heard(self, view, *times)
 
-    monkeypatch.setattr(Membership, "heard", deaf)
+    monkeypatch.setattr(MemberHoldings, "heard", deaf)
 
 
 def counts_on_its_lease_without_a_seat(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a session claims that the group has not counted lasts as long as it renews."""
-    heard = Membership.heard
+    heard = MemberHoldings.heard
 
-    def hopeful(self: Membership, view: MemberView, asked_at: float, *times: float) -> list[Any]:
+    def hopeful(
+        self: MemberHoldings, view: MemberView, asked_at: float, *times: float
+    ) -> list[Any]:
         found = heard(self, view, asked_at, *times)
         if not view.seated and view.generation >= self.seen:
             self.holding = replace(self.holding, lease_until=asked_at + self.ttl)
         return found
 
-    monkeypatch.setattr(Membership, "heard", hopeful)
+    monkeypatch.setattr(MemberHoldings, "heard", hopeful)
 
 
 def asks_a_frozen_member(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -946,13 +948,13 @@ def test_an_older_redis_that_is_taken_for_the_one_before_is_found(
 
 
 def test_a_member_that_takes_a_used_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = Membership.heard
+    heard = MemberHoldings.heard
 
-    def forgetful(self: Membership, *arguments: Any) -> list[Any]:
+    def forgetful(self: MemberHoldings, *arguments: Any) -> list[Any]:
         self._past.clear()
         return heard(self, *arguments)
 
-    monkeypatch.setattr(Membership, "heard", forgetful)
+    monkeypatch.setattr(MemberHoldings, "heard", forgetful)
     found("once", make=rewinds)
 
 
@@ -980,15 +982,15 @@ def test_a_member_that_leaves_ends_what_it_was_asked_for_when_the_group_counts_o
 def test_a_member_that_leaves_and_does_not_hear_what_it_is_asked_for_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    close = Membership.close
+    close = MemberHoldings.close
 
-    def deaf(self: Membership, until: float) -> list[Any]:
+    def deaf(self: MemberHoldings, until: float) -> list[Any]:
         changes = close(self, until)
         held = {p: replace(each, asked=True) for p, each in self.holding.partitions.items()}
         self.holding = replace(self.holding, partitions=PartitionMap(held))
         return changes
 
-    monkeypatch.setattr(Membership, "close", deaf)
+    monkeypatch.setattr(MemberHoldings, "close", deaf)
     assert GroupSimulator().broken_rule(leaves_during_a_handoff()) == "holder"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules
-from hashring.core.groups.membership import PartitionChangeKind
+from hashring.core.groups.member_holdings import PartitionChangeKind
 from hashring.errors import RedisUnavailable
 from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
@@ -134,7 +134,7 @@ def test_a_write_that_arrives_after_a_start_has_failed_is_not_done(found: str) -
     after = challenge.server.run(read_table(KEYS))
     assert (after.table, after.elsewhere) == (before.table, before.elsewhere)
     assert after.elsewhere == (found == "a table of another run of Redis")
-    assert len(challenge.started("b").membership.held(challenge.now)) == 4 * (not after.elsewhere)
+    assert len(challenge.started("b").holdings.held(challenge.now)) == 4 * (not after.elsewhere)
 
 
 def test_a_write_that_arrives_just_before_a_failed_start_goes_is_taken_back() -> None:
@@ -180,33 +180,33 @@ def test_a_member_that_comes_back_late_does_not_stop_the_others_from_taking() ->
     challenge = Challenge()
     paused, taker = challenge.started("a"), challenge.started("b")
     challenge.pass_time(RULES.ttl + 1.0, taker)
-    assert len(taker.membership.held(challenge.now)) == 4
+    assert len(taker.holdings.held(challenge.now)) == 4
     taker.stop(challenge.now, patient=False)
     challenge.settle(taker)
     assert challenge.table().members == {}
     challenge.settle(paused)
-    assert len(paused.membership.held(challenge.now)) == 4
+    assert len(paused.holdings.held(challenge.now)) == 4
 
 
 def test_a_member_that_the_table_lacks_while_its_lease_lasts_says_what_it_holds() -> None:
     challenge = Challenge()
     machine = challenge.started("a")
     challenge.pass_time(1.0, machine)
-    held = dict(machine.membership.held(challenge.now))
+    held = dict(machine.holdings.held(challenge.now))
     assert len(held) == 4
     # Redis is back without the last writes.
     reading = challenge.server.run(read_table(KEYS))
     older = replace(reading.table, members={}, leases={})
     assert challenge.server.run(write_table(KEYS, reading, older, ()))
     challenge.pass_time(1.0, machine)
-    assert machine.membership.held(challenge.now) == held
+    assert machine.holdings.held(challenge.now) == held
 
 
 def test_a_write_from_before_a_second_loss_is_not_done_after_it() -> None:
     challenge = Challenge()
     first, second = challenge.started("a"), challenge.started("b")
     challenge.pass_time(5.0, first, second)
-    assert [len(each.membership.held(challenge.now)) for each in (first, second)] == [2, 2]
+    assert [len(each.holdings.held(challenge.now)) for each in (first, second)] == [2, 2]
     challenge.server.wipe()
 
     def lose_again(name: str) -> None:
@@ -220,9 +220,9 @@ def test_a_write_from_before_a_second_loss_is_not_done_after_it() -> None:
     # The second is paused from here on, and holds what it has until its own lease ends.
     for _ in range(20):
         challenge.pass_time(0.5, first)
-        both = [each.membership.held(challenge.now).keys() for each in (first, second)]
+        both = [each.holdings.held(challenge.now).keys() for each in (first, second)]
         assert not both[0] & both[1], f"held by two at {challenge.now:g} s"
-    assert len(first.membership.held(challenge.now)) == 4
+    assert len(first.holdings.held(challenge.now)) == 4
 
 
 def dropped_before_a_loss(
@@ -231,13 +231,13 @@ def dropped_before_a_loss(
     """A paused member, and one that holds everything; then Redis loses the table."""
     paused, holder = challenge.started("a"), challenge.started("d")
     challenge.pass_time(RULES.ttl + 1.0, holder)
-    assert len(holder.membership.held(challenge.now)) == 4
+    assert len(holder.holdings.held(challenge.now)) == 4
     challenge.server.wipe()
     return paused, holder
 
 
 def both_hold(challenge: Challenge, *machines: LeaseChallengeMachine) -> set[int]:
-    first, second = (each.membership.held(challenge.now).keys() for each in machines)
+    first, second = (each.holdings.held(challenge.now).keys() for each in machines)
     return first & second
 
 
@@ -267,7 +267,7 @@ def test_a_member_that_was_dropped_waits_after_a_loss_though_others_have_begun_a
     for _ in range(20):
         challenge.pass_time(0.5, paused)
         assert not both_hold(challenge, paused, holder)
-    assert len(paused.membership.held(challenge.now)) == 4
+    assert len(paused.holdings.held(challenge.now)) == 4
 
 
 def test_a_member_that_starts_again_waits_after_a_loss_though_others_have_begun_a_new_table() -> (
@@ -278,17 +278,17 @@ def test_a_member_that_starts_again_waits_after_a_loss_though_others_have_begun_
     back.stop(challenge.now, patient=False)
     challenge.settle(back)
     challenge.pass_time(1.0, holder)
-    assert len(holder.membership.held(challenge.now)) == 4
+    assert len(holder.holdings.held(challenge.now)) == 4
     challenge.server.wipe()
     come_and_go(challenge)
     back.start(challenge.now)
     challenge.settle(back)
     assert back.stage is Stage.MEMBER
-    assert not back.membership.held(challenge.now)
+    assert not back.holdings.held(challenge.now)
     for _ in range(20):
         challenge.pass_time(0.5, back)
         assert not both_hold(challenge, back, holder)
-    assert len(back.membership.held(challenge.now)) == 4
+    assert len(back.holdings.held(challenge.now)) == 4
 
 
 def test_what_a_newcomer_leaves_is_not_taken_while_others_from_before_a_loss_may_hold_it() -> None:
@@ -326,7 +326,7 @@ def test_members_wait_when_an_older_table_was_put_back() -> None:
     challenge.server.wipe()
     paused, holder = challenge.started("a"), challenge.started("d")
     challenge.pass_time(RULES.ttl + 1.0, holder)
-    assert len(holder.membership.held(challenge.now)) == 4
+    assert len(holder.holdings.held(challenge.now)) == 4
     challenge.server.restore(older, same_run=True)
     challenge.settle(paused)
     assert not both_hold(challenge, paused, holder)
@@ -342,7 +342,7 @@ def test_a_newcomer_waits_when_redis_came_back_from_just_before_the_first_write(
     assert newcomer.stage is Stage.MEMBER
     assert not both_hold(challenge, newcomer, holder)
     challenge.pass_time(RULES.ttl, newcomer)
-    assert len(newcomer.membership.held(challenge.now)) == 4
+    assert len(newcomer.holdings.held(challenge.now)) == 4
 
 
 def test_nobody_waits_for_a_loss_that_is_older_than_every_lease() -> None:
@@ -355,4 +355,4 @@ def test_nobody_waits_for_a_loss_that_is_older_than_every_lease() -> None:
     challenge.now += RULES.ttl
     back.start(challenge.now)
     challenge.settle(back)
-    assert len(back.membership.held(challenge.now)) == 4
+    assert len(back.holdings.held(challenge.now)) == 4

@@ -10,7 +10,7 @@ import pytest
 from hashring.core.assignors import LoadAssignor
 from hashring.core.groups import group_plan, group_status, next_state
 from hashring.core.groups.group_plan import MoveReason
-from hashring.core.groups.membership import Membership
+from hashring.core.groups.member_holdings import MemberHoldings
 from hashring.core.groups.reported_loads import LOOKED_AT_EVERY, check_load, reported
 from hashring.core.groups.state import EventKind, GroupPhase, MemberFacts, MemberView
 from hashring.errors import ConfigError
@@ -120,7 +120,7 @@ def holding(*partitions: int, generation: int = 1) -> MemberView:
 
 
 def test_a_member_reports_what_it_holds_and_for_a_minute_what_it_held() -> None:
-    one = Membership(ttl=100)
+    one = MemberHoldings(ttl=100)
     assert not one.load(1, 5.0)
     one.heard(holding(1, 2), 0.0, 1000.0, 0.0)
     assert one.load(1, 5.0)

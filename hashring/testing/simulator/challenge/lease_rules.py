@@ -71,9 +71,9 @@ class ChallengeRenewal(ChallengeRule):
     name = "renewal"
 
     def shown(self, world: ChallengeWorld, process: ChallengeProcess) -> None:
-        until = process.true(process.machine.membership.holding.lease_until)
-        if process.held() and until > process.read_sent + process.machine.membership.ttl:
-            late = until - process.read_sent - process.machine.membership.ttl
+        until = process.true(process.machine.holdings.holding.lease_until)
+        if process.held() and until > process.read_sent + process.machine.holdings.ttl:
+            late = until - process.read_sent - process.machine.holdings.ttl
             if late > _ROUNDING:
                 raise self.broken(
                     world, f"{process.spec.label} counts partitions as held {late:.3f} s too long"
@@ -84,7 +84,7 @@ class ChallengeDeadline(ChallengeRule):
     name = "deadline"
 
     def shown(self, world: ChallengeWorld, process: ChallengeProcess) -> None:
-        late = process.told_until - process.machine.membership.holding.lease_until
+        late = process.told_until - process.machine.holdings.holding.lease_until
         if late > _ROUNDING:
             raise self.broken(
                 world, f"{process.spec.label} has a deadline {late:.3f} s after its lease"

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from hashring.core.groups.lease_table import LeaseTableRules
-from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+from hashring.core.groups.member_holdings import PartitionChange, PartitionChangeKind
 from hashring.errors import StoreError
 from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
@@ -89,7 +89,7 @@ class ChallengeProcess(Process):
 
     def held(self) -> dict[int, int]:
         """What its application is told right now that it has, with the tokens."""
-        return self.machine.membership.held(self.local()) if self.alive else {}
+        return self.machine.holdings.held(self.local()) if self.alive else {}
 
     def start(self) -> None:
         """The application calls ``start()``."""

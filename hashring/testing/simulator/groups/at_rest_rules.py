@@ -89,7 +89,7 @@ def _members(world: GroupWorld) -> list[GroupProcess]:
         process
         for process in world.alive
         if process.machine.stage is Stage.MEMBER
-        and process.local() < process.machine.membership.holding.lease_until
+        and process.local() < process.machine.holdings.holding.lease_until
     ]
 
 

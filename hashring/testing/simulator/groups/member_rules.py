@@ -30,7 +30,7 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import Any, Final
 
-from hashring.core.groups.membership import Holding
+from hashring.core.groups.member_holdings import Holding
 from hashring.errors import MemberExists
 from hashring.protocol.base_member_machine import Stage
 from hashring.store.command import Command
@@ -52,7 +52,7 @@ class HeldRule(GroupRule):
 
     def shown(self, world: GroupWorld, process: GroupProcess) -> None:
         # What is held is a frozen picture, of which time only takes away.
-        holding = process.machine.membership.holding
+        holding = process.machine.holdings.holding
         if self._seen.get(process.spec.label) is not holding:
             self._seen[process.spec.label] = holding
             self.look(world, process, process.held())
@@ -78,7 +78,7 @@ class MemberRenewal(HeldRule):
     name = "renewal"
 
     def look(self, world: GroupWorld, process: GroupProcess, held: dict[int, int]) -> None:
-        until = process.true(process.machine.membership.holding.lease_until)
+        until = process.true(process.machine.holdings.holding.lease_until)
         # A member that was told of another ttl goes by that.
         ttl = max(world.longest_ttl, process.machine.terms.ttl)
         if held and until > process.renewed_sent + ttl + _ROUNDING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hashring.core.assignors import GroupSituation, TargetAssignment, assignor_named
 from hashring.core.groups import member_orders
-from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+from hashring.core.groups.member_holdings import PartitionChange, PartitionChangeKind
 from hashring.core.groups.next_state import StepOutcome, migrate, resize
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
 from hashring.protocol.base_member_machine import Stage
@@ -108,7 +108,7 @@ class GroupProcess(Process):
 
     def held(self) -> dict[int, int]:
         """What its application is told right now that it holds, with the tokens."""
-        return self.machine.membership.held(self.local()) if self.alive else {}
+        return self.machine.holdings.held(self.local()) if self.alive else {}
 
     # --- its life -----------------------------------------------------------------------------
 

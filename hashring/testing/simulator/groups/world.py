@@ -94,7 +94,7 @@ class GroupWorld(World[GroupProcess]):
         """Whether every member has acted on a decision, so that a loss of all data is noticed."""
         since = max(self.emptied_at, self.rolled_back_at)
         return self.now > since + 3 * self.longest_ttl and all(
-            process.machine.membership.seen or process.machine.stage in ENDED
+            process.machine.holdings.seen or process.machine.stage in ENDED
             for process in self.processes.values()
             if process.alive
         )

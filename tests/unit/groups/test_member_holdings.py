@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 
-from hashring.core.groups.membership import Membership, PartitionChange, PartitionChangeKind
+from hashring.core.groups.member_holdings import (
+    MemberHoldings,
+    PartitionChange,
+    PartitionChangeKind,
+)
 from hashring.core.groups.state import GroupPhase, MemberView
 
 
@@ -12,8 +16,8 @@ def view(generation: int = 1, **parts: object) -> MemberView:
     return MemberView(generation, GroupPhase.READY, seated=True, **parts)  # type: ignore[arg-type]
 
 
-def member(held: dict[int, int], at: float = 0.0, ttl: float = 10.0) -> Membership:
-    found = Membership(ttl)
+def member(held: dict[int, int], at: float = 0.0, ttl: float = 10.0) -> MemberHoldings:
+    found = MemberHoldings(ttl)
     found.heard(view(held=held), at, 5000.0, at)
     return found
 
@@ -27,7 +31,7 @@ def kinds(changes: list[PartitionChange]) -> list[tuple[str, int]]:
 
 
 def test_what_the_group_grants_is_assigned_with_its_token() -> None:
-    fresh = Membership(10.0)
+    fresh = MemberHoldings(10.0)
     changes = fresh.heard(view(held={3: 77}), 0.0, 5000.0, 0.1)
     assert changes == [
         PartitionChange(PartitionChangeKind.ACTIVE, 3, 77),
@@ -37,11 +41,11 @@ def test_what_the_group_grants_is_assigned_with_its_token() -> None:
 
 
 def test_a_member_begins_without_a_stall() -> None:
-    assert not Membership(10.0).words().stalled
+    assert not MemberHoldings(10.0).words().stalled
 
 
 def test_the_lease_counts_from_when_the_question_was_sent() -> None:
-    late = Membership(10.0)
+    late = MemberHoldings(10.0)
     late.heard(view(held={0: 1}), 2.0, 5000.0, 9.0)
     assert late.held(11.99) == {0: 1}
     assert late.held(12.0) == {}
@@ -50,7 +54,7 @@ def test_the_lease_counts_from_when_the_question_was_sent() -> None:
 def test_the_newest_token_is_the_greatest_that_was_ever_held() -> None:
     one = member({0: 5, 1: 2})
     one.tick(10.0)
-    assert (one.newest_token, Membership(10.0).newest_token) == (5, 0)
+    assert (one.newest_token, MemberHoldings(10.0).newest_token) == (5, 0)
 
 
 def test_without_renewal_everything_is_lost() -> None:
@@ -98,7 +102,7 @@ def test_a_decision_that_comes_within_the_lease_is_taken_up() -> None:
 
 
 def test_an_answer_that_lay_in_the_socket_for_a_lease_prolongs_nothing() -> None:
-    one = Membership(10.0)
+    one = MemberHoldings(10.0)
     assert one.heard(view(held={0: 1}), 0.0, 5000.0, 10.0) == []
     assert one.held(10.0) == {}
 
@@ -176,14 +180,14 @@ def test_a_partition_that_was_granted_anew_is_lost_and_assigned() -> None:
 
 
 def test_what_is_asked_back_before_it_was_heard_of_is_never_begun() -> None:
-    one = Membership(10.0)
+    one = MemberHoldings(10.0)
     assert one.heard(view(held={0: 1}, revoked={0: 5003.0}), 0.0, 5000.0, 0.0) == []
     assert one.held(0.1) == {}
     assert one.words().released == {0: 1}
 
 
 def test_an_answer_from_before_the_last_decision_is_ignored() -> None:
-    one = Membership(10.0)
+    one = MemberHoldings(10.0)
     one.heard(view(5, held={0: 1}), 0.0, 5000.0, 0.0)
     assert one.heard(view(4, held={}), 1.0, 5001.0, 1.0) == []
     assert one.held(9.9) == {0: 1}
@@ -224,7 +228,7 @@ def test_a_member_that_lost_its_seat_loses_everything_at_once() -> None:
 
 
 def test_a_view_without_a_seat_from_before_the_last_decision_is_ignored() -> None:
-    one = Membership(10.0)
+    one = MemberHoldings(10.0)
     one.heard(view(5, held={0: 1}), 0.0, 5000.0, 0.0)
     assert one.heard(MemberView(4, GroupPhase.READY), 1.0, 5001.0, 1.0) == []
     assert one.held(5.0) == {0: 1}
@@ -315,7 +319,7 @@ def test_warm_ups_begin_and_end_and_their_lags_are_told() -> None:
 
 
 def test_a_member_with_nothing_to_warm_up_answers_for_all_that_nobody_answered_for() -> None:
-    one = Membership(10.0)
+    one = MemberHoldings(10.0)
     one.heard(view(warming=frozenset({1, 2})), 0.0, 5000.0, 0.0)
     one.lag(1, 7.0)
     assert one.cold == {2}
@@ -337,7 +341,7 @@ def test_the_next_wake_is_at_the_time_of_the_step_that_the_member_waits_for() ->
 
 
 def test_a_member_that_holds_nothing_waits_for_a_step_as_well() -> None:
-    one = Membership(10.0)
+    one = MemberHoldings(10.0)
     one.watch(4.0)
     assert one.due() == 4.0
 
@@ -348,7 +352,7 @@ def activity(changes: list[PartitionChange]) -> list[str]:
 
 def test_a_member_becomes_active_before_its_first_partition_is_assigned() -> None:
     # Solace: the active indicator.
-    one = Membership(10.0)
+    one = MemberHoldings(10.0)
     assert activity(one.heard(view(), 0.0, 5000.0, 0.0)) == []
     changes = one.heard(view(2, held={1: 7, 2: 8}), 1.0, 5001.0, 1.0)
     assert activity(changes) == ["active", "assigned", "assigned"]

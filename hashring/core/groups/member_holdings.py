@@ -1,6 +1,6 @@
 """The member's side: what it holds, by its own clock, and what it tells the group.
 
-:class:`Membership` is driven by whoever talks to Redis, and does no I/O itself. Its promise: it
+:class:`MemberHoldings` is driven by whoever talks to Redis, and does no I/O itself. Its promise: it
 never counts a partition as held longer than the group can know. Three deadlines see to that, all
 on the member's own monotonic clock, and all measured from the moment a question was *sent*, so
 that neither a slow answer nor a slow clock in Redis can stretch them:
@@ -122,7 +122,7 @@ class Words:
     loads: Mapping[int, float] = field(default_factory=dict)
 
 
-class Membership:
+class MemberHoldings:
     """One session of a member. Not safe to drive from two threads at once; ``holding`` may be
     read from any.
 
