@@ -419,7 +419,7 @@ def test_a_newcomer_that_has_read_the_table_before_it_was_lost_takes_nothing_at_
     histories = [wiped_while_a_member_enters(seed) for seed in range(60)]
     assert not any(ChallengeSimulator().fails(history) for history in histories)
     hasty = ChallengeSimulator(table=ForgetsThatThereWasATable)
-    assert "holder" in {hasty.broken_rule(history) for history in histories}
+    assert any(hasty.broken_rule(history) == "holder" for history in histories)
 
 
 def returning(seed: int) -> ChallengeHistory:
