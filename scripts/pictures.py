@@ -369,7 +369,7 @@ CONTAINS_BESIDE = (
     "protocol/locks/verdicts.py",
     "protocol/locks/calls_under_way.py",
     "protocol/locks/key_states.py",
-    "protocol/locks/limit.py",
+    "protocol/locks/key_limit.py",
     "protocol/locks/ring_place.py",
     "protocol/locks/taking.py",
     "store/ring/key_names.py",

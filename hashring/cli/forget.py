@@ -9,7 +9,7 @@ from hashring.cli.confirmation import confirmed
 from hashring.cli.connection import Connection, connected
 from hashring.cli.order_commands import by_option, here
 from hashring.cli.output import document
-from hashring.cli.rings_here import check_exists
+from hashring.cli.rings_on_server import check_exists
 from hashring.core.safe_text import printable
 from hashring.errors import RingNotEmpty
 from hashring.store.ring.commands import forget

@@ -12,7 +12,7 @@ from hashring.cli.connection import connected
 from hashring.cli.local_time import local_second
 from hashring.cli.order_commands import drain_line, weight_line
 from hashring.cli.output import columns, document, seconds
-from hashring.cli.rings_here import rings_instead
+from hashring.cli.rings_on_server import rings_instead
 from hashring.core.readable_numbers import counted, percent
 from hashring.core.safe_text import printable
 from hashring.store.ring.node_reports import NodeFacts, live_nodes_of_zones, node_facts

@@ -12,7 +12,7 @@ from hashring.cli.connection import connected
 from hashring.cli.given_options import refuse
 from hashring.cli.order_commands import show_order_plan
 from hashring.cli.plan_text import show_plan
-from hashring.core.placement import PLACEMENTS
+from hashring.core.point_placement import PLACEMENTS
 from hashring.core.ring_plan import planned_ring, usual_replicas
 from hashring.core.safe_text import printable
 from hashring.errors import ConfigError

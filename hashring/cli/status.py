@@ -10,7 +10,7 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.output import document
-from hashring.cli.rings_here import SHOWN, check_exists
+from hashring.cli.rings_on_server import SHOWN, check_exists
 from hashring.core.groups import group_status
 from hashring.core.readable_numbers import counted, listed
 from hashring.core.safe_text import printable

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hashring.core.order_checks import GREATEST_WEIGHT
-from hashring.core.placement import points_of_weight
+from hashring.core.point_placement import points_of_weight
 from hashring.errors import ConfigError
 
 _IDLE: Final = 0.01

@@ -12,7 +12,7 @@ LONGEST: Final = 1e9
 
 GREATEST_WEIGHT: Final = 1000.0
 """The greatest weight that a ring's node may have by order; see also
-:data:`hashring.core.placement.MAX_POINTS`."""
+:data:`hashring.core.point_placement.MAX_POINTS`."""
 
 LONGEST_NAME: Final = 100
 """How many characters the name of a person who gives an order may have."""

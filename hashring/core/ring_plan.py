@@ -10,7 +10,7 @@ from typing import Final
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.order_checks import GREATEST_WEIGHT
-from hashring.core.placement import (
+from hashring.core.point_placement import (
     MAX_POINTS,
     OwnedRanges,
     Random,

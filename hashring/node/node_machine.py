@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.own_ranges import is_nearby
-from hashring.core.placement import Random, balanced_points, more_points, points_of_weight
+from hashring.core.point_placement import Random, balanced_points, more_points, points_of_weight
 from hashring.core.ranges import PointRange, bounds_of
 from hashring.core.replica import Replica
 from hashring.core.replica_ranges import replica_lengths

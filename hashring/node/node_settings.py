@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hashring._version import __version__
 from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
-from hashring.core.placement import MAX_POINTS, check_placement
+from hashring.core.point_placement import MAX_POINTS, check_placement
 from hashring.core.ranges import PointRange
 from hashring.core.value_checks import (
     TOO_LARGE,

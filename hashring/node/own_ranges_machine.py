@@ -21,7 +21,7 @@ from typing import Any
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.own_ranges import Nearby, OwnRanges, parse_nearby
-from hashring.core.placement import (
+from hashring.core.point_placement import (
     BALANCED_STRETCH,
     BALANCED_STRETCHES,
     BALANCED_WHOLE,

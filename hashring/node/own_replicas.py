@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from hashring.core.placement import Random, free_points, kept_points
+from hashring.core.point_placement import Random, free_points, kept_points
 from hashring.core.replica import Replica
 from hashring.core.ring_change import Stamp
 from hashring.store.ring.node_entries import NodeRecord

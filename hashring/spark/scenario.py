@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from hashring.core.placement import check_placement
+from hashring.core.point_placement import check_placement
 from hashring.errors import ConfigError
 
 MOST_POINTS: Final = 5_000_000

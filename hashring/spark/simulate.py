@@ -1,8 +1,9 @@
 """Many random rings: what the number of points, placement and limits buy, and what they cost.
 
 Each ring is drawn, measured, joined by one more node, and left by one. Random placement runs on
-numpy; balanced placement runs the very code that live nodes run (:mod:`hashring.core.placement`)
-and is some hundred times slower. Equal seeds give equal numbers, on any number of cores.
+numpy; balanced placement runs the very code that live nodes run, of
+:mod:`hashring.core.point_placement`, and is some hundred times slower. Equal seeds give equal
+numbers, on any number of cores.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.placement import balanced_points
+from hashring.core.point_placement import balanced_points
 from hashring.core.ring import Ring
 from hashring.spark.array_types import Floats, Longs
 

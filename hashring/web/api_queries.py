@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE
-from hashring.core.placement import MAX_POINTS, PLACEMENTS
+from hashring.core.point_placement import MAX_POINTS, PLACEMENTS
 from hashring.web.parameter_kinds import (
     choice_parameter,
     name_parameter,

@@ -26,7 +26,7 @@ Maker = Callable[[list[str]], tuple[Any, Owner]]
 
 def ours(replicas: int, placement: str) -> Maker:
     from hashring import Ring  # noqa: PLC0415 - not in the process that has the other of this name
-    from hashring.core.placement import balanced_points, random_points  # noqa: PLC0415
+    from hashring.core.point_placement import balanced_points, random_points  # noqa: PLC0415
 
     place = balanced_points if placement == "balanced" else random_points
     known: dict[str, tuple[int, ...]] = {}

@@ -319,7 +319,7 @@ def test_nodes_of_a_ring_that_is_not_there_says_which_there_are(client: Redis, r
 def test_nodes_of_a_ring_that_is_not_there_does_not_look_for_others_for_long(
     client: Redis, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hashring.cli.rings_here._PATIENCE", -1.0)
+    monkeypatch.setattr("hashring.cli.rings_on_server._PATIENCE", -1.0)
     client.set("{accounts}:epoch", "1 ab")
     assert run("nodes").out == "no nodes on ring 'ring'; rings here: accounts, and perhaps more\n"
 

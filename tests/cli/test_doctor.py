@@ -21,7 +21,7 @@ from hashring.cli.doctor.rights import LOCK_RIGHTS, RIGHTS
 from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.state import GroupPhase
-from hashring.core.placement import random_points
+from hashring.core.point_placement import random_points
 from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp

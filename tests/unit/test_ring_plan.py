@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring import Ring
-from hashring.core.placement import (
+from hashring.core.point_placement import (
     PLACEMENTS,
     balanced_points,
     kept_points,

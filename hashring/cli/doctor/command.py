@@ -14,7 +14,7 @@ from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.doctor.server_checks import server_checks
 from hashring.cli.group.read_and_commit import every_standing
 from hashring.cli.output import document
-from hashring.cli.rings_here import rings_instead
+from hashring.cli.rings_on_server import rings_instead
 from hashring.core.groups import group_status
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.readable_numbers import counted

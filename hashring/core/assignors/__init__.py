@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from hashring.core.assignors.assignors_by_name import ASSIGNORS, as_assignor, assignor_named
 from hashring.core.assignors.balanced import BalancedAssignor
 from hashring.core.assignors.contiguous import ContiguousAssignor
 from hashring.core.assignors.learner import LearnerAssignor
 from hashring.core.assignors.load import LoadAssignor
-from hashring.core.assignors.named import ASSIGNORS, as_assignor, assignor_named
 from hashring.core.assignors.ring import RingAssignor
 from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState, Owners
 from hashring.core.assignors.target_assignment import (

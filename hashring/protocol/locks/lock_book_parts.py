@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from hashring.protocol.locks.due_calls import DueCalls
 from hashring.protocol.locks.hold_off import HoldOff
+from hashring.protocol.locks.key_limit import Limit
 from hashring.protocol.locks.key_states import KeysByState
-from hashring.protocol.locks.limit import Limit
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.renewal import Renewal
 from hashring.protocol.locks.ring_place import RingPlace

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 
 from hashring.core.order_checks import checked_ordered_weight
-from hashring.core.placement import free_points, points_of_weight
+from hashring.core.point_placement import free_points, points_of_weight
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import NodeShape, reweighed_ring
 from hashring.store.ring.node_reports import USUAL_POINTS, node_shapes

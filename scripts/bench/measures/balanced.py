@@ -15,7 +15,7 @@ from result import Measure, Result, Run
 from targets import SCALE
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.placement import (
+from hashring.core.point_placement import (
     BALANCED_STRETCH,
     BALANCED_STRETCHES,
     BALANCED_WHOLE,

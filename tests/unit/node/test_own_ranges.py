@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hashring.core.own_ranges import Reach
-from hashring.core.placement import BALANCED_WHOLE
+from hashring.core.point_placement import BALANCED_WHOLE
 from hashring.core.replica import Replica
 from hashring.core.ring_change import ChangeKind, Stamp
 from hashring.errors import RedisUnavailable

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from hashring.core.hashing import hash_algorithm
-from hashring.core.placement import points_of_weight
+from hashring.core.point_placement import points_of_weight
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
 from hashring.core.ring_change import RingChange, parse_change

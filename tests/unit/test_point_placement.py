@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.placement import (
+from hashring.core.point_placement import (
     BALANCED_STRETCH,
     BALANCED_STRETCHES,
     BALANCED_WHOLE,
