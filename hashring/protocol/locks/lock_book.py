@@ -10,8 +10,8 @@ it:
 piece                 what it decides
 ====================  ============================================================================
 ``lock_book_parts``   what all others share: ``ring_place`` (which points are the node's own),
-                      ``key_limit`` (how many keys it may hold), ``hold_off`` (until when no lock may
-                      be taken after a loss), ``renewal`` (which locks are renewed), and
+                      ``key_limit`` (how many keys it may hold), ``hold_off`` (until when no lock
+                      may be taken after a loss), ``renewal`` (which locks are renewed), and
                       ``due_calls`` (what the loop has to do next)
 ``releases``          which keys are let go
 ``leases``            who holds a key by hand (``key_lease``), and what a loss tells them
