@@ -53,31 +53,28 @@ end
 -- Take away what expired before `horizon`; returns how many members went.
 -- 1000 at a time keeps the arguments of one ZREM within Lua's stack.
 local function sweep(horizon, by, history)
-  local swept, nodes, points, since, ends = 0, {}, {}, nil, {}
+  local swept, nodes, points, ends = 0, {}, {}, {}
   sweep_drained(horizon)
   while true do
-    local expired = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. seconds(horizon),
-      'WITHSCORES', 'LIMIT', 0, 1000)
+    local expired = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. seconds(horizon), 'LIMIT', 0,
+      1000)
     if #expired == 0 then
       break
     end
-    local members = {}
-    for i = 1, #expired, 2 do
-      members[#members + 1] = expired[i]
-      local node = node_of(expired[i])
+    for _, member in ipairs(expired) do
+      local node = node_of(member)
       if node then
         if not points[node] then
           nodes[#nodes + 1] = node
           points[node] = {}
         end
-        table.insert(points[node], point_of(expired[i]))
-        ends[#ends + 1] = point_of(expired[i])
-        since = since or seconds(tonumber(expired[i + 1]))
+        table.insert(points[node], point_of(member))
+        ends[#ends + 1] = point_of(member)
       end
     end
-    redis.call('ZREM', KEYS[1], unpack(members))
-    take_off_index(members)
-    swept = swept + #members
+    redis.call('ZREM', KEYS[1], unpack(expired))
+    take_off_index(expired)
+    swept = swept + #expired
   end
   if swept == 0 then
     return 0
@@ -98,7 +95,6 @@ local function sweep(horizon, by, history)
   local change = {
     kind = 'expire',
     reason = 'expired',
-    since = since,
     nodes = #gone > 0 and gone or nil,
   }
   announce(change, -swept, by, history)
