@@ -174,6 +174,13 @@ def test_a_free_lock_is_taken_and_seen_with_holder_token_and_ttl(place: Place) -
     assert 0 <= lock.age < TTL / 2
 
 
+def test_a_lock_tells_by_its_token_for_how_long_it_is_held(real: RealPlace) -> None:
+    long_ago = int((real.now() - 1e6) * 1e6)
+    real.client.set(real.keys.token, long_ago)
+    real.client.set(real.keys.lock(b"k"), f"{long_ago} {A} {NODE[A]}", px=int(TTL * 1000))
+    assert seen(real, b"k")[b"k"].age == pytest.approx(1e6, abs=PATIENCE)
+
+
 def test_another_session_is_told_the_holder_and_how_long(place: Place) -> None:
     take(place, A, b"k")
     (answer,) = take(place, B, b"k")

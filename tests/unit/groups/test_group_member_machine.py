@@ -515,6 +515,17 @@ def test_a_decider_goes_by_what_the_renewal_brought() -> None:
     assert command_of(pair.one.decider.next(pair.one.now)) == "group_commit"
 
 
+def test_a_decider_goes_by_the_assignor_that_it_reads() -> None:
+    hand = Hand().inside()
+    other = Hand("o", hand.server, terms=replace(TERMS, assignor="contiguous"), migrate=True)
+    other.machine.start(other.now)
+    other.play(other.machine)
+    # Its member has not heard of the change yet.
+    hand.decider.ask(99)
+    hand.play(hand.decider)
+    assert hand.decider.assignor.name == "contiguous"
+
+
 def test_a_decider_reads_when_it_knows_a_newer_decision_than_the_renewal_did() -> None:
     pair = Pair()
     brought = Brought("0:0", None)

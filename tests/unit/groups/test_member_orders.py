@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,12 @@ def undrain(desk: Desk, member: str) -> Desk:
 
 def weigh(desk: Desk, member: str, weight: float | None) -> Desk:
     return ordered(desk, member_orders.weigh(desk.state, member, weight, desk.now, "ops"))
+
+
+def test_nothing_is_left_of_an_order_to_drain_that_is_lifted() -> None:
+    drained = MemberOrder("ops", 5.0, drained=True, until=9.0)
+    assert drained.undrained() == MemberOrder("", 0.0)
+    assert replace(drained, weight=2.0).undrained() == MemberOrder("", 5.0, weight=2.0)
 
 
 def three(**terms: Any) -> Desk:

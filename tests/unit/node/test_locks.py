@@ -346,6 +346,17 @@ def test_a_lock_that_lasts_longer_as_redis_clock_was_set_back_is_held_for_a_ttl(
     assert a.ask(b"a0") is not YES
 
 
+def test_a_node_that_becomes_full_has_something_to_tell_at_once(world: World) -> None:
+    a = world.node("a", limit=1)
+    a.contains(b"a0")
+    a.book.due_calls.stirred = False
+    a.contains(b"a1")
+    assert a.book.due_calls.stirred
+    a.book.due_calls.stirred = False
+    a.contains(b"a2")
+    assert not a.book.due_calls.stirred
+
+
 def test_a_limit_without_locks_lets_as_many_of_many_keys_in(world: World) -> None:
     a = world.node("a", locking=False, limit=2)
     asked = [(key, point(key), number) for number, key in enumerate((b"a0", b"a1", b"a2"))]

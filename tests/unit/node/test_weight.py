@@ -89,6 +89,19 @@ def test_a_lighter_node_that_stops_before_redis_answered_gives_up_all_of_its_poi
     assert had <= set(leaving.arguments)
 
 
+def test_a_node_takes_back_as_many_of_the_points_that_it_is_giving_up_as_it_needs() -> None:
+    hand = Hand(n_replicas=4).live()
+    had = {each.member for each in hand.machine.replicas}
+    hand.machine.weigh(0.5)
+    hand.machine.beat_at_once(hand.now)
+    hand.run().failed(RedisUnavailable("no answer"), hand.now)
+    hand.machine.weigh(0.75)
+    hand.machine.beat_at_once(hand.now)
+    told = asks(hand.run())
+    assert len(told["members"]) == 3
+    assert set(told["members"]) < had
+
+
 def test_a_weight_that_makes_as_many_points_moves_nothing() -> None:
     hand = Hand(n_replicas=4).live()
     ordered(hand, WeightOrder(1.1, "alice", "1000"))
