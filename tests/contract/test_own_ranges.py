@@ -147,9 +147,10 @@ def test_a_node_is_told_that_it_was_removed_or_expired(place: Place) -> None:
     assert (news.change.kind, news.change.nodes) == (ChangeKind.EXPIRE, ("n",))
 
 
-def test_the_soonest_expiry_is_that_of_the_members_at_the_ends(place: Place) -> None:
+@pytest.mark.parametrize("full", [False, True])
+def test_the_soonest_expiry_is_that_of_the_members_at_the_ends(place: Place, full: bool) -> None:
     for number, node in enumerate("nopq"):
-        place.join(node, A, 100 * number)
+        place.join(node, A, 100 * number, full=full and node == "o")
     place.zadd(b"300:q:id300", place.now() + TTL / 4)
     far = ask(place, "n", A, 0).soonest
     place.zadd(b"100:o:id100", place.now() + TTL / 2)
