@@ -45,6 +45,7 @@ from pyspark.sql.datasource import (
     SimpleDataSourceStreamReader,
 )
 
+from hashring.core.readable_numbers import in_calendar
 from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, EventsLost
@@ -265,7 +266,7 @@ def _events(store: RedisStore, keys: RingKeys, after: str, until: str = "+") -> 
 
 def _event_row(event: RingEvent) -> tuple[Any, ...]:
     change = event.change
-    micros = change.stamp.at if change else round(event.at * 1e6)
+    micros = change.stamp.at if change else round(in_calendar(event.at) * 1e6)
     return (
         event.id,
         _EPOCH + timedelta(microseconds=micros),

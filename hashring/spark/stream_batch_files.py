@@ -22,8 +22,11 @@ from hashring.spark.listed_files import files_beside_columns, is_seen
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_LAST_ENTRY: Final = re.compile(r'\{"logOffset":(\d+)\}')
-"""What is noted of a source of files. Other sources note other things."""
+_LAST_ENTRY: Final = re.compile(r'(?:([^:{]+):)?\{"logOffset":(\d+)\}')
+"""What is noted of a source of files. Other sources note other things.
+
+From version 2 of the format on, the source's number or name comes first.
+"""
 _PLACE: Final = "^(.*)/[^/]*$"
 
 
@@ -49,14 +52,14 @@ def _noted(spark: SparkSession, number: int, checkpoint: str) -> Iterator[list[s
             yield [json.loads(line)["path"] for line in _lines(spark, checkpoint, names, of_batch)]
 
 
-def _last_entries(spark: SparkSession, number: int, checkpoint: str) -> dict[int, int]:
+def _last_entries(spark: SparkSession, number: int, checkpoint: str) -> dict[str, int]:
     """The number of the last entry of each source of files, as of a batch."""
     if number < 0:
         return {}
     lines = _lines(spark, checkpoint, [f"offsets/{number}"])
     # The first two lines are the format's version and the batch's settings.
-    found = {source: _LAST_ENTRY.fullmatch(line) for source, line in enumerate(lines[2:])}
-    return {source: int(entry[1]) for source, entry in found.items() if entry}
+    found = ((source, _LAST_ENTRY.fullmatch(line)) for source, line in enumerate(lines[2:]))
+    return {entry[1] or str(source): int(entry[2]) for source, entry in found if entry}
 
 
 def _lines(

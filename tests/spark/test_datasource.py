@@ -220,6 +220,12 @@ def test_events_that_are_no_change_are_told_counted_and_no_gap(  # noqa: PLR0917
         assert int(told[f"events: {kind}"]) >= 1
 
 
+def test_an_event_whose_id_is_after_the_calendar_is_of_its_last_day(redis, table):
+    redis.xadd(ring_keys(RING).events, {"kind": "unserved"}, id=f"{2**63}-0")
+    found = table("events").selectExpr("id", "string(at)")
+    assert rows(found) == [(f"{2**63}-0", "9999-12-31 00:00:00")]
+
+
 def test_a_full_node_that_stopped_and_came_back_is_not_full_in_the_history(redis, node, table):
     def full():
         a = node("a", lock=True, limit=1, heartbeat_interval=0.1, ttl=PATIENCE)

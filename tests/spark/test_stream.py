@@ -687,12 +687,20 @@ def test_a_stream_of_files_beside_directories_of_columns_is_refused_before_it_st
     read_stream(spark, [str(tmp_path / "not-yet-*")], "parquet", "key string")
 
 
-def test_a_batch_of_which_spark_would_leave_out_files_ends_the_stream(tmp_path, mixed):
-    for _ in range(2):
-        with pytest.raises(StreamingQueryException) as ended:
-            tag_all(tmp_path, mixed)
-        text = rf"^Spark failed: ConfigError: input='file://{tmp_path}{LEFT_OUT}"
-        assert re.match(text, str(failure(ended.value)))
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_batch_of_which_spark_would_leave_out_files_ends_the_stream(
+    spark, tmp_path, mixed, version
+):
+    setting = "spark.sql.streaming.offsetLog.formatVersion"
+    spark.conf.set(setting, version)
+    try:
+        for _ in range(2):
+            with pytest.raises(StreamingQueryException) as ended:
+                tag_all(tmp_path, mixed)
+            text = rf"^Spark failed: ConfigError: input='file://{tmp_path}{LEFT_OUT}"
+            assert re.match(text, str(failure(ended.value)))
+    finally:
+        spark.conf.unset(setting)
     assert not list((tmp_path / "cp" / "commits").glob("[0-9]*"))
     assert batches(tmp_path) == []
 
