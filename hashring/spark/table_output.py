@@ -48,6 +48,7 @@ from hashring.spark.worker_disks import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql.types import StructType
 
 REPLACED_PARTS: Final = "partitionOverwriteMode"
 """The option of a writer, and the end of a setting, that says what an overwrite replaces."""
@@ -118,16 +119,7 @@ def into_table(
     check_blanks(df, table)
     there = spark.table(table).schema
     check_unpadded(df, there, table)
-    columns = there.names
-    if {name.lower() for name in columns} != {name.lower() for name in df.columns}:
-        raise ColumnError(
-            ", ".join(columns),
-            f"are the columns of {table}; the job writes {', '.join(df.columns)}: name another",
-        )
-    for column, given in zip(there, df.select(*map(quoted, columns)).schema, strict=True):
-        # A table keeps what it has of its columns, also when all rows are replaced.
-        check_points_alike(column, given, table)
-    fitted = df.select(*map(quoted, columns)).write.options(**options)
+    fitted = _fitted(df, there, table).write.options(**options)
     as_given = _values_as_given(spark)
     if not is_replaced_by_name(spark, table):
         is_all = mode == "overwrite"
@@ -173,6 +165,22 @@ def into_table(
             raise
     finally:
         drop()
+
+
+def _fitted(df: DataFrame, there: StructType, table: str) -> DataFrame:
+    """The frame with its columns in the order of a table."""
+    named = {name.lower(): name for name in df.columns}
+    if {name.lower() for name in there.names} != set(named):
+        raise ColumnError(
+            ", ".join(there.names),
+            f"are the columns of {table}; the job writes {', '.join(df.columns)}: name another",
+        )
+    # By its own names: Spark may be set up to tell cases apart.
+    fitted = df.select(*(quoted(named[name.lower()]) for name in there.names))
+    for column, given in zip(there, fitted.schema, strict=True):
+        # A table keeps what it has of its columns, also when all rows are replaced.
+        check_points_alike(column, given, table)
+    return fitted
 
 
 def _values_as_given(spark: SparkSession) -> dict[str, str]:

@@ -228,3 +228,17 @@ def test_no_value_becomes_another_to_fit_into_a_table(spark, mode):
         spark.conf.unset(policy)
     assert ids(spark.table("narrow")) == [1]
     spark.sql("DROP TABLE narrow")
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_columns_of_a_table_may_be_of_another_case(spark, mode):
+    spark.sql("DROP TABLE IF EXISTS cased")
+    spark.sql("CREATE TABLE cased USING parquet AS SELECT 'n' AS Owner, 1L AS Id")
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        rows = spark.sql("SELECT 2L AS id, 'm' AS owner")
+        Output(None, table="cased", mode=mode).write(rows)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    assert spark.table("cased").where("id = 2 AND owner = 'm'").count() == 1
+    spark.sql("DROP TABLE cased")
