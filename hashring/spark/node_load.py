@@ -118,7 +118,7 @@ def load_of_histogram(
         EmptyRingError: the ring has no nodes.
         ColumnError: a column is missing, or of a type that it cannot have.
         ConfigError: the histogram is of another hash algorithm or weight, or, with the rows, of
-            another key.
+            another key; or a row of it is no bucket.
     """
     if not ring.node_count:
         raise EmptyRingError

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -142,7 +143,8 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
 
     Raises:
         ColumnError: a column is missing, or of a type that it cannot have.
-        ConfigError: the histogram is of another hash algorithm, weight or key.
+        ConfigError: the histogram is of another hash algorithm, weight or key; or a row of it is
+            no bucket.
     """
     for name in (*_BUCKET, *_SUMS):
         if name not in histogram.columns:
@@ -160,6 +162,7 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
     sums = (F.sum(F.col(name).cast(kind)).alias(name) for name, kind in _SUMS.items())
     # Of each bucket once, however many histograms were put together: this comes to the driver.
     told = histogram.groupBy(*bucket).agg(*sums).toArrow()
+    _check_buckets(told)
     known = told.filter(pc.is_valid(told["start"]))
     lost = told.filter(pc.is_null(told["start"]))
     without = (
@@ -247,6 +250,27 @@ def _check_made_so(
             f"the histogram has the keys of column {keyed_by!r}: ask by the same, or make another "
             f"histogram",
         )
+
+
+def _check_buckets(told: Any) -> None:
+    """Raise ``ConfigError`` if a row is no bucket, or has less than nothing in it."""
+    start, end = told["start"], told["end"]
+    width = pc.subtract(end, start)
+    below = pc.subtract(width, 1)
+    is_bucket = (
+        pc.greater_equal(start, 0),
+        pc.less_equal(end, RING_SIZE),
+        pc.greater(width, 0),
+        pc.equal(pc.bit_wise_and(width, below), 0),
+        pc.equal(pc.bit_wise_and(start, below), 0),
+    )
+    is_lost = pc.and_(pc.is_null(start), pc.is_null(end))
+    are_sums = (pc.greater_equal(told[name], 0) for name in _SUMS)
+    whole = reduce(pc.and_, (pc.if_else(is_lost, True, reduce(pc.and_, is_bucket)), *are_sums))
+    wrong = told.filter(pc.invert(pc.fill_null(whole, False)))
+    if len(wrong):
+        row = wrong.slice(0, 1).to_pylist()[0]
+        raise ConfigError("histogram", row, "is no bucket of points: make it with point_histogram")
 
 
 def _merged(starts: Longs, codes: Longs) -> tuple[Longs, Longs]:

@@ -37,6 +37,7 @@ class Scenario:
     limit: float | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", tuple(self.weights))  # of a list there is no hash
         check_placement(self.placement)
         if self.nodes < 2:
             raise ConfigError("nodes", self.nodes, "a ring that a node can leave has two at least")

@@ -23,6 +23,9 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
 
     Statements that other threads run meanwhile have them, too.
     """
+    if not values:
+        yield
+        return
     with _in_use.setdefault(spark, Lock()):
         before = {name: spark.conf.get(name, None) for name in values}
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -49,6 +48,7 @@ from hashring.spark.worker_disks import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql.types import StructType
 
 REPLACED_PARTS: Final = "partitionOverwriteMode"
 """The option of a writer, and the end of a setting, that says what an overwrite replaces."""
@@ -62,6 +62,7 @@ _MEANWHILE: Final = (
 )
 _APPEND_THE_REST: Final = "see which are there, and append the rest"
 _LATER: Final = "start again when that process has ended"
+_POLICY: Final = "spark.sql.storeAssignmentPolicy"
 
 
 def check_table(spark: SparkSession, table: str, mode: str) -> None:
@@ -118,20 +119,12 @@ def into_table(
     check_blanks(df, table)
     there = spark.table(table).schema
     check_unpadded(df, there, table)
-    columns = there.names
-    if {name.lower() for name in columns} != {name.lower() for name in df.columns}:
-        raise ColumnError(
-            ", ".join(columns),
-            f"are the columns of {table}; the job writes {', '.join(df.columns)}: name another",
-        )
-    for column, given in zip(there, df.select(*map(quoted, columns)).schema, strict=True):
-        # A table keeps what it has of its columns, also when all rows are replaced.
-        check_points_alike(column, given, table)
-    fitted = df.select(*map(quoted, columns)).write.options(**options)
+    fitted = _fitted(df, there, table).write.options(**options)
+    as_given = _values_as_given(spark)
     if not is_replaced_by_name(spark, table):
         is_all = mode == "overwrite"
-        parts = f"spark.sql.sources.{REPLACED_PARTS}"
-        with settings(spark, {parts: ALL_PARTS}) if is_all else nullcontext():
+        parts = {f"spark.sql.sources.{REPLACED_PARTS}": ALL_PARTS} if is_all else {}
+        with settings(spark, parts | as_given):
             interruptible(spark, lambda: fitted.insertInto(table, overwrite=is_all))
         return
     if mode == "append":
@@ -148,7 +141,8 @@ def into_table(
     try:
         spark.sql(f"CREATE TABLE {aside} LIKE {whole}")
         describe_copy(spark, whole, aside, found.description)
-        interruptible(spark, lambda: fitted.insertInto(aside), drop)
+        with settings(spark, as_given):
+            interruptible(spark, lambda: fitted.insertInto(aside), drop)
         check_rows(spark, aside, table, written)
         try:
             rename_table(spark, whole, before)
@@ -173,6 +167,31 @@ def into_table(
         drop()
 
 
+def _fitted(df: DataFrame, there: StructType, table: str) -> DataFrame:
+    """The frame with its columns in the order of a table."""
+    named = {name.lower(): name for name in df.columns}
+    if {name.lower() for name in there.names} != set(named):
+        raise ColumnError(
+            ", ".join(there.names),
+            f"are the columns of {table}; the job writes {', '.join(df.columns)}: name another",
+        )
+    # By its own names: Spark may be set up to tell cases apart.
+    fitted = df.select(*(quoted(named[name.lower()]) for name in there.names))
+    for column, given in zip(there, fitted.schema, strict=True):
+        # A table keeps what it has of its columns, also when all rows are replaced.
+        check_points_alike(column, given, table)
+    return fitted
+
+
+def _values_as_given(spark: SparkSession) -> dict[str, str]:
+    """The settings with which Spark refuses what a column cannot hold.
+
+    As Spark 2 did, it would write null or another number in its place.
+    """
+    is_old = (spark.conf.get(_POLICY, None) or "").upper() == "LEGACY"
+    return {_POLICY: "ANSI"} if is_old else {}
+
+
 def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str) -> None:
     """Append to a table that other processes may replace.
 
@@ -185,7 +204,7 @@ def _append(writer: DataFrameWriter, spark: SparkSession, table: str, name: str)
     """
     before = properties_of(spark, table).get(REPLACED)
     try:
-        with settings(spark, own_job(name)) if name else nullcontext():
+        with settings(spark, own_job(name) | _values_as_given(spark)):
             interruptible(spark, lambda: writer.insertInto(table))
     except SPARK_ERRORS as error:
         if _replaced_since(spark, table, before):

@@ -26,6 +26,8 @@ LEAVE = ("plan", "--input", "x.parquet", "--leave", "a")
         ((*FILES, "--option", "a=b"), "--option: nothing is written"),
         ((*FILES, "--output-format", "csv"), "--output-format: nothing is written"),
         ((*FILES, "--histogram", "h", "--hottest", "3"), "--hottest: with --histogram"),
+        (("load", "--histogram", "h", "--key", "k"), "--key: a histogram has its own keys"),
+        (("plan", "--histogram", "h", "--join", "b", "--key", "k"), "--key: a histogram has"),
         ((*FILES, "--all", "--top", "3"), "--top: --all prints every row"),
         ((*ASSIGN, "--cells", "4"), "--cells: it"),
         (("assign", "--input", "x", "--output", "o.csv", "--keep-point"), "the output is csv"),

@@ -220,9 +220,11 @@ def test_a_histogram_that_counts_no_key_is_refused(spark, place):
     empty = point_histogram(spark.sql("SELECT string(null) AS key"))
     empty.coalesce(1).write.parquet(str(place / "none.parquet"))
     given = ("--histogram", place / "none.parquet", "--ring-file", place / "ring.json")
+    rows = ("--input", place / "keys.parquet")
     for asked in (("load",), ("plan", "--join", "host")):
-        with pytest.raises(NoDataError, match="counts no row that has a key"):
-            run(*asked, *given)
+        for more in ((), rows):
+            with pytest.raises(NoDataError, match="counts no row that has a key"):
+                run(*asked, *given, *more)
 
 
 def test_a_job_without_rows_and_without_a_histogram_is_refused():

@@ -9,6 +9,7 @@ from hashring.core.ring import Ring
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.spark.output import Output
 from hashring.spark.owner_columns import with_owner
+from hashring.spark.spark_failures import SPARK_ERRORS
 
 
 class _Killed(BaseException):
@@ -211,3 +212,33 @@ def test_a_table_of_points_takes_none_of_another_key(spark, mode):
     Output(None, table="kept", mode=mode).write(with_owner(people, Ring({"m": [0]}), "account"))
     assert spark.table("kept").where("owner = 'm'").count() == 1
     spark.sql("DROP TABLE kept")
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_no_value_becomes_another_to_fit_into_a_table(spark, mode):
+    policy = "spark.sql.storeAssignmentPolicy"
+    spark.sql("DROP TABLE IF EXISTS narrow")
+    spark.sql("CREATE TABLE narrow USING parquet AS SELECT 1 AS id")
+    spark.conf.set(policy, "legacy")
+    try:
+        with pytest.raises(SPARK_ERRORS, match="CAST_OVERFLOW"):
+            Output(None, table="narrow", mode=mode).write(spark.range(2**32 - 1, 2**32))
+        assert spark.conf.get(policy).lower() == "legacy"
+    finally:
+        spark.conf.unset(policy)
+    assert ids(spark.table("narrow")) == [1]
+    spark.sql("DROP TABLE narrow")
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_columns_of_a_table_may_be_of_another_case(spark, mode):
+    spark.sql("DROP TABLE IF EXISTS cased")
+    spark.sql("CREATE TABLE cased USING parquet AS SELECT 'n' AS Owner, 1L AS Id")
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        rows = spark.sql("SELECT 2L AS id, 'm' AS owner")
+        Output(None, table="cased", mode=mode).write(rows)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    assert spark.table("cased").where("id = 2 AND owner = 'm'").count() == 1
+    spark.sql("DROP TABLE cased")

@@ -320,6 +320,27 @@ def test_a_histogram_of_an_older_version_is_taken_as_it_is(spark, keys):
     load_of_histogram(histogram, RING, keys, weight="w")
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("start", "-1024"),
+        ("end", "4294967296 + 1024"),
+        ("end", "start"),
+        ("end", "start + 1000"),
+        ("start", "512"),
+        ("end", "bigint(null)"),
+        ("keys", "-1"),
+        ("weight", "double('NaN')"),
+        ("bad_weights", "bigint(null)"),
+    ],
+)
+def test_a_row_that_is_no_bucket_is_refused(spark, column, value):
+    bucket = {"start": "1024", "end": "start + 1024", "keys": "1", "weight": "1", "bad_weights": 0}
+    made = ", ".join(f"{text} AS {name}" for name, text in {**bucket, column: value}.items())
+    with pytest.raises(ConfigError, match=r"histogram={'start': .*}: is no bucket of points"):
+        load_of_histogram(spark.sql(f"SELECT {made}"), RING)
+
+
 def test_what_is_no_histogram_or_ring_is_refused(spark, keys):
     histogram = point_histogram(keys)
     with pytest.raises(EmptyRingError):

@@ -109,6 +109,11 @@ def test_many_points_make_few_rings(spark, monkeypatch):
     assert drawn_within(spark, Scenario(10, 4), 3.0, 1000)[0] == 5
 
 
+def test_weights_may_be_a_list(spark):
+    kinds = scenarios([2], [1], weights=[1.0, 2.0])
+    assert [row.weights for row in simulate(spark, kinds, 1).collect()] == ["1,2"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

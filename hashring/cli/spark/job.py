@@ -145,6 +145,10 @@ def _check_effective(ctx: click.Context) -> None:
             why="a table has its own format and columns: leave this out, or read files with "
             "--input",
         )
+    if given(ctx, "histogram") and not given(ctx, "inputs", "input_table"):
+        refuse(
+            ctx, "key", why="a histogram has its own keys: leave this out, or read rows by --input"
+        )
     if not given(ctx, "output", "table"):
         refuse(
             ctx, *_OF_OUTPUT, why="nothing is written: add --output or --table, or leave this out"

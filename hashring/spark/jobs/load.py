@@ -60,8 +60,8 @@ def load_job(
     if source:
         check_keys(source, key)
     rows = loads.collect()
-    if not source:
-        check_counted(given, sum(r["keys"] for r in rows if r["node"] is not None))
+    if histogram:
+        check_counted(histogram, sum(r["keys"] for r in rows if r["node"] is not None))
     check_sum(weight, sum(r["weight"] for r in rows))
     hottest_rows = hot.collect() if hot else []
     if output:

@@ -62,8 +62,8 @@ def plan_job(
     else:
         df, bad_records = given.counted()
         found = plan(df, ring, **asked)
-    if not source:
-        check_counted(given, found.keys)
+    if histogram:
+        check_counted(histogram, found.keys)
     check_sum(weight, found.weight)
     if output:
         output.write(found.moves.coalesce(1))
