@@ -373,6 +373,12 @@ def test_a_width_of_nothing_is_no_error(client: Redis, redis_server: RedisServer
         assert "Traceback" not in screen.text
 
 
+def test_bars_are_of_signs_that_the_terminal_has(client: Redis, redis_server: RedisServer) -> None:
+    put(client, "alder", 5, told={})
+    with terminal(redis_server.url, PYTHONIOENCODING="latin-1") as screen:
+        screen.shows("#" * 20, "100.00%")
+
+
 def test_a_terminal_that_cannot_redraw_gets_lines(client: Redis, redis_server: RedisServer) -> None:
     put(client, "alder", 5, told={})
     with terminal(redis_server.url, TERM="dumb") as screen:
