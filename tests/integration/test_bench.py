@@ -88,6 +88,16 @@ def test_every_target_names_the_measure_that_takes_it() -> None:
     assert unknown == "[]"
 
 
+def test_each_join_and_leave_of_the_assignors_is_that_of_one_member() -> None:
+    changes = bench(
+        "from itertools import pairwise\n"
+        "from assignors import joins_and_leaves\n"
+        "history = joins_and_leaves(39)\n"
+        "print({len({*a} ^ {*b}) for a, b in pairwise(history)}, len(history))"
+    )
+    assert changes == "{1} 40"
+
+
 def test_each_page_that_is_measured_is_whole_and_made_anew() -> None:
     told = bench(
         "import json, re\n"
