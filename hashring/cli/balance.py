@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import click
 
+from hashring.cli import standard_streams
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.local_time import local_second
@@ -119,7 +119,7 @@ def _repeat(
                 json_line(_as_json(settings, found))
             else:
                 click.echo(f"{local_second(found.at)}  {_line(found)}")
-        time.sleep(interval)
+        standard_streams.pause(interval)
 
 
 @dataclass(frozen=True)

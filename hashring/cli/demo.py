@@ -21,7 +21,7 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.demo_keys import tail_numbers
-from hashring.cli.output import document, seconds
+from hashring.cli.output import blocks, document, seconds
 from hashring.cli.signals import termination_unwinds
 from hashring.core.safe_text import printable
 from hashring.errors import StoreError
@@ -407,7 +407,7 @@ def _step_lines(step: DemoStep, keys: list[str]) -> Iterator[str]:
         if not own and not had:
             continue
         change = f"{len(own) - len(had):+,}" if own != had else ""
-        bar = "█" * round(_BAR * len(own) / len(keys))
+        bar = blocks(round(_BAR * len(own) / len(keys)))
         gained = own - had
         words = " ".join(_examples(gained or own, keys))
         shown = f"{'now ' if gained and had else ''}{words}" if own else ""

@@ -34,6 +34,15 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[st
         yield "  ".join([*cells, row[-1]]).rstrip()
 
 
+def blocks(length: int) -> str:
+    """A bar of so many blocks, or of number signs where standard output can write no block."""
+    try:
+        "█".encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return "#" * length
+    return "█" * length
+
+
 def seconds(value: float) -> str:
     """A duration for people: ``0.4 s``, ``12 s``, ``5 min``, ``3 h``, ``2 d``."""
     size = abs(value)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Final
 
+from hashring.cli import standard_streams
 from hashring.cli.connection import Connection
 from hashring.errors import RetryLater
 from hashring.store.interface import Subscription
@@ -69,6 +70,7 @@ def looks(
 
     Raises:
         RedisRefused: the user may not subscribe to the ring's channel, or look.
+        BrokenPipeError: nobody reads standard output any more.
     """
     subscription: Subscription | None = None
     try:
@@ -77,7 +79,7 @@ def looks(
             try:
                 if subscription is None:
                     subscription = connection.subscribe(connection.keys.channel)
-                subscription.wait(pause())
+                _wait(subscription, pause())
             except RetryLater:
                 listens = False  # and yet Redis may answer
             new: list[RingEvent] = []
@@ -91,7 +93,16 @@ def looks(
                 if subscription is not None:
                     subscription.close()
                     subscription = None
-                time.sleep(_RETRY)
+                standard_streams.pause(_RETRY)
     finally:
         if subscription is not None:
             subscription.close()
+
+
+def _wait(subscription: Subscription, seconds: float) -> None:
+    """Wait for a message, for so long, while somebody reads standard output."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        standard_streams.pause(0)
+        if subscription.wait(min(left, INTERVAL)) is not None:
+            return

@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import io
 import os
+import select
 import sys
+import time
+from contextlib import suppress
 from typing import Any, Final
 
 NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 """The errors of a standard output that takes no more."""
 
 _NOT_TAKEN: Final = NO_ROOM | {errno.EPIPE}
+_LONGEST_POLL: Final = 86_400.0  # seconds; poll takes 24 days at most
 
 
 def prepare_streams() -> None:
@@ -73,3 +77,21 @@ def discard_output() -> None:
     """Let what is left to write to standard output go nowhere."""
     # Python flushes once more at its exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def pause(seconds: float) -> None:
+    """Sleep for as long as somebody can read standard output.
+
+    Raises:
+        BrokenPipeError: its reader has gone. The next write, which may be hours away, would fail.
+    """
+    output = select.poll()
+    with suppress(OSError):  # in place of a file there may be an object without one
+        output.register(sys.stdout.fileno(), 0)
+    deadline = time.monotonic() + seconds
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        if output.poll(min(left, _LONGEST_POLL) * 1000):
+            raise BrokenPipeError
+        if left <= _LONGEST_POLL:
+            return

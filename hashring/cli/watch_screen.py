@@ -18,6 +18,7 @@ from hashring.cli.common_options import Settings
 from hashring.cli.connection import Connection
 from hashring.cli.events import event_line
 from hashring.cli.nodes import node_line
+from hashring.cli.output import blocks
 from hashring.cli.repeated_looks import LastLook, looks
 from hashring.cli.signals import around_a_stop
 from hashring.core.hashing import RING_SIZE
@@ -158,7 +159,7 @@ class Screen:
         most = max((node.share for node in nodes), default=0.0) or 1.0
         for node in shown:
             mark, color = self._look(node.name)
-            bar = Text("█" * round(_BAR * node.share / most), style=color)
+            bar = Text(blocks(round(_BAR * node.share / most)), style=color)
             is_late = not node.away and node.ttl is not None and node.expires_in < node.ttl / 2
             late = "yellow" if is_late else ""
             share, replicas, beat, expires, sees, _, name = node_line(node)

@@ -133,16 +133,23 @@ def released(member: MemberFacts, state: GroupState) -> MemberFacts:
     return replace(member, released=words, seen=state.generation)
 
 
-def churn(result: Result) -> None:
-    """The same joins and leaves for everybody, on 256 partitions."""
+def joins_and_leaves(count: int) -> list[list[int]]:
+    """Who is there at first, and after each of so many joins and leaves."""
     rng = random.Random(7)
     present, history = [0], [[0]]
-    for number in range(1, 40):
+    for number in range(1, count + 1):
         if len(present) < 16 and (len(present) < 4 or rng.random() < 0.6):
             present = [*present, number]
         else:
-            present = [n for n in present if n != rng.choice(present)]
+            gone = rng.choice(present)
+            present = [n for n in present if n != gone]
         history.append(present)
+    return history
+
+
+def churn(result: Result) -> None:
+    """The same joins and leaves for everybody, on 256 partitions."""
+    history = joins_and_leaves(39)
     least = 0
     for assignor in (
         BalancedAssignor(),

@@ -143,6 +143,39 @@ def test_a_group_is_watched_on_when_redis_has_lost_it(
             line_with(process, "heir")
 
 
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [
+        ("watch", "alder"),
+        ("events --follow", "alder"),
+        ("group watch g --interval 3600", "g: Ready"),
+        ("balance --apply --every 1h", ""),
+    ],
+)
+def test_it_ends_when_its_reader_does_though_nothing_happens(
+    client: Redis, redis_server: RedisServer, command: str, first: str
+) -> None:
+    with (
+        nodes_on(client, "alder", ttl=60, heartbeat_interval=20),
+        PartitionGroup(client, "g", 4, ttl=60, heartbeat_interval=20),
+        ending(spawn("hashring", *command.split(), url=redis_server.url)) as process,
+    ):
+        line_with(process, first)
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 141
+
+
+def test_it_ends_when_its_reader_does_while_redis_is_away() -> None:
+    with RedisServer() as server, ending(spawn("hashring", "watch", url=server.url)) as process:
+        line_with(process, "0 nodes")
+        server.kill()
+        assert line_with(process, "", "stderr").startswith("hashring: ")
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 141
+
+
 # --- on a terminal --------------------------------------------------------------------------------
 
 
@@ -338,6 +371,12 @@ def test_a_width_of_nothing_is_no_error(client: Redis, redis_server: RedisServer
         screen.process.send_signal(signal.SIGINT)
         assert screen.ends() == 130
         assert "Traceback" not in screen.text
+
+
+def test_bars_are_of_signs_that_the_terminal_has(client: Redis, redis_server: RedisServer) -> None:
+    put(client, "alder", 5, told={})
+    with terminal(redis_server.url, PYTHONIOENCODING="latin-1") as screen:
+        screen.shows("#" * 20, "100.00%")
 
 
 def test_a_terminal_that_cannot_redraw_gets_lines(client: Redis, redis_server: RedisServer) -> None:

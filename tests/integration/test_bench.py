@@ -57,6 +57,9 @@ def test_the_pages_are_what_the_numbers_say() -> None:
         "assert pages.SCALING.read_text() == scaling\n"
         "readme = pages.README.read_text()\n"
         "assert readme == pages.readme(results, readme)\n"
+        "for name, taken in results.items():\n"
+        "    raw = pages.FOLDER / f'{name}.csv'\n"
+        "    assert raw.read_text() == pages.table(taken), raw\n"
         "print('same')"
     )
 
@@ -86,6 +89,16 @@ def test_every_target_names_the_measure_that_takes_it() -> None:
         "print([t.key for t in TARGETS if t.measure not in BY_NAME])"
     )
     assert unknown == "[]"
+
+
+def test_each_join_and_leave_of_the_assignors_is_that_of_one_member() -> None:
+    changes = bench(
+        "from itertools import pairwise\n"
+        "from assignors import joins_and_leaves\n"
+        "history = joins_and_leaves(39)\n"
+        "print({len({*a} ^ {*b}) for a, b in pairwise(history)}, len(history))"
+    )
+    assert changes == "{1} 40"
 
 
 def test_each_page_that_is_measured_is_whole_and_made_anew() -> None:

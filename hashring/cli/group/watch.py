@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 import click
 
+from hashring.cli import standard_streams
 from hashring.cli.common_options import NumberRange, Settings, server_options
 from hashring.cli.connection import connected
 from hashring.cli.group.show import SeenGroup, look, state_document, state_lines
@@ -43,7 +43,7 @@ def command(settings: Settings, group: str, interval: float) -> None:
         _show(settings, look(connection, group))
         away: HashringError | None = None
         while True:
-            time.sleep(interval)
+            standard_streams.pause(interval)
             try:
                 found = look(connection, group)
             except (RetryLater, ConfigError) as error:

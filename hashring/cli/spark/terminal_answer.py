@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from hashring.cli.output import columns
+from hashring.cli.output import blocks, columns
 from hashring.core.readable_numbers import percent
 from hashring.core.safe_text import printable
 
@@ -39,7 +39,7 @@ def table_lines(table: Table, top: int | None) -> Iterator[str]:
         most = max(row[at] for row in table.rows) or 1
         header.append("")
         for line, row in zip(cells, rows, strict=False):
-            line.append("█" * round(_BAR * row[at] / most))
+            line.append(blocks(round(_BAR * row[at] / most)))
         if len(cells) > len(rows):
             cells[-1].append("")
     yield from columns(header, cells)
