@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 from hashring.errors import ColumnError, OutputRefused
 from hashring.spark.column_checks import quoted
 from hashring.spark.existing_files import seen_files
-from hashring.spark.input import exactly
 from hashring.spark.key_points import HASHED_BY, KEYED_BY, WEIGHED_BY
+from hashring.spark.local_paths import exactly
 from hashring.spark.spark_failures import SPARK_ERRORS
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructType
 
 from hashring.errors import ConfigError, OutputRefused
 from hashring.spark.column_checks import char_type, quoted
-from hashring.spark.input import FILE_FORMATS, format_name
+from hashring.spark.file_formats import FILE_FORMATS, format_name
 from hashring.spark.spark_failures import SPARK_ERRORS
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from hashring.atomic_writes import replace_text
 from hashring.errors import OutputExists, OutputRefused
 from hashring.spark.compaction import BATCH, newest_batch
 from hashring.spark.existing_files import has_no_rows, seen_files
-from hashring.spark.input import exactly
 from hashring.spark.job_file_names import is_of_one_job
+from hashring.spark.local_paths import exactly
 from hashring.spark.spark_failures import SPARK_ERRORS
 
 if TYPE_CHECKING:

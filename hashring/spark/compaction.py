@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Final
 from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.directory_lock import alone
 from hashring.spark.directory_swap import remove, seen_anew
-from hashring.spark.input import WHOLE, exactly, local_path
+from hashring.spark.file_formats import WHOLE
 from hashring.spark.interruptible import interruptible
+from hashring.spark.local_paths import exactly, local_path
 from hashring.spark.worker_disks import OWN_DISKS, check_count
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 from hashring.core.safe_text import printable
 from hashring.errors import OutputRefused
-from hashring.spark.input import NO_PATH, exactly
 from hashring.spark.listed_files import addresses, is_seen
+from hashring.spark.local_paths import NO_PATH, exactly
 from hashring.spark.spark_failures import SPARK_ERRORS
 
 if TYPE_CHECKING:

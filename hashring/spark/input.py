@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import re
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
@@ -26,21 +21,19 @@ from hashring.errors import (
 )
 from hashring.spark.column_checks import quoted
 from hashring.spark.counts_while_read import Counts
+from hashring.spark.file_formats import (
+    FILE_FORMATS,
+    QUOTES_DOUBLED,
+    format_of,
+    is_old_parser,
+)
 from hashring.spark.listed_files import check_all_read, listed
-from hashring.spark.session import is_connect
+from hashring.spark.local_paths import NO_PATH, exactly, local_path
 from hashring.spark.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-FORMATS: Final = ("parquet", "csv", "json")
-FILE_FORMATS: Final = (*FORMATS, "orc", "avro", "text", "xml")
-"""Of plain files."""
-_CLASS: Final = re.compile(
-    rf"(?:org\.apache\.spark\.sql|com\.databricks\.spark)\.(?:\w+\.)*({'|'.join(FILE_FORMATS)})"
-    rf"(?:\.\w+)?",
-    re.IGNORECASE,
-)
 CORRUPT: Final = "_corrupt_record"
 """Spark's column for the text of a record that does not fit the schema."""
 OF_READER: Final = {"hashring.bad_record": True}
@@ -48,9 +41,6 @@ OF_READER: Final = {"hashring.bad_record": True}
 _FILE: Final = "__hashring_file"
 _SHOWN: Final = 60
 _OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-QUOTES_DOUBLED: Final = {"escape": '"'}
-"""A quote within a field of a CSV is two, as RFC 4180 has it and others write it. Spark would take
-them for part of the key, and a backslash for what comes before a quote."""
 _CSV: Final[dict[str, bool | str]] = {
     "header": True,
     "enforceSchema": False,
@@ -62,10 +52,6 @@ of too few or too many fields shows only where all of them are looked at."""
 _MALFORMED: Final = ("csv", "json", "xml")
 """Formats of which a record may not fit the schema. Of others a file fails as a whole, and a column
 :data:`CORRUPT` is data."""
-WHOLE: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-"""Options for readers of which no row may be missing. Settings of a session may say otherwise."""
-NO_PATH: Final = "[PATH_NOT_FOUND] Path does not exist: "
-"""What Spark says, before the path with its file system."""
 _NO_TEXT: Final = ("\0", "\ufffd")
 """What bytes that are no text in UTF-8 are read as."""
 
@@ -116,37 +102,6 @@ def is_bad() -> Column:
 
 def _good(raw: DataFrame) -> DataFrame:
     return raw.where(~is_bad()).drop(CORRUPT)
-
-
-def format_name(given: str) -> str:
-    """The name of a format as the code compares it.
-
-    Spark takes ``CSV`` for ``csv``, and also the names of classes and packages that it had once.
-    """
-    by_class = _CLASS.fullmatch(given)
-    name = (by_class[1] if by_class else given).lower()
-    return name if name in FILE_FORMATS else given
-
-
-def format_of(paths: Sequence[str], given: str | None, what: str = "input") -> str:
-    """The format of files: as given, or as their names end.
-
-    Args:
-        what: the setting that names the files, for the error's message.
-
-    Raises:
-        ConfigError: neither says.
-    """
-    if given is not None:
-        return format_name(given)
-    for name in FORMATS:
-        if all(re.search(rf"\.{name}(\.\w+)?/*$", path) for path in paths):
-            return name
-    raise ConfigError(
-        what,
-        ", ".join(paths),
-        f"its name does not end in one of {', '.join(FORMATS)}: give the format",
-    )
 
 
 def _check_given(paths: Sequence[str]) -> None:
@@ -231,12 +186,6 @@ def read_frame(
     if name not in _MALFORMED or CORRUPT not in columns:
         return Input(frame, source)
     return Input(_good(frame), source, frame)
-
-
-def is_old_parser(spark: SparkSession) -> bool:
-    """Whether the session reads and writes times in text as Spark 2 did."""
-    policy = spark.conf.get("spark.sql.legacy.timeParserPolicy", None) or ""
-    return policy.upper() == "LEGACY"
 
 
 def _times_are_misread(spark: SparkSession, options: Mapping[str, str] | None) -> bool:
@@ -472,61 +421,3 @@ def _ddl(schema: str) -> StructType:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].partition(" SQLSTATE")[0]
-
-
-def exactly(path: str) -> str:
-    """A path for Spark's readers, to which brackets and the like are a pattern of names."""
-    return re.sub(r"[\\\[\]{}*?]", r"\\\g<0>", path)
-
-
-def is_local_by_default(spark: SparkSession) -> bool:
-    """Whether a path without a scheme is on a local disk, and not on the cluster's file system.
-
-    The default is the setting ``fs.defaultFS`` of Hadoop, which a file ``core-site.xml`` or the
-    session sets. Spark shows where it looks in its error about a path that is not there.
-    """
-    known = _local_by_default.setdefault(spark, {})
-    setting = spark.conf.get("fs.defaultFS", None)
-    if setting not in known:
-        try:
-            spark.read.format("binaryFile").load(f"/.hashring-{uuid.uuid4().hex}").inputFiles()
-        except SPARK_ERRORS as error:
-            if NO_PATH not in str(error):
-                raise
-            known[setting] = f"{NO_PATH}file:" in str(error)
-    return known[setting]
-
-
-_local_by_default: WeakKeyDictionary[SparkSession, dict[str | None, bool]] = WeakKeyDictionary()
-"""By the session's own setting, which may change."""
-
-
-def scheme_of(path: str) -> str | None:
-    """What an address begins with, such as ``s3a``; ``None`` for a path, which may have a colon."""
-    scheme, colon, _ = path.partition(":")
-    return scheme if colon and "/" not in scheme else None
-
-
-def local_path(spark: SparkSession, path: str) -> Path | None:
-    """The path on this machine's file system, if it is there that Spark would write.
-
-    Over Spark Connect there is none: paths are those of the server.
-
-    Raises:
-        ConfigError: the path is empty, or the address of a file names a host, which Spark could not
-            read.
-    """
-    if not path:  # else it would be the working directory
-        raise ConfigError("path", path, "is empty: name a file or directory")
-    scheme = scheme_of(path)
-    if scheme not in (None, "file"):
-        return None
-    if is_connect(spark) or (scheme is None and not is_local_by_default(spark)):
-        return None
-    rest = path.removeprefix("file:")
-    if scheme and (host := re.match("//([^/]+)", rest)):
-        raise ConfigError(
-            "path", path, f"names a host, {host[1]}: write file:/// and the path on this machine"
-        )
-    # What replaces a directory by its name would replace a link to one.
-    return Path(os.path.realpath("/" + rest.lstrip("/") if scheme else path))

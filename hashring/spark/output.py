@@ -28,14 +28,12 @@ from hashring.spark.directory_append import append_files
 from hashring.spark.directory_lock import alone
 from hashring.spark.directory_swap import check_not_of_others, put_back, remove, seen_anew, swap
 from hashring.spark.existing_files import files_there, is_empty, is_empty_directory
-from hashring.spark.input import (
+from hashring.spark.file_formats import (
     FILE_FORMATS,
     QUOTES_DOUBLED,
-    exactly,
     format_name,
     format_of,
     is_old_parser,
-    local_path,
 )
 from hashring.spark.interruptible import interruptible, interrupts_kept
 from hashring.spark.job_file_names import (
@@ -50,6 +48,7 @@ from hashring.spark.job_file_names import (
 )
 from hashring.spark.key_column import TEXTS
 from hashring.spark.listed_files import addresses
+from hashring.spark.local_paths import exactly, local_path
 from hashring.spark.places_of_a_job import is_below, read_apart
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.table_output import (

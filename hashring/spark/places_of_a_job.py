@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from hashring.spark.existing_files import in_directories_of_columns
-from hashring.spark.input import exactly, local_path, scheme_of
+from hashring.spark.local_paths import exactly, local_path, scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

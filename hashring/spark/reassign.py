@@ -26,9 +26,10 @@ from hashring.spark.column_checks import quoted
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_lock import alone
 from hashring.spark.directory_swap import remove, seen_anew
-from hashring.spark.input import WHOLE, exactly, local_path
+from hashring.spark.file_formats import WHOLE
 from hashring.spark.interruptible import interruptible
 from hashring.spark.listed_files import addresses
+from hashring.spark.local_paths import exactly, local_path
 from hashring.spark.point_cells import CELL, KEPT_RING, kept_cells, touched_cells
 from hashring.spark.ring_columns import ring_columns
 from hashring.spark.worker_disks import check_whole, is_on_workers

@@ -50,15 +50,8 @@ from hashring.spark.counts_while_read import Counts
 from hashring.spark.datasource import live_ring
 from hashring.spark.directory_lock import alone
 from hashring.spark.existing_files import files_there, is_empty
-from hashring.spark.input import (
-    CORRUPT,
-    FILE_FORMATS,
-    OF_READER,
-    exactly,
-    format_name,
-    is_bad,
-    local_path,
-)
+from hashring.spark.file_formats import FILE_FORMATS, format_name
+from hashring.spark.input import CORRUPT, OF_READER, is_bad
 from hashring.spark.job_file_names import (
     has_others,
     is_of_one_job,
@@ -67,6 +60,7 @@ from hashring.spark.job_file_names import (
     was_taken_away,
 )
 from hashring.spark.key_column import check_kept, key_text
+from hashring.spark.local_paths import exactly, local_path
 from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.places_of_a_job import is_in, reads

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.spark.existing_files import seen_files
-from hashring.spark.input import exactly, local_path
 from hashring.spark.listed_files import files_beside_columns, is_seen
+from hashring.spark.local_paths import exactly, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hashring.spark.input import exactly
+from hashring.spark.local_paths import exactly
 from hashring.spark.spark_failures import SPARK_ERRORS
 
 if TYPE_CHECKING:

@@ -13,13 +13,8 @@ from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.errors import OutputRefused
-from hashring.spark.input import (
-    FILE_FORMATS,
-    QUOTES_DOUBLED,
-    exactly,
-    is_local_by_default,
-    scheme_of,
-)
+from hashring.spark.file_formats import FILE_FORMATS, QUOTES_DOUBLED
+from hashring.spark.local_paths import exactly, is_local_by_default, scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

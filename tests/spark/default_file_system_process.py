@@ -5,7 +5,7 @@ A process of its own: Java reads Hadoop's settings of the environment when it st
 
 import sys
 
-from hashring.spark.input import local_path
+from hashring.spark.local_paths import local_path
 from hashring.spark.output import Output
 from hashring.spark.session import spark_session
 from tests.spark.java_classes import options

@@ -19,8 +19,9 @@ from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.checkpoint_mark import StreamMark
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.existing_files import files_there
-from hashring.spark.input import local_path, read_frame, read_stream
+from hashring.spark.input import read_frame, read_stream
 from hashring.spark.job_file_names import has_others, was_taken_away
+from hashring.spark.local_paths import local_path
 from hashring.spark.older_pyspark import IS_4_0
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS

@@ -22,9 +22,10 @@ from hashring.ring_files import write_ring
 from hashring.spark import directory_swap, point_histogram, with_owner
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.existing_files import files_there
-from hashring.spark.input import Input, exactly, read_frame
+from hashring.spark.input import Input, read_frame
 from hashring.spark.job_file_names import new_file_name
 from hashring.spark.jobs import assign_job
+from hashring.spark.local_paths import exactly
 from hashring.spark.output import Output
 from hashring.spark.spark_failures import SPARK_ERRORS
 from tests.conftest import ROOT

@@ -30,7 +30,7 @@ def check_input(options: dict[str, Any]) -> None:
         UsageError: there is none, or files and a table.
         ConfigError: the format of files is not known.
     """
-    from hashring.spark.input import format_of  # noqa: PLC0415 - optional, loaded when used
+    from hashring.spark.file_formats import format_of  # noqa: PLC0415 - optional, loaded when used
 
     if "inputs" not in options:
         return
@@ -130,7 +130,8 @@ def read_events(spark: SparkSession, settings: Settings, files: tuple[str, ...])
         InputDamaged: a file holds a record that is no event, such as one that is cut short.
     """
     from hashring.spark.datasource import SCHEMAS, register  # noqa: PLC0415 - as above
-    from hashring.spark.input import WHOLE, read_frame  # noqa: PLC0415
+    from hashring.spark.file_formats import WHOLE  # noqa: PLC0415
+    from hashring.spark.input import read_frame  # noqa: PLC0415
 
     if files:
         schema = None if all(".parquet" in path for path in files) else SCHEMAS["events"]

@@ -91,11 +91,8 @@ def command(
       hashring spark stream --input incoming --format csv --schema 'key string' \\
           --output tagged --checkpoint state --ring-file ring.json --interval '10 seconds'
     """
-    from hashring.spark.input import (  # noqa: PLC0415 - optional
-        FILE_FORMATS,
-        format_name,
-        read_stream,
-    )
+    from hashring.spark.file_formats import FILE_FORMATS, format_name  # noqa: PLC0415 - optional
+    from hashring.spark.input import read_stream  # noqa: PLC0415
     from hashring.spark.session import is_connect  # noqa: PLC0415
     from hashring.spark.stream import (  # noqa: PLC0415
         StreamCounts,

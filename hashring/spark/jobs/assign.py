@@ -13,10 +13,11 @@ from hashring.spark.column_checks import check_distinct, check_free
 from hashring.spark.compaction import compact
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.html_report import Report
-from hashring.spark.input import Input, local_path
+from hashring.spark.input import Input
 from hashring.spark.jobs.outcome import Outcome
 from hashring.spark.jobs.wording import ring_facts
 from hashring.spark.key_column import check_kept, check_keys
+from hashring.spark.local_paths import local_path
 from hashring.spark.output import Output
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.owner_directories import check_directories, partition_by_owner
