@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
-from pyspark.sql.types import FloatType, NumericType, StringType, StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from hashring.core.ring_history import RingHistory
-from hashring.errors import ColumnError
-from hashring.spark.arrays_to_spark import frame_of_rows, one_row
-from hashring.spark.column_checks import check_free, check_unpadded, column_type, quoted
+from hashring.spark.arrays_to_spark import one_row
+from hashring.spark.column_checks import check_free
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.hot_key_slices import (
     BEFORE,
@@ -39,9 +38,8 @@ from hashring.spark.hot_key_slices import (
 from hashring.spark.key_column import key_text
 from hashring.spark.key_points import key_point
 from hashring.spark.owner_at_time import AsOf, as_of
-from hashring.spark.range_table_columns import (
-    look_up,
-)
+from hashring.spark.range_table_columns import look_up
+from hashring.spark.work_log import REASON, REJECTIONS, judgeable, micros, with_reasons
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -49,17 +47,6 @@ if TYPE_CHECKING:
 PROBLEMS: Final = ("overrun", "late", "early", "foreign")
 """Work by a node that did not own the key; see :attr:`Audit.findings`."""
 
-REJECTIONS: Final = (
-    "no key",
-    "no node",
-    "no time",
-    "end before start",
-    "unknown node",
-    "before the history",
-)
-"""Why a row of the log could not be judged, in the order in which they are looked for."""
-
-_REASON: Final = "__reason"
 _SLICE_BITS: Final = 31
 """Below a point in the numbers by which rows are sorted: of a slice's number, or of a moment."""
 
@@ -84,14 +71,14 @@ class Audit:
     def rejected(self) -> DataFrame:
         """Rows of the log that could not be judged.
 
-        The log's columns and ``reason``, one of ``hashring.spark.audit.REJECTIONS``.
+        The log's columns and ``reason``, one of ``hashring.spark.work_log.REJECTIONS``.
 
         Raises:
             ColumnError: the log has a column ``reason`` itself.
         """
-        rows = self._reasoned.where(F.col(_REASON).isNotNull())
+        rows = self._reasoned.where(F.col(REASON).isNotNull())
         check_free(rows.select("__row.*"), "reason")
-        return rows.select("__row.*", F.col(_REASON).alias("reason"))
+        return rows.select("__row.*", F.col(REASON).alias("reason"))
 
     @cached_property
     def rows(self) -> DataFrame:
@@ -202,7 +189,7 @@ def audit(
         HistoryError: the history is too long.
     """
     asof = history if isinstance(history, AsOf) else as_of(history)
-    return _audit(_reasoned(work, asof, key=key, node=node, start=start, end=end), asof, slices)
+    return _audit(with_reasons(work, asof, key=key, node=node, start=start, end=end), asof, slices)
 
 
 def work_slices(
@@ -234,12 +221,12 @@ def work_slices(
     fraction = sampled_fraction(rows)
     # Two columns of the log are read alone, and so rows that cannot be judged as well.
     sample = (work.sample(fraction) if fraction < 1 else work).select(
-        key_text(work, key).alias("key"), _micros(work, start).alias("start")
+        key_text(work, key).alias("key"), micros(work, start).alias("start")
     )
-    judgeable = _judgeable(_reasoned(work, asof, key=key, node=node, start=start, end=end))
+    work_rows = judgeable(with_reasons(work, asof, key=key, node=node, start=start, end=end))
     # Not times so early that differences would overflow.
     sample = sample.where(F.col("start") >= asof.begins).dropna()
-    return find_slices(sample, fraction, judgeable, _Marks(asof).of("end", "node"), rows)
+    return find_slices(sample, fraction, work_rows, _Marks(asof).of("end", "node"), rows)
 
 
 def counted_audit(
@@ -249,93 +236,13 @@ def counted_audit(
 
     They are counted by the first action on ``judged`` or on what is computed from it.
     """
-    reasoned = _reasoned(work, asof, **columns)
-    counts = Counts(reasoned, **{why: F.count_if(F.col(_REASON) == why) for why in REJECTIONS})
+    reasoned = with_reasons(work, asof, **columns)
+    counts = Counts(reasoned, **{why: F.count_if(F.col(REASON) == why) for why in REJECTIONS})
     return _audit(counts.frame, asof, slices), counts
 
 
-def _judgeable(reasoned: DataFrame) -> DataFrame:
-    return reasoned.where(F.col(_REASON).isNull()).select(
-        F.col("__key").alias("key"),
-        F.col("__number").alias("node"),
-        F.col("__start").alias("start"),
-        F.col("__end").alias("end"),
-    )
-
-
 def _audit(reasoned: DataFrame, asof: AsOf, slices: Slices | None) -> Audit:
-    return Audit(_judged(_judgeable(reasoned), asof, slices), reasoned, asof)
-
-
-def _micros(df: DataFrame, name: str) -> Column:
-    kind = column_type(df, name)
-    column = F.col(quoted(name))
-    if isinstance(kind, TimestampType):
-        return F.unix_micros(column)
-    if isinstance(kind, FloatType):
-        raise ColumnError(
-            name,
-            "is float; its steps are minutes, too coarse for a time: give DOUBLE or TIMESTAMP in "
-            "the schema, or write the log anew",
-        )
-    if isinstance(kind, NumericType):
-        seconds = column.cast("double")
-        # Beyond the years 0 to 9999 a number is no time.
-        sane = (seconds > -62_135_596_800.0) & (seconds < 253_402_300_800.0)
-        return F.when(sane, F.round(seconds * 1e6).cast("bigint"))
-    raise ColumnError(
-        name,
-        f"is {kind.simpleString()}; a time is TIMESTAMP or a number of seconds since 1970: "
-        f"cast it, or give its type in the schema",
-    )
-
-
-def _reasoned(
-    work: DataFrame,
-    asof: AsOf,
-    *,
-    key: str = "key",
-    node: str = "node",
-    start: str = "start",
-    end: str = "end",
-) -> DataFrame:
-    """Every row of the log with what is needed of it, and why it cannot be judged, if so.
-
-    Raises:
-        ColumnError: a column is missing or of a type it cannot have.
-    """
-    if not isinstance(column_type(work, node), StringType):
-        raise ColumnError(
-            node,
-            f"is {column_type(work, node).simpleString()}; a node's name is a string: give its "
-            f"type in the schema, such as of directories {node}=007",
-        )
-    check_unpadded(work, node)
-    for column in work.columns:
-        column_type(work, column)  # which is there once
-    numbered = [(name, number) for number, name in enumerate(asof.nodes)]
-    kinds = {"__name": pa.string(), "__number": pa.int32()}
-    known = frame_of_rows(work.sparkSession, kinds, numbered)
-    name = F.col(quoted(node))
-    text = key_text(work, key)
-    began, ended = _micros(work, start), _micros(work, end)
-    checked = work.select(
-        F.struct(*(F.col(quoted(column)) for column in work.columns)).alias("__row"),
-        text.alias("__key"),
-        F.collate(name, "UTF8_BINARY").alias("__node"),
-        began.alias("__start"),
-        ended.alias("__end"),
-    ).join(F.broadcast(known), F.col("__node") == F.col("__name"), "left")
-    why = {
-        "no key": F.col("__key").isNull(),
-        "no node": F.coalesce(F.col("__node"), F.lit("")) == "",
-        "no time": F.col("__start").isNull() | F.col("__end").isNull(),
-        "end before start": F.col("__end") < F.col("__start"),
-        "unknown node": F.col("__number").isNull(),
-        "before the history": F.col("__start") < asof.begins,
-    }
-    reason = F.coalesce(*(F.when(why[text_], F.lit(text_)) for text_ in REJECTIONS))
-    return checked.withColumn(_REASON, reason)
+    return Audit(_judged(judgeable(reasoned), asof, slices), reasoned, asof)
 
 
 class _Marks:

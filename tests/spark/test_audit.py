@@ -14,10 +14,11 @@ from hashring.core.ring import Ring
 from hashring.core.ring_history import ring_history
 from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, HistoryError
-from hashring.spark.audit import PROBLEMS, REJECTIONS, audit, counted_audit, work_slices
+from hashring.spark.audit import PROBLEMS, audit, counted_audit, work_slices
 from hashring.spark.history_from_events import history_of
 from hashring.spark.input import read_frame
 from hashring.spark.owner_at_time import as_of
+from hashring.spark.work_log import REJECTIONS
 from tests.conftest import LONG
 from tests.spark.conftest import rows
 from tests.unit.test_ring_history import change
