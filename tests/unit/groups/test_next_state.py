@@ -444,6 +444,13 @@ def test_terms_can_be_migrated_and_what_is_held_stays_held() -> None:
     assert next_state.migrate(desk.state, desk.state.terms).state is desk.state
 
 
+def test_a_grant_says_whose_the_partition_was() -> None:
+    desk = Desk(2).join("a").step()
+    assert {event.why for event in desk.events if event.kind is EventKind.GRANTED} == {""}
+    desk.leave("a").join("b").step()
+    assert {event.why for event in desk.events if event.kind is EventKind.GRANTED} == {"was a's"}
+
+
 def test_what_falls_free_is_granted_to_no_member_that_stops() -> None:
     desk = Desk(6).join("a", "b", "c").settle().set("a", stopping=True).leave("c").step()
     assert desk.having == {"a": [0, 3], "b": [1, 2, 4, 5]}

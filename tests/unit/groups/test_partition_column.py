@@ -34,6 +34,15 @@ def test_a_column_with_other_values_is_as_a_tuple_with_them(
     assert draft[1:] == expected[1:]
 
 
+@given(columns)
+def test_a_column_is_read_from_either_end_as_a_tuple_is(column: Column[str | None]) -> None:
+    size, values = len(column), tuple(column)
+    assert [column[at] for at in range(-size, size)] == [*values, *values]
+    for beyond in (size, -size - 1):
+        with pytest.raises(IndexError):
+            column[beyond]
+
+
 @given(columns, sizes, names)
 def test_a_column_of_another_size_is_cut_or_filled(
     column: Column[str | None], size: int, value: str | None
