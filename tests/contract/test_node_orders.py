@@ -50,6 +50,24 @@ def test_nothing_is_left_of_where_a_drained_node_was(place: Place) -> None:
     assert place.placed() == {b"b": b"30"}
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_where_a_drained_node_was_is_remembered_if_it_has_a_name_of_its_own(
+    place: Place, named: bool
+) -> None:
+    told = {"told": {"named": named}}
+    place.join("a", A, 10, 20, **told)
+    place.join("b", B, 30)
+    drain(place, "a")
+    assert place.beat("a", A, 10, 20, **told).status is BeatStatus.DRAINED
+    assert place.look("a").remembered == ((10, 20) if named else ())
+
+
+def test_a_node_with_another_order_is_one_that_may_take_over(place: Place) -> None:
+    two(place)
+    place.store.run(node_orders.weigh(place.keys, weights={"b": 2.0}, by="alice"))
+    assert drain(place, "a") is OrderStatus.OK
+
+
 def test_the_others_are_told_that_it_drained(place: Place) -> None:
     two(place)
     listener = Listener(place)

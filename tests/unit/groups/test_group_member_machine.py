@@ -515,6 +515,19 @@ def test_a_decider_goes_by_what_the_renewal_brought() -> None:
     assert command_of(pair.one.decider.next(pair.one.now)) == "group_commit"
 
 
+def test_one_that_is_asked_for_a_partition_soon_says_that_it_heard() -> None:
+    one = Hand("m").inside()
+    other = Hand("n", one.server)
+    other.machine.start(one.now)
+    for play in (other.machine, other.decider):
+        other.play(play)
+    one.machine.wake()
+    until = one.play(one.machine)
+    assert one.machine.view is not None
+    assert one.machine.view.revoked
+    assert until <= one.now + RETRY < one.now + INTERVAL
+
+
 def test_a_decider_goes_by_the_assignor_that_it_reads() -> None:
     hand = Hand().inside()
     other = Hand("o", hand.server, terms=replace(TERMS, assignor="contiguous"), migrate=True)
