@@ -529,6 +529,14 @@ def test_a_look_writes_nothing(place: Place, channel: Listener) -> None:
     assert set(place.zset()) == {b"10:n:id10"}
 
 
+def test_a_stream_that_takes_no_entry_any_more_is_begun_anew_with_the_next(real: RealPlace) -> None:
+    last = "18446744073709551615-18446744073709551615"
+    real.client.xadd(real.keys.events, {"abc": "abc"}, id=last)
+    real.join("n", A, 10)
+    ((_, fields),) = real.client.xrange(real.keys.events)
+    assert fields[b"kind"] == b"join"
+
+
 # --- points that are remembered ---------------------------------------------------------------
 
 
