@@ -41,7 +41,7 @@ from hashring.atomic_writes import check_new
 from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
-from hashring.errors import ConfigError, OutputExists, OutputRefused
+from hashring.errors import ConfigError, OutputExists, OutputRefused, RetryLater
 from hashring.spark.append_checks import check_form, fitted
 from hashring.spark.checkpoint_mark import StreamMark, is_finished
 from hashring.spark.column_checks import check_distinct, check_free, quoted
@@ -70,7 +70,7 @@ from hashring.spark.key_column import check_kept, key_text
 from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.places_of_a_job import is_in, reads
-from hashring.spark.spark_failures import SPARK_ERRORS
+from hashring.spark.spark_failures import SPARK_ERRORS, failure
 from hashring.spark.stream_batch_files import check_batch_read
 from hashring.spark.worker_disks import check_whole, is_on_workers, rows_there
 
@@ -87,6 +87,9 @@ logger = logging.getLogger("hashring.spark")
 
 _WRITES_TOO: Final = "another process writes the batch at the same time"
 _ONE_PROCESS: Final = "run one process, which writes the batch again"
+_PATIENCE: Final = 30.0
+"""Seconds in which Redis may restart or fail over, and the nodes come back."""
+_PAUSE: Final = 0.5  # seconds
 _LOCK: Final = "_stream"
 """Of its own: batches are compacted while others are written."""
 _UNFIT: Final = {
@@ -104,23 +107,41 @@ def fixed_ring(ring: Ring) -> RingNow:
 def followed_ring(url: str, name: str, refresh: float = 1.0, wire: str | None = None) -> RingNow:
     """A live ring, read anew when what is known is older than ``refresh`` seconds.
 
+    While Redis is away or the ring has no nodes, it is read again for half a minute. The first
+    reading is not repeated.
+
     Args:
         wire: ``"redis-hashring"`` for a ring that nodes of redis-hashring 0.7 are on.
 
     Raises:
-        ConfigError: ``refresh`` is negative, or there is no such ``wire``.
+        ConfigError: ``refresh`` is negative or NaN, or there is no such ``wire``.
     """
     check_wire(wire)
-    if refresh < 0:
+    if not refresh >= 0:
         raise ConfigError("refresh", refresh, "give seconds; 0 reads the ring for every batch")
     known: tuple[float, Ring] | None = None
 
+    def read(spark: SparkSession, until: float) -> tuple[float, Ring]:
+        while True:
+            # Before the reading: what is read is no older than this.
+            at = time.monotonic()
+            try:
+                ring = live_ring(spark, url, name, wire)
+                if ring.node_count or at >= until:
+                    return at, ring
+                why = "it has no nodes"
+            except SPARK_ERRORS as error:
+                why = str(failure(error))
+                if at >= until or not isinstance(failure(error), RetryLater):
+                    raise
+            logger.warning("ring %r is read again: %s", name, why)
+            time.sleep(_PAUSE)
+
     def now(spark: SparkSession) -> Ring:
         nonlocal known
-        # Before the reading: what is read is no older than this.
         at = time.monotonic()
         if known is None or at - known[0] >= refresh:
-            known = at, live_ring(spark, url, name, wire)
+            known = read(spark, at if known is None else at + _PATIENCE)
         return known[1]
 
     return now

@@ -12,6 +12,7 @@ import sys
 import time
 from fnmatch import fnmatchcase
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from hypothesis import given
@@ -31,14 +32,16 @@ from hashring.errors import (
     NoDataError,
     OutputExists,
     OutputRefused,
+    RedisUnavailable,
 )
 from hashring.ring_files import write_ring
 from hashring.spark.checkpoint_mark import StreamMark, numbers_after
 from hashring.spark.datasource import live_ring
 from hashring.spark.input import read_stream
 from hashring.spark.places_of_a_job import is_in
-from hashring.spark.spark_failures import failure
+from hashring.spark.spark_failures import SPARK_ERRORS, failure
 from hashring.spark.stream import StreamCounts, fixed_ring, followed_ring, tag_stream
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.spark.conftest import keep, on_workers, stored
 from tests.spark.test_jobs import run
@@ -170,6 +173,38 @@ def test_a_ring_is_read_again_when_what_is_known_is_old(monkeypatch):
     clock[0] = 500.0
     assert now(None) is not second
     assert len(read) == 3
+
+
+def test_a_redis_that_is_away_for_a_moment_ends_no_stream(spark, server_program):
+    with (
+        RedisServer(server_program) as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        RingNode(client, RING, name="a", heartbeat_interval=0.2, ttl=PATIENCE),
+    ):
+        now = followed_ring(server.url, RING, refresh=0)
+        assert now(spark).nodes == ("a",)
+        # It comes back empty, and then the node does.
+        server.kill()
+        back = Timer(0.5, server.start)
+        back.start()
+        assert now(spark).nodes == ("a",)
+        back.join()
+
+
+def test_a_redis_that_stays_away_ends_a_stream(spark, server_program, monkeypatch):
+    monkeypatch.setattr("hashring.spark.stream._PATIENCE", 1)
+    with (
+        RedisServer(server_program) as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+    ):
+        now = followed_ring(server.url, RING, refresh=0)
+        with RingNode(client, RING, name="a"):
+            now(spark)
+        assert now(spark).nodes == ()
+        server.kill()
+        with pytest.raises(SPARK_ERRORS) as ended:
+            now(spark)
+    assert isinstance(failure(ended.value), RedisUnavailable)
 
 
 def recorder():
@@ -760,8 +795,9 @@ def test_a_stream_without_its_column_is_refused_before_it_starts(spark, tmp_path
     files(tmp_path, 0)
     with pytest.raises(ColumnError, match="'id' is missing"):
         tag_stream(stream(spark, tmp_path), fixed_ring(Ring()), "out", "cp", key="id")
-    with pytest.raises(ConfigError, match="refresh=-1"):
-        followed_ring("redis://x", "r", refresh=-1)
+    for refresh in (-1, float("nan")):
+        with pytest.raises(ConfigError, match=f"refresh={refresh}"):
+            followed_ring("redis://x", "r", refresh=refresh)
 
 
 def test_a_stream_of_columns_with_one_name_is_refused_before_it_starts(spark, tmp_path):
