@@ -12,7 +12,7 @@ depends on the output:
   that has no mark of Spark's, or rows of two processes, or too few rows. Any other batch that is
   there is not written again; on this machine, also if a later one is there. So the numbers in
   an output are those of one checkpoint, whose id is kept in the output's ``_checkpoint``. An older
-  copy of that checkpoint is refused.
+  copy of that checkpoint is refused, and so is an empty output for it.
 * Of a format that leaves out a batch whose ``txnAppId`` and ``txnVersion`` it has, nothing. These
   are the checkpoint's id and the batch's number.
 * Of any other format, such as iceberg, the rows of a batch that was not noted as ended.
@@ -456,10 +456,10 @@ def tag_stream(
         OutputExists: there is an output without its checkpoint: what is in it cannot be told
             from what is to come. A directory is none if readers see nothing in it.
         OutputRefused: the output or the checkpoint cannot be written there; the output is of
-            another checkpoint; it holds batches that an older copy of its checkpoint does not
-            have; or, elsewhere than on this machine, it lacks rows of the last batch that the
-            checkpoint notes as ended, or has rows of two processes there. A checkpoint that is a
-            file raises OutputExists.
+            another checkpoint; it holds nothing, and the checkpoint notes batches as ended; it
+            holds batches that an older copy of its checkpoint does not have; or, elsewhere than on
+            this machine, it lacks rows of the last batch that the checkpoint notes as ended, or has
+            rows of two processes there. A checkpoint that is a file raises OutputExists.
         ConfigError: ``interval`` is no length of time, ``format`` is text or XML, or ``output`` or
             ``checkpoint`` is empty; or of an output of files, the checkpoint or an input is in it,
             or it is in the checkpoint.

@@ -387,6 +387,49 @@ def test_an_output_takes_no_batch_of_another_checkpoint(spark, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_checkpoint_goes_on_in_another_output_only_if_that_is_marked(
+    spark, tmp_path, monkeypatch, elsewhere
+):
+    if elsewhere:
+        monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+    files(tmp_path, 0)
+    tag_all(tmp_path, stream(spark, tmp_path))
+    files(tmp_path, 1)
+    other, ring = tmp_path / "other", fixed_ring(FIRST)
+    with pytest.raises(OutputRefused, match="batches up to 0 as ended, and none is there") as told:
+        tag_stream(stream(spark, tmp_path), ring, str(other), str(tmp_path / "cp"))
+    assert not other.exists()
+    text, place = re.search(r"write (\S+) to (\S+/_checkpoint/id)", str(told.value)).groups()
+    Path(place).parent.mkdir(parents=True)
+    Path(place).write_text(text)
+    tag_stream(
+        stream(spark, tmp_path), ring, str(other), str(tmp_path / "cp")
+    ).awaitTermination()  # fmt: skip
+    assert sorted(int(row["key"]) for row in stored(other)) == list(range(20, 40))
+
+
+def test_a_stream_whose_output_is_moved_ends(spark, tmp_path):
+    files(tmp_path, 0)
+    query = tag_stream(
+        stream(spark, tmp_path), fixed_ring(FIRST), str(tmp_path / "out"), str(tmp_path / "cp"),
+        interval="0 seconds",
+    )  # fmt: skip
+    try:
+        query.processAllAvailable()
+        (tmp_path / "out").rename(tmp_path / "moved")
+        files(tmp_path, 1)
+        with pytest.raises(StreamingQueryException, match="notes batches up to 0 as ended, and no"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert batches(tmp_path) == []
+    shutil.rmtree(tmp_path / "out")
+    (tmp_path / "moved").rename(tmp_path / "out")
+    tag_all(tmp_path, stream(spark, tmp_path))
+    assert sorted(int(row["key"]) for row in stored(tmp_path / "out")) == list(range(40))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
 def test_an_older_copy_of_the_checkpoint_is_refused_and_loses_no_row(
     spark, tmp_path, monkeypatch, elsewhere
 ):
