@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -161,7 +162,8 @@ def _end_what_was_begun(place: Path) -> None:
         first, last = map(int, merged.name.removeprefix(_MERGED).split("-"))
         for number, directory in _batches(place).items():
             if first <= number <= last:
-                directory.rename(place / f"{_OLD}{number}")
+                # One of an earlier run may still be there: on NFS, while a reader has it open.
+                directory.rename(place / f"{_OLD}{number}-{uuid.uuid4().hex[:8]}")
         merged.rename(place / f"{BATCH}={last}")
     for left in (*place.glob(f"{_OLD}*"), *place.glob(f"{_MERGING}*")):
         shutil.rmtree(left, ignore_errors=True)

@@ -121,6 +121,20 @@ def test_killed_at_any_step_and_started_again_it_ends_right(spark, folder, monke
     assert not list((folder / "out").glob(".*=*"))
 
 
+def test_merged_batches_that_cannot_be_removed_yet_stop_no_later_run(spark, folder, monkeypatch):
+    largest = max(part.stat().st_size for part in (folder / "out").glob("batch=*/part-*"))
+    with monkeypatch.context() as patch:
+        # As on NFS, where a reader has one of their files open.
+        patch.setattr("hashring.spark.compaction.shutil.rmtree", lambda *_, **__: None)
+        compact(spark, str(folder / "out"), largest + 1)
+        assert batches(folder) == ["batch=1", "batch=2", "batch=3"]
+        compact(spark, str(folder / "out"))
+    assert batches(folder) == ["batch=2", "batch=3"]
+    assert keys(folder) == list(range(80))
+    compact(spark, str(folder / "out"))
+    assert not list((folder / "out").glob(".*=*"))
+
+
 def test_an_interrupt_cancels_what_spark_writes_and_removes_it(spark, folder, monkeypatch):
     with interrupted(spark, monkeypatch, "save"):
         compact(spark, str(folder / "out"))
