@@ -62,8 +62,9 @@ def compact(
 ) -> Compacted:
     """Merge neighbouring batches of a stream until each has about the wanted size in bytes.
 
-    The stream may go on meanwhile. A reader may miss the merged rows for a moment, and never sees
-    one twice. Killed and started again, it ends right.
+    The stream may go on meanwhile. A job of Spark that lists the files at that moment may miss the
+    merged rows. One that listed them before fails, and none reads a row twice. Killed and started
+    again, it ends right.
 
     Args:
         path: the output of :func:`hashring.spark.stream.tag_stream`, on a file system of this

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.compaction import _groups, compact
+from hashring.spark.spark_failures import SPARK_ERRORS, failure
 from hashring.spark.stream import fixed_ring, tag_stream
 from tests.spark.conftest import damage, interrupted, rows, stored
 from tests.spark.test_jobs import run
@@ -162,6 +163,14 @@ def test_a_frame_that_spark_keeps_of_the_batches_is_read_anew(spark, folder):
         }  # fmt: skip
     finally:
         read.unpersist()
+
+
+def test_a_job_that_listed_the_batches_before_fails_and_does_not_leave_out_rows(spark, folder):
+    listed = spark.read.parquet(str(folder / "out"))
+    compact(spark, str(folder / "out"))
+    with pytest.raises(SPARK_ERRORS) as told:
+        listed.select("key").collect()
+    assert "was taken away while it was read; start the job again" in str(failure(told.value))
 
 
 def test_rows_that_are_not_there_leave_the_batches_as_they_were(spark, folder, monkeypatch):
