@@ -717,6 +717,15 @@ def test_a_format_that_no_stream_can_be_written_in_is_refused_before_it_starts(
     assert [place.name for place in tmp_path.iterdir()] == ["in"]
 
 
+def test_a_format_that_the_session_does_not_have_is_named(spark, tmp_path):
+    files(tmp_path, 0)
+    with pytest.raises(StreamingQueryException) as told:
+        tag_all(tmp_path, stream(spark, tmp_path), format="nope")
+    assert re.search(
+        r"find the data source: nope\..*: is the format's name right\?", str(failure(told.value))
+    )
+
+
 def test_a_damaged_file_in_a_stream_is_named(spark, tmp_path):
     write_ring(RingFile(Ring({"a": [0]})), tmp_path / "ring.json")
     (tmp_path / "in").mkdir()
