@@ -66,14 +66,26 @@ class StreamMark:
             )
 
     def check_begun(self, spark: SparkSession) -> None:
-        """Raise ``OutputExists`` if a new stream would hide what is in the output.
+        """Raise if the checkpoint and the output have not begun together.
 
-        Readers pass over files that are beside directories of batches.
+        Raises:
+            OutputExists: a new stream would hide what is in the output. Readers pass over files
+                that are beside directories of batches.
+            OutputRefused: the batches that the checkpoint notes as ended are in another output, or
+                somebody moved them.
         """
-        if self._is_there or _newest_offset(spark, self._checkpoint) >= 0:
+        if self._is_there:
             return
         if not has_no_rows(spark, self._output, self._target):
-            raise OutputExists(self._output)
+            if _newest_offset(spark, self._checkpoint) < 0:
+                raise OutputExists(self._output)
+        elif (noted := _newest_commit(spark, self._checkpoint)) >= 0:
+            raise OutputRefused(
+                self._output,
+                f"{self._checkpoint} notes batches up to {noted} as ended, and none is there",
+                f"name the output that has them; to continue here without them, write "
+                f"{self.checkpoint_id(spark)} to {self._output.rstrip('/')}/{_NAME}/id",
+            )
 
     def check_planned(self, spark: SparkSession) -> None:
         """Raise ``OutputRefused`` if the output holds a batch that the checkpoint did not plan."""
@@ -170,11 +182,15 @@ class StreamMark:
         return _largest(spark, pattern, rf"/{BATCH}=(\d+)/[^/]+$")
 
     def keep(self, spark: SparkSession) -> None:
-        """Mark the output, and check it, before a batch is written: an older one has no mark."""
-        if self._is_there:
+        """Mark the output, and check it, before a batch is written: an older one has no mark.
+
+        On this machine's file system, also an output that took the place of one that was moved.
+        """
+        if self._is_there and (self._target is None or (self._target / _NAME).exists()):
             return
         self.check(spark)
         if not self._is_there:
+            self.check_begun(spark)
             self._write(spark)
             self._is_there = True
 

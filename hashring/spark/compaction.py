@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -62,8 +63,9 @@ def compact(
 ) -> Compacted:
     """Merge neighbouring batches of a stream until each has about the wanted size in bytes.
 
-    The stream may go on meanwhile. A reader may miss the merged rows for a moment, and never sees
-    one twice. Killed and started again, it ends right.
+    The stream may go on meanwhile. A job of Spark that lists the files at that moment may miss the
+    merged rows. One that listed them before fails, and none reads a row twice. Killed and started
+    again, it ends right.
 
     Args:
         path: the output of :func:`hashring.spark.stream.tag_stream`, on a file system of this
@@ -162,7 +164,8 @@ def _end_what_was_begun(place: Path) -> None:
         first, last = map(int, merged.name.removeprefix(_MERGED).split("-"))
         for number, directory in _batches(place).items():
             if first <= number <= last:
-                directory.rename(place / f"{_OLD}{number}")
+                # One of an earlier run may still be there: on NFS, while a reader has it open.
+                directory.rename(place / f"{_OLD}{number}-{uuid.uuid4().hex[:8]}")
         merged.rename(place / f"{BATCH}={last}")
     for left in (*place.glob(f"{_OLD}*"), *place.glob(f"{_MERGING}*")):
         shutil.rmtree(left, ignore_errors=True)

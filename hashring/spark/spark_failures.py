@@ -47,7 +47,8 @@ _JAVA_ENDED: Final = re.compile(
 )
 """What Py4J says when nobody answers it; where Java answers, there is more."""
 _TRACEBACK: Final = "Traceback (most recent call last)"
-_RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
+_OF_PY4J: Final = re.compile(r"(py4j\.protocol\.\w+: )?An error occurred")
+_RAISED: Final = re.compile(r"(: )?[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 NO_PACKAGE: Final = "is built-in but external data source"
 """What Spark says of a format of its own, such as Avro, whose package it was not given."""
 _REMEDIES: Final = {
@@ -97,9 +98,9 @@ def _spark_failed(told: str, remedy: str | None) -> SparkFailed:
     # An error of this package that a Python worker raised comes at the end of its traceback,
     # and so does any other.
     own = [line for line in lines if line.startswith(f"{errors.__name__}.")]
-    raised = [line for line in lines if _RAISED.match(line)] if _TRACEBACK in told else []
     # Py4J begins with a line about itself, and the Java exception comes after it.
-    java = [line for line in lines if not line.startswith("An error occurred")]
+    java = [line for line in lines if not _OF_PY4J.match(line)]
+    raised = [line for line in java if _RAISED.match(line)] if _TRACEBACK in told else []
     said = own[-1].removeprefix(f"{errors.__name__}.") if own else (raised or java or [""])[0]
     said = re.sub(r"[.;:]?\s*SQLSTATE: \w+.*|[.;:]$", "", said.removeprefix(": "))
     return SparkFailed(said, told, remedy)

@@ -12,7 +12,7 @@ depends on the output:
   that has no mark of Spark's, or rows of two processes, or too few rows. Any other batch that is
   there is not written again; on this machine, also if a later one is there. So the numbers in
   an output are those of one checkpoint, whose id is kept in the output's ``_checkpoint``. An older
-  copy of that checkpoint is refused.
+  copy of that checkpoint is refused, and so is an empty output for it.
 * Of a format that leaves out a batch whose ``txnAppId`` and ``txnVersion`` it has, nothing. These
   are the checkpoint's id and the batch's number.
 * Of any other format, such as iceberg, the rows of a batch that was not noted as ended.
@@ -41,7 +41,7 @@ from hashring.atomic_writes import check_new
 from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
-from hashring.errors import ConfigError, OutputExists, OutputRefused
+from hashring.errors import ConfigError, OutputExists, OutputRefused, RetryLater
 from hashring.spark.append_checks import check_form, fitted
 from hashring.spark.checkpoint_mark import StreamMark, is_finished
 from hashring.spark.column_checks import check_distinct, check_free, quoted
@@ -64,7 +64,7 @@ from hashring.spark.local_paths import exactly, local_path
 from hashring.spark.output import lossless
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.places_of_a_job import is_in, reads
-from hashring.spark.spark_failures import SPARK_ERRORS
+from hashring.spark.spark_failures import SPARK_ERRORS, failure
 from hashring.spark.stream_batch_files import check_batch_read
 from hashring.spark.worker_disks import check_whole, is_on_workers, rows_there
 
@@ -81,6 +81,9 @@ logger = logging.getLogger("hashring.spark")
 
 _WRITES_TOO: Final = "another process writes the batch at the same time"
 _ONE_PROCESS: Final = "run one process, which writes the batch again"
+_PATIENCE: Final = 30.0
+"""Seconds in which Redis may restart or fail over, and the nodes come back."""
+_PAUSE: Final = 0.5  # seconds
 _LOCK: Final = "_stream"
 """Of its own: batches are compacted while others are written."""
 _UNFIT: Final = {
@@ -98,23 +101,41 @@ def fixed_ring(ring: Ring) -> RingNow:
 def followed_ring(url: str, name: str, refresh: float = 1.0, wire: str | None = None) -> RingNow:
     """A live ring, read anew when what is known is older than ``refresh`` seconds.
 
+    While Redis is away or the ring has no nodes, it is read again for half a minute. The first
+    reading is not repeated.
+
     Args:
         wire: ``"redis-hashring"`` for a ring that nodes of redis-hashring 0.7 are on.
 
     Raises:
-        ConfigError: ``refresh`` is negative, or there is no such ``wire``.
+        ConfigError: ``refresh`` is negative or NaN, or there is no such ``wire``.
     """
     check_wire(wire)
-    if refresh < 0:
+    if not refresh >= 0:
         raise ConfigError("refresh", refresh, "give seconds; 0 reads the ring for every batch")
     known: tuple[float, Ring] | None = None
 
+    def read(spark: SparkSession, until: float) -> tuple[float, Ring]:
+        while True:
+            # Before the reading: what is read is no older than this.
+            at = time.monotonic()
+            try:
+                ring = live_ring(spark, url, name, wire)
+                if ring.node_count or at >= until:
+                    return at, ring
+                why = "it has no nodes"
+            except SPARK_ERRORS as error:
+                why = str(failure(error))
+                if at >= until or not isinstance(failure(error), RetryLater):
+                    raise
+            logger.warning("ring %r is read again: %s", name, why)
+            time.sleep(_PAUSE)
+
     def now(spark: SparkSession) -> Ring:
         nonlocal known
-        # Before the reading: what is read is no older than this.
         at = time.monotonic()
         if known is None or at - known[0] >= refresh:
-            known = at, live_ring(spark, url, name, wire)
+            known = read(spark, at if known is None else at + _PATIENCE)
         return known[1]
 
     return now
@@ -429,10 +450,10 @@ def tag_stream(
         OutputExists: there is an output without its checkpoint: what is in it cannot be told
             from what is to come. A directory is none if readers see nothing in it.
         OutputRefused: the output or the checkpoint cannot be written there; the output is of
-            another checkpoint; it holds batches that an older copy of its checkpoint does not
-            have; or, elsewhere than on this machine, it lacks rows of the last batch that the
-            checkpoint notes as ended, or has rows of two processes there. A checkpoint that is a
-            file raises OutputExists.
+            another checkpoint; it holds nothing, and the checkpoint notes batches as ended; it
+            holds batches that an older copy of its checkpoint does not have; or, elsewhere than on
+            this machine, it lacks rows of the last batch that the checkpoint notes as ended, or has
+            rows of two processes there. A checkpoint that is a file raises OutputExists.
         ConfigError: ``interval`` is no length of time, ``format`` is text or XML, or ``output`` or
             ``checkpoint`` is empty; or of an output of files, the checkpoint or an input is in it,
             or it is in the checkpoint.

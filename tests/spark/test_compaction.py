@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.compaction import _groups, compact
+from hashring.spark.spark_failures import SPARK_ERRORS, failure
 from hashring.spark.stream import fixed_ring, tag_stream
 from tests.spark.conftest import damage, interrupted, rows, stored
 from tests.spark.test_jobs import run
@@ -121,6 +122,20 @@ def test_killed_at_any_step_and_started_again_it_ends_right(spark, folder, monke
     assert not list((folder / "out").glob(".*=*"))
 
 
+def test_merged_batches_that_cannot_be_removed_yet_stop_no_later_run(spark, folder, monkeypatch):
+    largest = max(part.stat().st_size for part in (folder / "out").glob("batch=*/part-*"))
+    with monkeypatch.context() as patch:
+        # As on NFS, where a reader has one of their files open.
+        patch.setattr("hashring.spark.compaction.shutil.rmtree", lambda *_, **__: None)
+        compact(spark, str(folder / "out"), largest + 1)
+        assert batches(folder) == ["batch=1", "batch=2", "batch=3"]
+        compact(spark, str(folder / "out"))
+    assert batches(folder) == ["batch=2", "batch=3"]
+    assert keys(folder) == list(range(80))
+    compact(spark, str(folder / "out"))
+    assert not list((folder / "out").glob(".*=*"))
+
+
 def test_an_interrupt_cancels_what_spark_writes_and_removes_it(spark, folder, monkeypatch):
     with interrupted(spark, monkeypatch, "save"):
         compact(spark, str(folder / "out"))
@@ -148,6 +163,14 @@ def test_a_frame_that_spark_keeps_of_the_batches_is_read_anew(spark, folder):
         }  # fmt: skip
     finally:
         read.unpersist()
+
+
+def test_a_job_that_listed_the_batches_before_fails_and_does_not_leave_out_rows(spark, folder):
+    listed = spark.read.parquet(str(folder / "out"))
+    compact(spark, str(folder / "out"))
+    with pytest.raises(SPARK_ERRORS) as told:
+        listed.select("key").collect()
+    assert "was taken away while it was read; start the job again" in str(failure(told.value))
 
 
 def test_rows_that_are_not_there_leave_the_batches_as_they_were(spark, folder, monkeypatch):

@@ -12,6 +12,7 @@ import sys
 import time
 from fnmatch import fnmatchcase
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from hypothesis import given
@@ -31,14 +32,16 @@ from hashring.errors import (
     NoDataError,
     OutputExists,
     OutputRefused,
+    RedisUnavailable,
 )
 from hashring.ring_files import write_ring
 from hashring.spark.checkpoint_mark import StreamMark, numbers_after
 from hashring.spark.datasource import live_ring
 from hashring.spark.input import read_stream
 from hashring.spark.places_of_a_job import is_in
-from hashring.spark.spark_failures import failure
+from hashring.spark.spark_failures import SPARK_ERRORS, failure
 from hashring.spark.stream import StreamCounts, fixed_ring, followed_ring, tag_stream
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.spark.conftest import keep, on_workers, stored
 from tests.spark.test_jobs import run
@@ -170,6 +173,38 @@ def test_a_ring_is_read_again_when_what_is_known_is_old(monkeypatch):
     clock[0] = 500.0
     assert now(None) is not second
     assert len(read) == 3
+
+
+def test_a_redis_that_is_away_for_a_moment_ends_no_stream(spark, server_program):
+    with (
+        RedisServer(server_program) as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        RingNode(client, RING, name="a", heartbeat_interval=0.2, ttl=PATIENCE),
+    ):
+        now = followed_ring(server.url, RING, refresh=0)
+        assert now(spark).nodes == ("a",)
+        # It comes back empty, and then the node does.
+        server.kill()
+        back = Timer(0.5, server.start)
+        back.start()
+        assert now(spark).nodes == ("a",)
+        back.join()
+
+
+def test_a_redis_that_stays_away_ends_a_stream(spark, server_program, monkeypatch):
+    monkeypatch.setattr("hashring.spark.stream._PATIENCE", 1)
+    with (
+        RedisServer(server_program) as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+    ):
+        now = followed_ring(server.url, RING, refresh=0)
+        with RingNode(client, RING, name="a"):
+            now(spark)
+        assert now(spark).nodes == ()
+        server.kill()
+        with pytest.raises(SPARK_ERRORS) as ended:
+            now(spark)
+    assert isinstance(failure(ended.value), RedisUnavailable)
 
 
 def recorder():
@@ -349,6 +384,49 @@ def test_an_output_takes_no_batch_of_another_checkpoint(spark, tmp_path, monkeyp
     assert held() == 20
     run_all("out", "cp")
     assert held() == 40
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_checkpoint_goes_on_in_another_output_only_if_that_is_marked(
+    spark, tmp_path, monkeypatch, elsewhere
+):
+    if elsewhere:
+        monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+    files(tmp_path, 0)
+    tag_all(tmp_path, stream(spark, tmp_path))
+    files(tmp_path, 1)
+    other, ring = tmp_path / "other", fixed_ring(FIRST)
+    with pytest.raises(OutputRefused, match="batches up to 0 as ended, and none is there") as told:
+        tag_stream(stream(spark, tmp_path), ring, str(other), str(tmp_path / "cp"))
+    assert not other.exists()
+    text, place = re.search(r"write (\S+) to (\S+/_checkpoint/id)", str(told.value)).groups()
+    Path(place).parent.mkdir(parents=True)
+    Path(place).write_text(text)
+    tag_stream(
+        stream(spark, tmp_path), ring, str(other), str(tmp_path / "cp")
+    ).awaitTermination()  # fmt: skip
+    assert sorted(int(row["key"]) for row in stored(other)) == list(range(20, 40))
+
+
+def test_a_stream_whose_output_is_moved_ends(spark, tmp_path):
+    files(tmp_path, 0)
+    query = tag_stream(
+        stream(spark, tmp_path), fixed_ring(FIRST), str(tmp_path / "out"), str(tmp_path / "cp"),
+        interval="0 seconds",
+    )  # fmt: skip
+    try:
+        query.processAllAvailable()
+        (tmp_path / "out").rename(tmp_path / "moved")
+        files(tmp_path, 1)
+        with pytest.raises(StreamingQueryException, match="notes batches up to 0 as ended, and no"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert batches(tmp_path) == []
+    shutil.rmtree(tmp_path / "out")
+    (tmp_path / "moved").rename(tmp_path / "out")
+    tag_all(tmp_path, stream(spark, tmp_path))
+    assert sorted(int(row["key"]) for row in stored(tmp_path / "out")) == list(range(40))
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -639,6 +717,15 @@ def test_a_format_that_no_stream_can_be_written_in_is_refused_before_it_starts(
     assert [place.name for place in tmp_path.iterdir()] == ["in"]
 
 
+def test_a_format_that_the_session_does_not_have_is_named(spark, tmp_path):
+    files(tmp_path, 0)
+    with pytest.raises(StreamingQueryException) as told:
+        tag_all(tmp_path, stream(spark, tmp_path), format="nope")
+    assert re.search(
+        r"find the data source: nope\..*: is the format's name right\?", str(failure(told.value))
+    )
+
+
 def test_a_damaged_file_in_a_stream_is_named(spark, tmp_path):
     write_ring(RingFile(Ring({"a": [0]})), tmp_path / "ring.json")
     (tmp_path / "in").mkdir()
@@ -760,8 +847,9 @@ def test_a_stream_without_its_column_is_refused_before_it_starts(spark, tmp_path
     files(tmp_path, 0)
     with pytest.raises(ColumnError, match="'id' is missing"):
         tag_stream(stream(spark, tmp_path), fixed_ring(Ring()), "out", "cp", key="id")
-    with pytest.raises(ConfigError, match="refresh=-1"):
-        followed_ring("redis://x", "r", refresh=-1)
+    for refresh in (-1, float("nan")):
+        with pytest.raises(ConfigError, match=f"refresh={refresh}"):
+            followed_ring("redis://x", "r", refresh=refresh)
 
 
 def test_a_stream_of_columns_with_one_name_is_refused_before_it_starts(spark, tmp_path):
