@@ -316,7 +316,7 @@ class Output:
             self._write_in_place(writer, spark, self.path, written)
             return
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
-        with self._locked(spark, local) as was_empty:
+        with self._locked(spark, local) as is_locked:
             try:
                 interruptible(spark, lambda: writer.save(f"file://{aside}"), partial(remove, aside))
                 if written:
@@ -324,16 +324,16 @@ class Output:
                 if beside:
                     beside(aside)
                 # Another process may have made it since, or put files into it before it was locked.
-                is_locked = was_empty is not None
-                with nullcontext(was_empty) if is_locked else self._locked(spark, local) as found:
-                    is_new = was_empty if is_locked else found is not None
-                    if is_new and self._fitted(df, local, partition_by).columns != df.columns:
+                with nullcontext(True) if is_locked else self._locked(spark, local) as is_there:
+                    if self._fitted(df, local, partition_by).columns != df.columns:
                         raise OutputRefused(
                             self.path,
                             "another process made it meanwhile, in another order",
                             "start again: the columns are then put in that order",
                         )
-                    self._take_place(aside, local, partial(seen_anew, spark, local))
+                    self._take_place(
+                        aside, local, partial(seen_anew, spark, local), is_there=is_there
+                    )
             finally:
                 remove(aside)
 
@@ -432,33 +432,36 @@ class Output:
         return writer.partitionBy(*partition_by) if partition_by else writer
 
     @contextmanager
-    def _locked(self, spark: SparkSession, local: Path) -> Iterator[bool | None]:
+    def _locked(self, spark: SparkSession, local: Path) -> Iterator[bool]:
         """Keep others out of files that are there.
 
         Jobs may append at once where files say in which form, and nothing else.
 
         Yields:
-            Whether it is locked as a directory without files; ``None`` if there is none to lock.
+            Whether there is a directory, which is locked then.
         """
         if self.mode == "error" or not local.is_dir():
-            yield None
+            yield False
             return
         path, is_append = str(self.path), self.mode == "append"
         doing = "appends to" if is_append else "overwrites"
         is_bare = is_append and not files_there(spark, path, local)
         with alone(local, path, doing, shared=is_append and not is_bare):
-            yield is_bare
+            yield True
 
-    def _take_place(self, aside: Path, local: Path, show: Callable[[], None]) -> None:
-        if not local.exists():
+    def _take_place(
+        self, aside: Path, local: Path, show: Callable[[], None], *, is_there: bool
+    ) -> None:
+        """Take the place of a directory that is locked, or of none."""
+        if not is_there:
+            if local.exists():
+                raise OutputExists(str(self.path))
             self._give_name(aside, local)
         elif self.mode == "append":
             append_files(aside, local, str(self.path), show)
             return
-        elif self.mode == "overwrite":
-            swap(aside, local)
         else:
-            raise OutputExists(str(self.path))
+            swap(aside, local)
         show()
 
     def _give_name(self, aside: Path, local: Path) -> None:
