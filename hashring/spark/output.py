@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +50,7 @@ from hashring.spark.job_file_names import (
     was_taken_away,
 )
 from hashring.spark.key_column import TEXTS
-from hashring.spark.listed_files import addresses
+from hashring.spark.listed_files import addresses, is_seen
 from hashring.spark.places_of_a_job import is_below, read_apart
 from hashring.spark.spark_failures import SPARK_ERRORS
 from hashring.spark.table_output import (
@@ -72,6 +73,8 @@ if TYPE_CHECKING:
 
 _READ_BY_OPTIONS: Final = (*TEXTS, "text")
 """Formats of which a reader may find fewer rows than are there, by the options."""
+_MADE: Final = ("report", "spark_log")
+"""Options of files that a job makes beside its output."""
 MODES: Final = ("error", "append", "overwrite")
 CSV_OPTIONS: Final[dict[str, bool | str]] = {
     "ignoreLeadingWhiteSpace": False,
@@ -126,7 +129,8 @@ class Output:
                 that are there are of another format, or in other directories.
             ConfigError: neither path nor table, both, or no format; no such mode; no name of a
                 table, or no such schema; or as for :meth:`check_options`; or something that the
-                job uses is in what it would replace.
+                job uses is in what it would replace; or a file that it makes is where readers
+                would take it for rows.
         """
         if (self.path is None) == (self.table is None):
             raise ConfigError("output", self.path, "give either a path or a table to write to")
@@ -164,6 +168,8 @@ class Output:
             put_back(local)
             if not local.is_dir():
                 check_new(local)
+        if is_plain and local is not None:
+            self._check_beside(local)
         if is_plain and self.mode != "error":
             check_no_log(spark, self.path, local)
         self._check_form(spark, local, partition_by)
@@ -177,6 +183,21 @@ class Output:
             for path in paths:
                 if is_below(spark, path, local):
                     raise self._in_the_output(name, path)
+
+    def _check_beside(self, local: Path) -> None:
+        """Raise ``ConfigError`` if readers would take a file that the job makes for rows."""
+        for name in _MADE:
+            for path in self.used.get(name, ()):
+                place = Path(os.path.realpath(path))
+                if place.is_relative_to(local) and all(
+                    map(is_seen, place.relative_to(local).parts)
+                ):
+                    raise ConfigError(
+                        name,
+                        str(path),
+                        f"is in the output {self.path}, whose readers would take it for rows: name "
+                        f"another place",
+                    )
 
     def _check_unread(self, df: DataFrame, local: Path | None) -> None:
         """Raise ``ConfigError`` if an overwrite would remove files that the frame reads.

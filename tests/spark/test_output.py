@@ -890,6 +890,27 @@ def test_an_overwrite_does_not_remove_what_the_job_uses(spark, deep, name, path)
     assert _refused_as_used(deep, "assign", **paths | {name: f"{here}/{path}"}) == name
 
 
+@pytest.mark.parametrize(
+    ("path", "mode", "is_refused"),
+    [
+        ("out/load.html", "error", True),
+        ("out", "error", True),
+        ("out/load.html", "append", True),
+        ("out/_load.html", "error", False),
+        ("out.html", "error", False),
+    ],
+)
+def test_a_report_is_not_where_readers_would_take_it_for_rows(
+    spark, tmp_path, path, mode, is_refused
+):
+    if mode == "append":
+        spark.range(1).write.csv(str(tmp_path / "out"))
+    made = Output(str(tmp_path / "out"), "csv", mode=mode, used={"report": [tmp_path / path]})
+    text = "is in the output .*out, whose readers would take it for rows"
+    with pytest.raises(ConfigError, match=text) if is_refused else nullcontext():
+        made.check(spark)
+
+
 def test_an_overwrite_does_not_remove_the_histogram_that_answers(spark, deep):
     place = f"{deep}/h.parquet"
     point_histogram(spark.sql("SELECT 'a' key")).write.parquet(place)
