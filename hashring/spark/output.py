@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +48,7 @@ from hashring.spark.job_file_names import (
     was_taken_away,
 )
 from hashring.spark.key_column import TEXTS
-from hashring.spark.listed_files import addresses
+from hashring.spark.listed_files import addresses, is_seen
 from hashring.spark.local_paths import exactly, local_path
 from hashring.spark.places_of_a_job import is_below, read_apart
 from hashring.spark.spark_failures import SPARK_ERRORS
@@ -71,6 +72,8 @@ if TYPE_CHECKING:
 
 _READ_BY_OPTIONS: Final = (*TEXTS, "text")
 """Formats of which a reader may find fewer rows than are there, by the options."""
+_MADE: Final = ("report", "spark_log")
+"""Options of files that a job makes beside its output."""
 MODES: Final = ("error", "append", "overwrite")
 CSV_OPTIONS: Final[dict[str, bool | str]] = {
     "ignoreLeadingWhiteSpace": False,
@@ -125,7 +128,8 @@ class Output:
                 that are there are of another format, or in other directories.
             ConfigError: neither path nor table, both, or no format; no such mode; no name of a
                 table, or no such schema; or as for :meth:`check_options`; or something that the
-                job uses is in what it would replace.
+                job uses is in what it would replace; or a file that it makes is where readers
+                would take it for rows.
         """
         if (self.path is None) == (self.table is None):
             raise ConfigError("output", self.path, "give either a path or a table to write to")
@@ -163,6 +167,8 @@ class Output:
             put_back(local)
             if not local.is_dir():
                 check_new(local)
+        if is_plain and local is not None:
+            self._check_beside(local)
         if is_plain and self.mode != "error":
             check_no_log(spark, self.path, local)
         self._check_form(spark, local, partition_by)
@@ -176,6 +182,21 @@ class Output:
             for path in paths:
                 if is_below(spark, path, local):
                     raise self._in_the_output(name, path)
+
+    def _check_beside(self, local: Path) -> None:
+        """Raise ``ConfigError`` if readers would take a file that the job makes for rows."""
+        for name in _MADE:
+            for path in self.used.get(name, ()):
+                place = Path(os.path.realpath(path))
+                if place.is_relative_to(local) and all(
+                    map(is_seen, place.relative_to(local).parts)
+                ):
+                    raise ConfigError(
+                        name,
+                        str(path),
+                        f"is in the output {self.path}, whose readers would take it for rows: name "
+                        f"another place",
+                    )
 
     def _check_unread(self, df: DataFrame, local: Path | None) -> None:
         """Raise ``ConfigError`` if an overwrite would remove files that the frame reads.
@@ -315,7 +336,7 @@ class Output:
             self._write_in_place(writer, spark, self.path, written)
             return
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
-        with self._locked(spark, local) as was_empty:
+        with self._locked(spark, local) as is_locked:
             try:
                 interruptible(spark, lambda: writer.save(f"file://{aside}"), partial(remove, aside))
                 if written:
@@ -323,16 +344,16 @@ class Output:
                 if beside:
                     beside(aside)
                 # Another process may have made it since, or put files into it before it was locked.
-                is_locked = was_empty is not None
-                with nullcontext(was_empty) if is_locked else self._locked(spark, local) as found:
-                    is_new = was_empty if is_locked else found is not None
-                    if is_new and self._fitted(df, local, partition_by).columns != df.columns:
+                with nullcontext(True) if is_locked else self._locked(spark, local) as is_there:
+                    if self._fitted(df, local, partition_by).columns != df.columns:
                         raise OutputRefused(
                             self.path,
                             "another process made it meanwhile, in another order",
                             "start again: the columns are then put in that order",
                         )
-                    self._take_place(aside, local, partial(seen_anew, spark, local))
+                    self._take_place(
+                        aside, local, partial(seen_anew, spark, local), is_there=is_there
+                    )
             finally:
                 remove(aside)
 
@@ -431,33 +452,36 @@ class Output:
         return writer.partitionBy(*partition_by) if partition_by else writer
 
     @contextmanager
-    def _locked(self, spark: SparkSession, local: Path) -> Iterator[bool | None]:
+    def _locked(self, spark: SparkSession, local: Path) -> Iterator[bool]:
         """Keep others out of files that are there.
 
         Jobs may append at once where files say in which form, and nothing else.
 
         Yields:
-            Whether it is locked as a directory without files; ``None`` if there is none to lock.
+            Whether there is a directory, which is locked then.
         """
         if self.mode == "error" or not local.is_dir():
-            yield None
+            yield False
             return
         path, is_append = str(self.path), self.mode == "append"
         doing = "appends to" if is_append else "overwrites"
         is_bare = is_append and not files_there(spark, path, local)
         with alone(local, path, doing, shared=is_append and not is_bare):
-            yield is_bare
+            yield True
 
-    def _take_place(self, aside: Path, local: Path, show: Callable[[], None]) -> None:
-        if not local.exists():
+    def _take_place(
+        self, aside: Path, local: Path, show: Callable[[], None], *, is_there: bool
+    ) -> None:
+        """Take the place of a directory that is locked, or of none."""
+        if not is_there:
+            if local.exists():
+                raise OutputExists(str(self.path))
             self._give_name(aside, local)
         elif self.mode == "append":
             append_files(aside, local, str(self.path), show)
             return
-        elif self.mode == "overwrite":
-            swap(aside, local)
         else:
-            raise OutputExists(str(self.path))
+            swap(aside, local)
         show()
 
     def _give_name(self, aside: Path, local: Path) -> None:

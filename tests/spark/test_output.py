@@ -19,7 +19,7 @@ from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.ring_files import write_ring
-from hashring.spark import directory_swap, point_histogram, with_owner
+from hashring.spark import directory_swap, output, point_histogram, with_owner
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.existing_files import files_there
 from hashring.spark.input import Input, read_frame
@@ -792,6 +792,42 @@ def test_files_that_others_made_meanwhile_are_only_appended_to_in_their_form(
     assert ids(read.select(F.col("id").cast("long"))) == ([7] if text else [4, 7])
 
 
+def test_files_that_others_replaced_before_the_lock_are_only_appended_to_in_their_form(
+    spark, tmp_path, monkeypatch
+):
+    place = str(tmp_path / "out")
+    Output(place, "parquet").write(spark.range(2))
+    lock = output.alone
+
+    def late(*given, **more):
+        monkeypatch.undo()
+        Output(place, "parquet", mode="overwrite").write(spark.sql("SELECT 7L part"))
+        return lock(*given, **more)
+
+    monkeypatch.setattr(output, "alone", late)
+    with pytest.raises(ColumnError, match="'part' are the columns of"):
+        Output(place, "parquet", mode="append").write(spark.range(4))
+    assert [row.part for row in spark.read.parquet(place).collect()] == [7]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_directory_that_others_made_at_the_end_is_left_as_it_is(
+    spark, tmp_path, monkeypatch, mode
+):
+    place = str(tmp_path / "out")
+    take = Output._take_place
+
+    def late(*given, **more):
+        monkeypatch.undo()
+        Output(place, "parquet").write(spark.sql("SELECT 7L part"))
+        return take(*given, **more)
+
+    monkeypatch.setattr(Output, "_take_place", late)
+    with pytest.raises(OutputExists):
+        Output(place, "parquet", mode=mode).write(spark.range(4))
+    assert [row.part for row in spark.read.parquet(place).collect()] == [7]
+
+
 @pytest.mark.parametrize(
     ("place", "kind"), [(".", "working"), ("/", "home"), ("~", "home"), ("{here}/..", "working")]
 )
@@ -853,6 +889,27 @@ def test_an_overwrite_does_not_remove_what_the_job_uses(spark, deep, name, path)
     here = deep.parent
     paths = {"input": f"{here}/keys.csv", "ring_file": f"{here}/ring.json"}
     assert _refused_as_used(deep, "assign", **paths | {name: f"{here}/{path}"}) == name
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "is_refused"),
+    [
+        ("out/load.html", "error", True),
+        ("out", "error", True),
+        ("out/load.html", "append", True),
+        ("out/_load.html", "error", False),
+        ("out.html", "error", False),
+    ],
+)
+def test_a_report_is_not_where_readers_would_take_it_for_rows(
+    spark, tmp_path, path, mode, is_refused
+):
+    if mode == "append":
+        spark.range(1).write.csv(str(tmp_path / "out"))
+    made = Output(str(tmp_path / "out"), "csv", mode=mode, used={"report": [tmp_path / path]})
+    text = "is in the output .*out, whose readers would take it for rows"
+    with pytest.raises(ConfigError, match=text) if is_refused else nullcontext():
+        made.check(spark)
 
 
 def test_an_overwrite_does_not_remove_the_histogram_that_answers(spark, deep):
