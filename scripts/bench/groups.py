@@ -460,7 +460,10 @@ def _cpu(client: Redis) -> float:
 
 
 def calls_within(client: Redis, seconds: float) -> Counter[str]:
-    """The calls that Redis gets in that time, by command and script; not what scripts call."""
+    """The calls that Redis gets in that time, by command and script.
+
+    Without what scripts call, and without the PING on each silent subscription.
+    """
     counted: Counter[str] = Counter()
     with client.client() as ender, client.monitor() as monitor:
         ender.ping()

@@ -52,10 +52,10 @@ QUESTIONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
         "What does asking for a key cost?",
         (
             "``contains`` takes {contains-peer} of the time that redis-hashring needs, and "
-            "{contains-floor} times a bare binary search. More replicas do not slow it down: 1,000 "
-            "cost {contains-1000} times as much as 16. Asking for a million keys at once has "
-            "{select} times the throughput of a list comprehension over redis-hashring, and "
-            "{select-numpy} times with numpy."
+            "{contains-floor} times a bare binary search. 1,000 replicas cost {contains-1000} "
+            "times as much as 16. Asking for a million keys at once has {select} times the "
+            "throughput of a list comprehension over redis-hashring, and {select-numpy} times with "
+            "numpy."
         ),
         ("contains", "select", "libraries", "memory"),
         "contains",
@@ -84,9 +84,9 @@ QUESTIONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
         "How fast does a partition group settle?",
         (
             "When a group of 256 partitions grows from 1 to 16 members, it settles within "
-            "{group-settled}. Partitions that do not move never pause. A move costs the members "
-            "{handoff} of CPU, with 10,000 partitions. A member makes {group-calls} call to Redis "
-            "in each heartbeat."
+            "{group-settled}. Of the partitions that do not move, {group-pause} pause. A move "
+            "costs the members {handoff} of CPU, with 10,000 partitions. In a heartbeat at rest, "
+            "a member sends Redis {group-calls} call, and a ``PING`` on its silent subscription."
         ),
         ("groups", "group-handoffs", "group-at-rest", "assignors"),
         "groups-targets",

@@ -57,6 +57,9 @@ def test_the_pages_are_what_the_numbers_say() -> None:
         "assert pages.SCALING.read_text() == scaling\n"
         "readme = pages.README.read_text()\n"
         "assert readme == pages.readme(results, readme)\n"
+        "for name, taken in results.items():\n"
+        "    raw = pages.FOLDER / f'{name}.csv'\n"
+        "    assert raw.read_text() == pages.table(taken), raw\n"
         "print('same')"
     )
 

@@ -112,7 +112,8 @@ MEASURES = (
         "group-at-rest",
         GROUPS,
         "A group at rest",
-        "The calls that Redis' MONITOR tells of, when nothing happens to a group of 16 members "
+        "The calls that Redis' MONITOR tells of, when nothing happens to a group of 16 members, "
+        "without the ``PING`` that each sends on its silent subscription "
         "(``scripts/bench/groups.py rest``).",
         40,
         program("groups.py", "rest"),
