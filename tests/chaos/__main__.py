@@ -156,7 +156,11 @@ def main(  # noqa: PLR0917 - an option each
         click.echo(f"variants: {', '.join(VARIANTS)}")
         return
     timing = Timing(ttl=ttl, heartbeat=heartbeat)
-    if json_file is not None and not os.access(json_file.absolute().parent, os.W_OK):
+    if (
+        json_file is not None
+        and str(json_file) != "-"
+        and not os.access(json_file.absolute().parent, os.W_OK)
+    ):
         raise click.UsageError(f"--json {json_file}: nothing can be written there")
     if docs and (inputs is not None or minutes is not None):
         raise click.UsageError(
