@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -89,3 +90,23 @@ def test_what_cannot_be_had_is_reported_as_not_tested(checkout: Path) -> None:
     status, report = ended(checkout, "postgresql*")
     assert status == 0
     assert "not tested: scripts/postgresql: out of order" in report
+
+
+def test_ctrl_c_ends_it_without_a_report(checkout: Path) -> None:
+    (checkout / ".venv" / "bin" / "pytest").write_text(
+        "#!/bin/sh\ncase $* in *numprocesses*) echo begun; exec sleep 600 ;; esac\n"
+    )
+    with subprocess.Popen(
+        [checkout / "scripts" / "test", "--fast"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != "begun\n":
+            assert process.poll() is None
+        # A terminal sends it to all of them.
+        os.killpg(process.pid, signal.SIGINT)
+        # To its end: no process is left that could write.
+        assert "== report" not in process.stdout.read()
+        assert process.wait() == 130
