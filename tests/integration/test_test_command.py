@@ -86,6 +86,10 @@ def test_chosen_tests_that_fail_are_reported(checkout: Path, arguments: str) -> 
     assert (status, report[0], report[-1]) == (1, "checks: passed", "tests: FAILED")
 
 
+def test_fast_tests_cannot_be_chosen(checkout: Path) -> None:
+    assert ended(checkout, "nothing", "--fast", "tests/unit") == (2, [])
+
+
 def test_what_cannot_be_had_is_reported_as_not_tested(checkout: Path) -> None:
     status, report = ended(checkout, "postgresql*")
     assert status == 0
