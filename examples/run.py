@@ -95,12 +95,16 @@ def main() -> int:
     with suppress(KeyboardInterrupt), ExitStack() as stack:
         redis = stack.enter_context(RedisServer()).url
         print(f"Redis is at {redis}", flush=True)
+        running = []
         for number in range(given.nodes):
             command = EXAMPLES[given.name](stack, redis, f"node-{number + 1}")
             process = subprocess.Popen([sys.executable, *command])
             stack.callback(end, process)
-        while True:
+            running.append(process)
+        while any(process.poll() is None for process in running):
             time.sleep(1)  # and not for ever: a signal just before a wait does not end the wait
+        print("No node is left.", file=sys.stderr)
+        return 1
     return 0
 
 

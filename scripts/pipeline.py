@@ -149,7 +149,10 @@ def run_fleet(
 
     def start(name: str) -> None:
         command = [sys.executable, __file__, "--node", name, "--url", server.url]
+        # A node inherits the mask: Ctrl-C ends this process alone, which then ends the nodes.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         running[name] = subprocess.Popen([*command, "--output", str(folder)])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
     def crash(name: str) -> None:
         running[name].kill()
@@ -279,3 +282,5 @@ if __name__ == "__main__":
         main()
     except HashringError as error:
         sys.exit(f"run-pipeline: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
 import pages
 from machine_facts import facts
@@ -56,17 +57,13 @@ def parse() -> argparse.Namespace:
     return given
 
 
-def main() -> int:
-    given = parse()
-    if given.list:
-        for measure in MEASURES:
-            print(f"{measure.name:18} {measure.seconds:5} s  {measure.title}")
-        return 0
-    if given.pages:
-        pages.write()
-        return 0
-    names = given.names or [measure.name for measure in MEASURES]
-    told, failed = [], []
+def take(given: argparse.Namespace, names: list[str], told: list[dict[str, Any]]) -> int:
+    """Take these measures, and keep what each finds; the exit status.
+
+    Args:
+        told: gets what each found.
+    """
+    status = 0
     for name in names:
         measure = BY_NAME[name]
         print(f"{measure.title} ({name}, about {measure.seconds} s)", file=sys.stderr, flush=True)
@@ -76,7 +73,7 @@ def main() -> int:
             result = measure.take(Run(given.quick, say))
         except Exception as error:  # noqa: BLE001 - one that fails must not cost the others
             print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-            failed.append(name)
+            status = 1
             continue
         taken = {
             "measure": name,
@@ -91,6 +88,24 @@ def main() -> int:
         if not given.json:
             print(measure.title)
             show(result, quick=given.quick)
+    return status
+
+
+def main() -> int:
+    given = parse()
+    if given.list:
+        for measure in MEASURES:
+            print(f"{measure.name:18} {measure.seconds:5} s  {measure.title}")
+        return 0
+    if given.pages:
+        pages.write()
+        return 0
+    names = given.names or [measure.name for measure in MEASURES]
+    told: list[dict[str, Any]] = []
+    try:
+        status = take(given, names, told)
+    except KeyboardInterrupt:
+        status = 130
     if given.json:
         print(json.dumps(told, indent=2))
     elif told:
@@ -98,7 +113,7 @@ def main() -> int:
     if not given.quick and told:
         for path in pages.write():
             print(f"wrote {path}", file=sys.stderr)
-    return 1 if failed else 0
+    return status
 
 
 if __name__ == "__main__":

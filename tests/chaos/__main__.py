@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import traceback
@@ -155,6 +156,12 @@ def main(  # noqa: PLR0917 - an option each
         click.echo(f"variants: {', '.join(VARIANTS)}")
         return
     timing = Timing(ttl=ttl, heartbeat=heartbeat)
+    if (
+        json_file is not None
+        and str(json_file) != "-"
+        and not os.access(json_file.absolute().parent, os.W_OK)
+    ):
+        raise click.UsageError(f"--json {json_file}: nothing can be written there")
     if docs and (inputs is not None or minutes is not None):
         raise click.UsageError(
             "--docs writes the whole page, and --soak and --fuzz have no results for it. "
@@ -210,6 +217,8 @@ def planned(
         for its_seed, chain in random_sequences(sequences, LENGTH, seed)
         for variant in chosen
     ]
+    if not tasks:
+        raise click.UsageError("that is no run at all: give a --fault, or more --sequences")
     return tasks
 
 

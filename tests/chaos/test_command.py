@@ -48,6 +48,25 @@ def test_fuzzing_tells_how_much_it_fed_to_whom() -> None:
     assert f"\n{inputs} inputs in" in told.output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--json nowhere/r.json", "--json nowhere/r.json: nothing can be written there"),
+        ("--json nowhere/r.json --soak 1", "nothing can be written there"),
+        ("--json nowhere/r.json --fuzz 10", "nothing can be written there"),
+        ("--sequences 0", "that is no run at all"),
+    ],
+)
+def test_what_would_come_to_nothing_is_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, arguments: str, told: str
+) -> None:
+    for name in ("run_all", "soak_both", "fuzz_all"):
+        monkeypatch.delattr(command, name)
+    done = CliRunner().invoke(command.main, arguments.split())
+    assert done.exit_code == 2
+    assert told in done.output
+
+
 @pytest.mark.parametrize(("broken", "code"), [((), 0), (("no owner for 9.00 s",), 1)])
 def test_the_exit_status_tells_whether_a_promise_of_ours_is_broken(
     tmp_path: Path, broken: tuple[str, ...], code: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -164,6 +165,27 @@ def test_a_release_refuses_an_address_that_is_none(tmp_path: Path) -> None:
         "DOCS_URL is 'docs.example/hashring': give an address that begins with https://\n"
     )
     assert not (tmp_path / "into").exists()
+
+
+def test_a_release_refuses_files_that_were_changed_since_the_tag(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    # Nothing to set up, and the version.
+    for program, text in ((tmp_path / "scripts" / "setup", ":"), (python, "echo 1.0")):
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    changes = tmp_path / "CHANGES.rst"
+    changes.write_text("1.0\n")
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    for command in ("init", "add .", "commit -m first", "tag v1.0"):
+        subprocess.run(["git", *who, *command.split()], cwd=tmp_path, check=True)
+    changes.write_text("1.0\n\nFirst.\n")
+    done = subprocess.run(
+        [tmp_path / "scripts" / "release"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "scripts/release: files were changed since the tag v1.0\n"
 
 
 def test_the_changes_begin_with_the_version() -> None:

@@ -111,10 +111,8 @@ JOINED = {
 """Where two nodes or members are in Redis, by the example, and how many entries they have."""
 
 
-@pytest.mark.parametrize("name", JOINED)
-def test_one_command_starts_it_and_ctrl_c_ends_all_also_a_paused_node(
-    start: Start, name: str
-) -> None:
+def started(name: str, start: Start) -> tuple[Lines, list[psutil.Process]]:
+    """An example that was started by one command, and its two nodes or members."""
     process = start("run.py", name)
     assert process.stdout is not None
     url = process.stdout.readline().rpartition(" ")[2].strip()
@@ -127,9 +125,25 @@ def test_one_command_starts_it_and_ctrl_c_ends_all_also_a_paused_node(
         for each in psutil.Process(process.pid).children()
         if str(EXAMPLES / name) in " ".join(each.cmdline())
     ]
+    return lines, programs
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_one_command_starts_it_and_ctrl_c_ends_all_also_a_paused_node(
+    start: Start, name: str
+) -> None:
+    lines, programs = started(name, start)
     programs[-1].suspend()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE) == 0
+    lines.process.send_signal(signal.SIGINT)
+    assert lines.process.wait(PATIENCE) == 0
+    lines.thread.join(PATIENCE)
+
+
+def test_an_example_ends_with_its_last_node(start: Start) -> None:
+    lines, programs = started("beat", start)
+    for each in programs:
+        each.kill()
+    assert lines.process.wait(PATIENCE) == 1
     lines.thread.join(PATIENCE)
 
 

@@ -46,6 +46,25 @@ def test_a_name_that_is_no_measure_is_refused_with_those_there_are() -> None:
     assert "there is no measure contain; there are contains, " in done.stderr
 
 
+def test_after_ctrl_c_the_pages_are_written_of_what_was_measured_until_then() -> None:
+    told = bench(
+        "import sys, main\n"
+        "from dataclasses import replace\n"
+        "from result import Result\n"
+        "def interrupted(run):\n"
+        "    raise KeyboardInterrupt\n"
+        "one = main.BY_NAME['contains']\n"
+        "for name, taken in (('first', lambda run: Result()), ('second', interrupted)):\n"
+        "    main.BY_NAME[name] = replace(one, name=name, take=taken)\n"
+        "main.pages.keep = lambda taken: print('kept', taken['measure'])\n"
+        "main.pages.write = lambda: print('written') or []\n"
+        "sys.argv = ['run', 'first', 'second', '--json']\n"
+        "print(main.main())"
+    )
+    assert told.splitlines()[0] == "kept first"
+    assert told.splitlines()[-2:] == ["written", "130"]
+
+
 def test_the_pages_are_what_the_numbers_say() -> None:
     # `scripts/bench/run --pages` writes them anew.
     assert "same" in bench(

@@ -42,6 +42,28 @@ def test_help_needs_nothing_set_up_and_sets_nothing_up(command: str, tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["scripts"]
 
 
+@pytest.mark.parametrize("command", ["bench/run", "chaos", "mutation", "run", "run-pipeline"])
+def test_files_are_named_from_where_the_caller_is(command: str, tmp_path: Path) -> None:
+    checkout = tmp_path / "a checkout"
+    shutil.copytree(SCRIPTS, checkout / "scripts")
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    # What there is to set up is none of this test's.
+    for program in (checkout / "scripts" / "setup", python):
+        program.write_text('#!/bin/sh\necho "$PWD" "$@"\n')
+        program.chmod(0o755)
+    done = subprocess.run(
+        [checkout / "scripts" / command, "a file"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    started = done.stdout.splitlines()[-1]
+    assert started.startswith(f"{tmp_path} {checkout}/")
+    assert started.endswith(" a file")
+
+
 @pytest.fixture(scope="module")
 def helped() -> dict[str, Ended]:
     """What comes of each benchmark that is asked for help."""
