@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from hashring.cli.common_options import Settings
 from hashring.cli.spark import spark_group
 from hashring.cli.spark.inputs import read_events
+from hashring.cli.spark.terminal_answer import table_lines
 from hashring.core.ring import Ring
 from hashring.core.ring_history import ring_history
 from hashring.core.ring_json import RingFile
@@ -43,6 +44,7 @@ from hashring.spark.history_from_events import history_of
 from hashring.spark.input import CORRUPT, OF_READER, Input, read_frame, read_stream
 from hashring.spark.jobs import assign_job, audit_job, kept, load_job, plan_job
 from hashring.spark.jobs.assign import _nodes_per_task
+from hashring.spark.jobs.outcome import Table
 from hashring.spark.listed_files import addresses
 from hashring.spark.output import Output
 from hashring.spark.owner_directories import partition_by_owner
@@ -988,6 +990,12 @@ def test_load_prints_each_node_and_the_hottest_keys(spark, keys, ring_file):
     assert len(told) == at + 7 + 1 + 3
     everything = lines("load", "--input", keys, "--ring-file", ring_file, "--all")
     assert len([line for line in everything if "█" in line]) == 4
+
+
+def test_the_sums_of_the_other_rows_stand_in_their_columns():
+    moved = [("a", 3, 3.0), ("b", 2, 2.0)]
+    table = Table("moves", ("from", "rows", "weight"), moved, ("rows", "weight"), bar="rows")
+    assert list(table_lines(table, 1))[-1].split() == ["1", "more", "2", "2"]
 
 
 def test_a_key_does_not_write_into_the_terminal(spark, ring_file, tmp_path):

@@ -587,6 +587,11 @@ def test_only_keys_of_heavy_buckets_are_shuffled(spark, ring, capsys):
     assert "LeftSemi" in capsys.readouterr().out
 
 
+def test_as_many_hot_keys_as_are_asked_for_are_found_among_more(spark, ring):
+    # Each is in a bucket of its own, nearly.
+    assert hot_keys(spark.range(1000), ring, "id", n=400).count() == 400
+
+
 def test_no_hot_keys_are_a_mistake(spark, ring):
     with pytest.raises(ConfigError, match="n=0: ask for at least one key"):
         hot_keys(spark.range(1), ring, "id", n=0)
