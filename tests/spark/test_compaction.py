@@ -13,7 +13,7 @@ from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.compaction import _groups, compact
 from hashring.spark.spark_failures import SPARK_ERRORS, failure
 from hashring.spark.stream import fixed_ring, tag_stream
-from tests.spark.conftest import damage, interrupted, rows, stored
+from tests.spark.conftest import damage, interrupted, keep, rows, stored
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 from tests.spark.test_stream import batches, files, stream
@@ -69,6 +69,16 @@ def test_rows_of_files_with_other_names_are_merged_too(spark, folder):
     told = compact(spark, str(folder / "out"))
     assert told.rows == 60
     assert keys(folder) == list(range(80))
+
+
+def test_a_column_that_one_of_the_batches_lacks_is_merged_too(spark, folder):
+    (part,) = (folder / "out" / "batch=1").glob("part-*")
+    part.unlink()
+    part.with_name(f".{part.name}.crc").unlink()
+    keep(part, key=["20"], more=["x"])
+    compact(spark, str(folder / "out"))
+    found = {row["key"]: row["more"] for row in stored(folder / "out" / "batch=2")}
+    assert (len(found), found["20"], found["0"]) == (41, "x", None)
 
 
 def test_brackets_in_a_path_are_no_pattern(spark, folder):

@@ -18,6 +18,7 @@ from hashring.spark.datasource import (
     SCHEMAS,
     HashringDataSource,
     _EventStream,
+    _state,
     live_ring,
     register,
 )
@@ -471,6 +472,36 @@ def test_events_dropped_after_they_were_read_are_no_loss_where_redis_counts(told
     else:
         with pytest.raises(EventsLost):
             told.read()
+
+
+def test_a_change_that_is_gone_between_two_others_is_noticed(told):
+    with RingNode(told.client, RING), RingNode(told.client, RING):
+        told.client.xdel(told.events, told.client.xrange(told.events)[1][0])
+    with pytest.raises(EventsLost):
+        told.read()
+
+
+def test_all_events_are_of_one_batch_however_many_they_are(told):
+    told.unserved(2001)
+    assert len(told.read()) == 2001
+    assert told.read() == []
+
+
+def test_events_that_come_while_the_stream_reads_are_of_the_next_batch(told, monkeypatch):
+    told.unserved()
+
+    def then_more(store, keys):
+        state = _state(store, keys)
+        told.unserved(2)
+        return state
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hashring.spark.datasource._state", then_more)
+        assert told.read() == ["unserved"]
+    # Redis counts them from there on.
+    told.cut_to(2)
+    if told.counts:
+        assert told.read() == ["unserved"] * 2
 
 
 def test_a_redis_that_came_back_empty_begins_the_events_anew(told):
