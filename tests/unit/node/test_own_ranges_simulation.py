@@ -123,7 +123,7 @@ def _tells_before(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(
         monkeypatch,
         (begins, f"  local late = {{}}\n{begins}"),
-        ("    take_off_index(members)\n    swept", "    late[#late + 1] = members\n    swept"),
+        ("    take_off_index(expired)\n    swept", "    late[#late + 1] = expired\n    swept"),
         (ends, f"{late}\n  return swept"),
     )
 
