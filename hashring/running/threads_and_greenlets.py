@@ -152,7 +152,8 @@ class QueueLatch:
                     return self._is_set
             else:
                 self._queue.put(None)
-                return True
+                # Whoever set it may not have come so far.
+                self._is_set = True
         return True
 
 
