@@ -152,7 +152,7 @@ class QueueLatch:
                     return self._is_set
             else:
                 self._queue.put(None)
-                # Whoever set it may not have come so far.
+                # The thread that sets it may have put the item, and have done no more yet.
                 self._is_set = True
         return True
 

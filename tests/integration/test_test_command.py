@@ -1,4 +1,4 @@
-"""scripts/test reports each part that fails, and runs the others all the same."""
+"""If a part of scripts/test fails, the others run, and the report names the one that failed."""
 
 from __future__ import annotations
 
