@@ -125,9 +125,10 @@ def followed_ring(url: str, name: str, refresh: float = 1.0, wire: str | None = 
                     return at, ring
                 why = "it has no nodes"
             except SPARK_ERRORS as error:
-                why = str(failure(error))
-                if at >= until or not isinstance(failure(error), RetryLater):
+                told = failure(error)
+                if at >= until or not isinstance(told, RetryLater):
                     raise
+                why = str(told)
             logger.warning("ring %r is read again: %s", name, why)
             time.sleep(_PAUSE)
 

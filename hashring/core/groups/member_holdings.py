@@ -1,9 +1,9 @@
 """The member's side: what it holds, by its own clock, and what it tells the group.
 
-:class:`MemberHoldings` does no I/O. Whoever talks to Redis drives it. It promises that it never
-counts a partition as held longer than the group can know. Three deadlines see to that, all on the
-member's own monotonic clock, and all measured from the moment a question was *sent*. So neither a
-slow answer nor a slow clock in Redis can stretch them:
+:class:`MemberHoldings` does no I/O. The code that talks to Redis drives it. It never counts a
+partition as held longer than the group can know. Three deadlines see to that, all on the member's
+own monotonic clock, and all measured from the moment a question was *sent*. So neither a slow
+answer nor a slow clock in Redis can stretch them:
 
 - the lease: ``ttl`` after the last answered renewal was sent, of a session that the group has
   counted;
