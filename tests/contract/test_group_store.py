@@ -218,6 +218,15 @@ def test_a_part_of_the_group_follows_from_what_has_changed_or_has_to_be_read(
     assert after.view == (None if missed == 60 else state.view("a", A))
 
 
+def test_a_member_that_never_asked_has_to_read_what_is_not_kept_any_more(
+    store: Store, keys: GroupKeys
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    step(store, keys)
+    moved(store, keys, 60)
+    assert beaten(store, keys, facts("a")).view is None
+
+
 def test_a_part_that_was_told_to_nobody_has_to_be_read(store: Store, keys: GroupKeys) -> None:
     member = facts("a")
     store.run(join(keys, member, TERMS))

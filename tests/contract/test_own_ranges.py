@@ -160,6 +160,17 @@ def test_the_soonest_expiry_is_that_of_the_members_at_the_ends(place: Place, ful
     assert near < TTL * 0.6 < far
 
 
+def test_the_soonest_expiry_is_of_every_end_of_a_node_with_many_points(place: Place) -> None:
+    # Redis is asked for a thousand members at once.
+    points = [10 * number for number in range(1, 1002)]
+    place.join("o", B, points[-1] + 5)
+    place.join("n", A, *points)
+    place.zadd(b"%d:o:id%d" % (points[-1] + 5, points[-1] + 5), place.now() + TTL / 2)
+    soonest = ask(place, "n", A, *points).soonest
+    assert soonest is not None
+    assert soonest < TTL * 0.6
+
+
 def test_a_call_that_fails_states_nothing(place: Place) -> None:
     place.join("n", A, 10)
     reply = ask(place, "n", B, 20)
