@@ -71,9 +71,9 @@ if TYPE_CHECKING:
     from hashring.groups.partition_group import PartitionGroup
     from hashring.node.async_ring_node import AsyncRingNode
     from hashring.node.ring_node import RingNode
-    from hashring.node.states import NodeState
     from hashring.node.status import NodeStatus
     from hashring.protocol.locks.key_lease import KeyLease
+    from hashring.protocol.node.node_states import NodeState
 
 __all__ = [
     "RING_SIZE",
@@ -158,7 +158,7 @@ _HOMES: Final = dict.fromkeys(__all__, "hashring.errors") | {
     "LeaseTableRules": "hashring.core.groups.lease_table",
     "LoadAssignor": "hashring.core.assignors",
     "MemberState": "hashring.core.assignors",
-    "NodeState": "hashring.node.states",
+    "NodeState": "hashring.protocol.node.node_states",
     "NodeStatus": "hashring.node.status",
     "PartitionChange": "hashring.core.groups.member_holdings",
     "PartitionChangeKind": "hashring.core.groups.member_holdings",

@@ -38,24 +38,22 @@ from mutants import Edit, compiles, edits
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 GROUPS: Final = "next_state pending_moves partition_column partition_map state view_changes"
-_NODE_MACHINE: Final = (
-    "node_machine own_ranges_machine states name_claim ordered_weight own_replicas ring_sight"
-)
 LEASES: Final = "member_holdings lease_race lease_table"
 PARTS: Final = {
     # A file is of the first part that names it.
     "member": [
-        f"hashring/protocol/{name}.py"
+        f"hashring/protocol/group/{name}.py"
         for name in ("base_member_machine", "group_member_machine", "group_decider")
     ],
     "machines": [
-        *(f"hashring/node/{name}.py" for name in _NODE_MACHINE.split()),
+        "hashring/protocol/node/*.py",
+        "hashring/protocol/group/*.py",
         "hashring/protocol/*.py",
     ],
     "kernel": [f"hashring/core/groups/{name}.py" for name in f"{GROUPS} {LEASES}".split()],
     "locks": [
         "hashring/protocol/locks/*.py",
-        *(f"hashring/node/{name}.py" for name in ("lock_flows", "shared_lock_book")),
+        "hashring/node/lock_flows.py",
         "hashring/store/locks/commands.py",
     ],
     "lua": [

@@ -364,7 +364,7 @@ CONTAINS_BESIDE = (
     "core/hashing.py",
     "core/state_table.py",
     "node/ring_node.py",
-    "node/shared_lock_book.py",
+    "protocol/locks/shared_lock_book.py",
     "protocol/flow.py",
     "protocol/locks/verdicts.py",
     "protocol/locks/calls_under_way.py",
@@ -377,8 +377,8 @@ CONTAINS_BESIDE = (
 CHANGE_WAY = {
     "store/redis_store.py": "the message arrives on a subscription",
     "running/machine_loop.py": "listener to loop, through the inbox",
-    "node/node_machine.py": "who is the message for?",
-    "node/own_ranges_machine.py": "is it newer than what is known?",
+    "protocol/node/node_machine.py": "who is the message for?",
+    "protocol/node/own_ranges_machine.py": "is it newer than what is known?",
     "core/own_ranges.py": "the new ranges, from the message's text",
     "node/start_and_stop.py": "publishes; calls on_change beside it",
     "node/base_node.py": "the machine's new view",
@@ -398,11 +398,11 @@ CHANGE_BESIDE = (
 )
 HANDOFF_WAY = {
     "core/groups/next_state.py": "asks the owner for a partition",
-    "protocol/group_decider.py": "commits that",
+    "protocol/group/group_decider.py": "commits that",
     "store/group/commands.py": "the decision: store/group/commit.lua",
     "store/redis_store.py": "one call; and the message to the owner",
     "running/machine_loop.py": "passes the message to the owner's machine",
-    "protocol/base_member_machine.py": "renews at once: store/group/beat.lua",
+    "protocol/group/base_member_machine.py": "renews at once: store/group/beat.lua",
     "core/groups/member_holdings.py": "revoked, until a deadline; then released",
     "groups/base_member.py": "puts it into the inbox of the callbacks",
     "groups/sync_member.py": "calls on_revoked; its return goes back",
@@ -425,7 +425,7 @@ HANDOFF_BESIDE = (
     "groups/callbacks.py",
     "groups/timely_store.py",
     "protocol/flow.py",
-    "protocol/group_member_machine.py",
+    "protocol/group/group_member_machine.py",
     "protocol/listening.py",
     "protocol/machine_steps.py",
     "protocol/silent_subscription.py",
@@ -466,16 +466,16 @@ def handoff_way() -> str:
 # --- states ---------------------------------------------------------------------------------------
 
 STATE_TABLES = (
-    "hashring.node.states.NODE_LIFE",
-    "hashring.node.states.SIGHT",
-    "hashring.node.states.CLAIM",
+    "hashring.protocol.node.node_states.NODE_LIFE",
+    "hashring.protocol.node.node_states.SIGHT",
+    "hashring.protocol.node.node_states.CLAIM",
     "hashring.protocol.listening.LISTENING",
     "hashring.protocol.silent_subscription.SUBSCRIPTION_LIFE",
     "hashring.protocol.locks.key_states.KEY_LIFE",
-    "hashring.protocol.base_member_machine.MEMBER_LIFE",
-    "hashring.protocol.group_decider.DECIDER_LIFE",
+    "hashring.protocol.group.base_member_machine.MEMBER_LIFE",
+    "hashring.protocol.group.group_decider.DECIDER_LIFE",
     "hashring.core.groups.state.PHASES",
-    "hashring.protocol.lease_challenge_machine.TABLE_SIGHT",
+    "hashring.protocol.group.lease_challenge_machine.TABLE_SIGHT",
 )
 
 

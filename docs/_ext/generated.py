@@ -5,7 +5,8 @@
 - ``.. peaks::`` is a table of how uneven random rings are.
 - ``.. simulated-rings::`` is a table of rings that were drawn and measured.
 - ``.. picture:: FILE`` puts an SVG file into the page.
-- ``.. states:: hashring.node.states.NODE_LIFE`` is the diagram of a table of states, and the table.
+- ``.. states:: hashring.protocol.node.node_states.NODE_LIFE`` is the diagram of a table of states,
+  and the table.
 - Help texts of commands are escaped for reStructuredText.
 - ``alerts.yml`` beside the pages has the alert rules with the address of each runbook.
 """

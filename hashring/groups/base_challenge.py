@@ -10,7 +10,7 @@ from hashring.core.groups.state import check_partitions
 from hashring.groups.async_member import AsyncMember
 from hashring.groups.base_member import BaseMember
 from hashring.groups.sync_member import SyncMember
-from hashring.protocol.base_member_machine import BaseMemberMachine
+from hashring.protocol.group.base_member_machine import BaseMemberMachine
 
 chance: Final[Callable[[], float]] = secrets.SystemRandom().random
 """A number ``0 <= x < 1``, another one each time."""

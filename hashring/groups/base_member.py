@@ -45,7 +45,7 @@ from hashring.groups.callbacks import Callbacks
 from hashring.groups.member_stay import Stay
 from hashring.groups.timely_store import TimelyStore
 from hashring.monkey_patching import native_lock
-from hashring.protocol.base_member_machine import ENDED, BaseMemberMachine, Stage
+from hashring.protocol.group.base_member_machine import ENDED, BaseMemberMachine, Stage
 from hashring.protocol.machine_steps import Machine, io_timeout
 from hashring.running.forked import abandon_each
 from hashring.running.loop_log import LoopLog

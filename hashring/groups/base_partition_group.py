@@ -17,11 +17,11 @@ from hashring.errors import ConfigError
 from hashring.groups.base_member import BaseMember, checked_partition, monotonic
 from hashring.groups.callbacks import Callbacks, OnActive, OnAssigned, OnPartition, OnRevoked
 from hashring.groups.member_stay import Stay
-from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.flow import Flow
-from hashring.protocol.group_decider import Decided, Decider, OwnDecision
-from hashring.protocol.group_flows import change, standing
-from hashring.protocol.group_member_machine import GroupMemberMachine
+from hashring.protocol.group.base_member_machine import Stage
+from hashring.protocol.group.group_decider import Decided, Decider, OwnDecision
+from hashring.protocol.group.group_flows import change, standing
+from hashring.protocol.group.group_member_machine import GroupMemberMachine
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import Latch
 from hashring.store.group.commands import Brought

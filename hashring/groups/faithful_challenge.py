@@ -15,7 +15,7 @@ from hashring.groups.async_member import AsyncMember
 from hashring.groups.base_challenge import AsyncChallenge, SyncChallenge
 from hashring.groups.callbacks import Callbacks, OnAssigned, OnPartition, OnRevoked
 from hashring.groups.sync_member import SyncMember
-from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
+from hashring.protocol.group.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.store.faithful_challenge.commands import faithful_keys
 
 __all__ = ["LeaseRaceSpans", "async_faithful_challenge", "faithful_challenge"]

@@ -11,7 +11,7 @@ from hashring.groups.async_member import AsyncMember
 from hashring.groups.base_challenge import AsyncChallenge, SyncChallenge
 from hashring.groups.callbacks import Callbacks, OnAssigned, OnPartition, OnRevoked
 from hashring.groups.sync_member import SyncMember
-from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
+from hashring.protocol.group.lease_challenge_machine import LeaseChallengeMachine
 from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.ring_and_group_names import name_bytes
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hashring.core.groups.member_holdings import PartitionChange
 from hashring.monkey_patching import native_mutex
-from hashring.protocol.base_member_machine import BaseMemberMachine
+from hashring.protocol.group.base_member_machine import BaseMemberMachine
 from hashring.running.machine_loop import Loop
 from hashring.running.native_threads import native_latch
 from hashring.running.threads_and_greenlets import Latch

@@ -15,7 +15,7 @@ from hashring.errors import ConfigError
 from hashring.groups.base_member import BaseMember
 from hashring.metrics.metric_families import PROCESS_METRICS, Families, label, one_hot
 from hashring.node.base_node import Node
-from hashring.node.states import NodeState
+from hashring.protocol.node.node_states import NodeState
 
 _STATES: Final = tuple(state.value for state in NodeState)
 _SILENT: Final = (NodeState.NEW, NodeState.STOPPED)

@@ -1,1 +1,1 @@
-"""The live node: its protocol without I/O, and what runs it in a thread, a greenlet or asyncio."""
+"""The live node: what runs its machine in a thread, a greenlet or asyncio, and what users call."""

@@ -11,12 +11,12 @@ from hashring.core.ranges import PointRange
 from hashring.errors import HashringError, StoreError
 from hashring.node.key_answers import monotonic
 from hashring.node.node_log import NodeLog
-from hashring.node.node_machine import NodeMachine
 from hashring.node.node_settings import OnChange
 from hashring.node.on_change_calls import RangeChanges
-from hashring.node.states import AT_WORK, RENEWING, NodeState
 from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.machine_steps import Run
+from hashring.protocol.node.node_machine import NodeMachine
+from hashring.protocol.node.node_states import AT_WORK, RENEWING, NodeState
 from hashring.running.async_machine_loop import AsyncLoop
 from hashring.running.callback_turns import TaskTurn, TaskTurns
 from hashring.running.loop_log import LoopLog

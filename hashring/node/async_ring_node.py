@@ -16,11 +16,11 @@ from hashring.node.async_node_runner import AsyncRunner
 from hashring.node.base_node import Node
 from hashring.node.key_answers import Shown, listed, monotonic
 from hashring.node.lock_flows import Asking, Hold, TryAgain
-from hashring.node.states import AT_WORK
 from hashring.protocol.flow import Flow, run_flow_async
 from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.locks.key_lease import KeyLease
 from hashring.protocol.locks.verdicts import Verdict
+from hashring.protocol.node.node_states import AT_WORK
 from hashring.running.bounded_calls import BoundedCalls
 from hashring.running.callback_turns import TaskTurns
 from hashring.store.async_memory_store import async_store

@@ -21,9 +21,9 @@ from hashring.node.node_settings import (
     checked_load,
     checked_weight,
 )
-from hashring.node.own_ranges_machine import machine_of
-from hashring.node.states import RENEWING, STARTABLE, NodeState
 from hashring.node.status import NodeStatus, status_of
+from hashring.protocol.node.node_states import RENEWING, STARTABLE, NodeState
+from hashring.protocol.node.own_ranges_machine import machine_of
 from hashring.running.async_machine_loop import AsyncLoop
 from hashring.running.machine_loop import Loop
 from hashring.running.not_copied import NotCopied
@@ -223,7 +223,7 @@ class Node(NotCopied, KeyAnswers):
 
     @property
     def state(self) -> NodeState:
-        """The node's state; see the table in :mod:`hashring.node.states`."""
+        """The node's state; see the table in :mod:`hashring.protocol.node.node_states`."""
         return self._machine.state
 
     @property

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from hashring.errors import NodeStateError, StoreError
 from hashring.node.key_answers import monotonic
 from hashring.node.node_runner import Runner
-from hashring.node.states import AT_WORK, STARTABLE, NodeState
 from hashring.node.user_calls import UserCalls
 from hashring.protocol.machine_steps import Run
+from hashring.protocol.node.node_states import AT_WORK, STARTABLE, NodeState
 from hashring.running.cross_hub_lock import cross_hub_lock
 from hashring.running.machine_loop import run_out, run_step
 from hashring.store.ring.commands import sweep

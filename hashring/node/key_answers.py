@@ -13,8 +13,8 @@ from hashring.core.ranges import PointRange
 from hashring.core.ring import Ring
 from hashring.core.select_keys import cells_of, select_inside
 from hashring.errors import ConfigError, KeyValueError, NodeForked
-from hashring.node.node_machine import View
 from hashring.protocol.locks.key_states import Key, KeyState
+from hashring.protocol.node.node_machine import View
 
 T = TypeVar("T")
 

@@ -14,13 +14,13 @@ from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.value_checks import plain_number
 from hashring.errors import ConfigError, HoldTimeout, NotHeld, RedisRefused, StoreError
-from hashring.node.node_machine import NodeMachine
-from hashring.node.shared_lock_book import SharedLockBook
-from hashring.node.states import NodeState
 from hashring.protocol.flow import Flow
 from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.locks.key_lease import KeyLease, LeaseHolder
+from hashring.protocol.locks.shared_lock_book import SharedLockBook
 from hashring.protocol.locks.verdicts import Verdict
+from hashring.protocol.node.node_machine import NodeMachine
+from hashring.protocol.node.node_states import NodeState
 from hashring.running.loop_log import LoopLog
 from hashring.store.locks.commands import LOCKS_A_CALL, MAX_LOCKED_KEY_BYTES, check_locked_key
 

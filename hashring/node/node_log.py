@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hashring.errors import HashringError
-from hashring.node.node_machine import NodeMachine
-from hashring.node.states import NodeState
+from hashring.protocol.node.node_machine import NodeMachine
+from hashring.protocol.node.node_states import NodeState
 from hashring.running.loop_log import LoopLog
 
 logger = LoopLog("hashring")

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Final
 
 from hashring.errors import HashringError, StoreError
 from hashring.node.node_log import NodeLog
-from hashring.node.node_machine import NodeMachine
-from hashring.node.states import AT_WORK, NodeState
 from hashring.protocol.machine_steps import Run, Subscribe
+from hashring.protocol.node.node_machine import NodeMachine
+from hashring.protocol.node.node_states import AT_WORK, NodeState
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import Backend, Latch
@@ -80,7 +80,7 @@ class Runner(Loop):
         self._log = NodeLog(machine)
 
     def stop(self, *, stay: bool = False) -> None:
-        """Have the node leave; see :meth:`hashring.node.node_machine.NodeMachine.stop`."""
+        """Have the node leave; see :meth:`hashring.protocol.node.node_machine.NodeMachine.stop`."""
         self.tell(lambda now: self.machine.stop(stay=stay))
 
     def ask(self, make: Callable[[], Run]) -> Request:

@@ -23,9 +23,9 @@ from hashring.core.value_checks import (
     plain_whole,
 )
 from hashring.errors import ConfigError
-from hashring.node.node_machine import NodeConfig
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.machine_steps import io_timeout
+from hashring.protocol.node.node_machine import NodeConfig
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import RingKeys, ring_keys
 

@@ -18,8 +18,8 @@ from hashring.node.key_answers import monotonic
 from hashring.node.node_runner import Runner
 from hashring.node.node_settings import OnChange
 from hashring.node.on_change_calls import OnChangeCalls
-from hashring.node.states import AT_WORK, ENDED
 from hashring.node.user_calls import UserCalls
+from hashring.protocol.node.node_states import AT_WORK, ENDED
 from hashring.running.loop_log import LoopLog, is_logging
 from hashring.running.threads_and_greenlets import (
     Backend,

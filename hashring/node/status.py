@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hashring.core.hashing import RING_SIZE
-from hashring.node.node_machine import NodeMachine, View
-from hashring.node.states import NodeState
 from hashring.protocol.locks.lock_book import LockBook
+from hashring.protocol.node.node_machine import NodeMachine, View
+from hashring.protocol.node.node_states import NodeState
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class NodeStatus:
     """A node at one moment.
 
     Attributes:
-        state: see the table in :mod:`hashring.node.states`.
+        state: see the table in :mod:`hashring.protocol.node.node_states`.
         name: the node's name.
         ring: the ring's name.
         owns: whether it owns anything right now.

@@ -19,6 +19,6 @@ the lease challenge just the same.
 from hashring.store.embedded_server import RedisServer, shared_server
 from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.testing.clock import ManualClock
-from hashring.testing.literals import ring_of
+from hashring.testing.ring_literals import ring_of
 
 __all__ = ["ManualClock", "MemoryServer", "MemoryStore", "RedisServer", "ring_of", "shared_server"]

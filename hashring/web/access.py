@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from time import monotonic
 
 from hashring.core.order_checks import checked_token
+from hashring.web.proxy_users import Users
 from hashring.web.token_guard import Guard
-from hashring.web.users import Users
 
 
 @dataclass(frozen=True)

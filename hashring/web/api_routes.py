@@ -21,11 +21,11 @@ from hashring.web.key_lookup import looked_up
 from hashring.web.login_routes import Login
 from hashring.web.openapi import GET_OPERATIONS, document
 from hashring.web.parameter_kinds import read_query
+from hashring.web.proxy_users import current_client
 from hashring.web.request_checks import address_of, group_of, ring_of
 from hashring.web.ring_actions import PlannedRingAction
 from hashring.web.server_sent_events import Streams, changes_after, live_changes
 from hashring.web.service import Service
-from hashring.web.users import current_client
 from hashring.web.watcher_health import doubts
 from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 

@@ -12,7 +12,7 @@ from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_flows import change, forget
+from hashring.protocol.group.group_flows import change, forget
 from hashring.store.group.key_names import group_keys
 from hashring.store.group.reading import read
 from hashring.web import api_types as api

@@ -15,10 +15,10 @@ from hashring.core.order_checks import LONGEST_NAME, checked_by
 from hashring.errors import ConfigError
 from hashring.web.actions import ACTIONS
 from hashring.web.page_templates import Templates
+from hashring.web.proxy_users import Users, current_user
 from hashring.web.request_checks import address_of
 from hashring.web.sessions import Session, Sessions
 from hashring.web.token_guard import Guard
-from hashring.web.users import Users, current_user
 
 _PORT: Final = re.compile(r":([0-9]+)$")
 

@@ -18,12 +18,12 @@ from hashring.web.live_page import LivePage
 from hashring.web.login_routes import Login
 from hashring.web.page_templates import Templates
 from hashring.web.page_updates import LivePages
+from hashring.web.proxy_users import current_client
 from hashring.web.request_checks import group_of, ring_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
 from hashring.web.state_marks import icon, mark
-from hashring.web.users import current_client
 from hashring.web.watcher_threads import RingWatcher
 
 _FIRST_ROWS: Final = 40

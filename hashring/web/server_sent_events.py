@@ -285,7 +285,7 @@ class Streams:
         """Answer with a stream of server-sent events.
 
         Args:
-            client: who asks; see :func:`hashring.web.users.current_client`.
+            client: who asks; see :func:`hashring.web.proxy_users.current_client`.
 
         Raises:
             HTTPException: with status 503, when all are in use, and nobody has many more.

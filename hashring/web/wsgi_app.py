@@ -29,12 +29,12 @@ from hashring.web.page_routes import PageRoutes
 from hashring.web.page_templates import Templates, shown
 from hashring.web.page_updates import LivePages
 from hashring.web.plan_routes import PlanRoutes
+from hashring.web.proxy_users import current_user
 from hashring.web.request_checks import MAX_BODY, check_query
 from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
 from hashring.web.sessions import Sessions
 from hashring.web.token_guard import Guard
-from hashring.web.users import current_user
 
 log = logging.getLogger("hashring.web")
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hashring.core.hashing import hash_algorithm
-from hashring.node.node_machine import NodeConfig, NodeMachine
-from hashring.node.states import NodeState
 from hashring.protocol.machine_steps import Step
+from hashring.protocol.node.node_machine import NodeConfig, NodeMachine
+from hashring.protocol.node.node_states import NodeState
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.testing.simulator.history import History

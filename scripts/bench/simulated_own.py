@@ -14,7 +14,7 @@ from typing import Any
 from simulated import KEYS, Node, NotesEarly, SimulatedSpec, node_config
 
 from hashring.core.own_ranges import OwnRanges
-from hashring.node.own_ranges_machine import OwnRangesMachine
+from hashring.protocol.node.own_ranges_machine import OwnRangesMachine
 from hashring.store.ring.commands import Scoring
 from hashring.testing.simulator.history import History
 from hashring.testing.simulator.network import Call

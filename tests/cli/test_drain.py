@@ -11,7 +11,7 @@ from hashring import RingNode
 from hashring.cli.common_options import Settings
 from hashring.cli.connection import connected
 from hashring.errors import RedisUnavailable
-from hashring.node.states import NodeState
+from hashring.protocol.node.node_states import NodeState
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.node_orders import drain
 from tests.cli.conftest import Run, nodes_on, put, until

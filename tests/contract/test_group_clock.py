@@ -10,7 +10,7 @@ from hashring.core.groups import next_state
 from hashring.core.groups.state import GroupState, MemberFacts, Terms
 from hashring.errors import GroupNotEmpty
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_flows import forget
+from hashring.protocol.group.group_flows import forget
 from hashring.store.group.commands import (
     NO_PART,
     Committed,

@@ -15,7 +15,7 @@ from hashring.core.groups.group_status import status
 from hashring.core.groups.state import EventKind, GroupState
 from hashring.errors import ConfigError, GroupNotEmpty
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_flows import forget
+from hashring.protocol.group.group_flows import forget
 from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import Committed, Conflict, Joined, beat, commit, join

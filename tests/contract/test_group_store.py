@@ -39,7 +39,7 @@ from hashring.core.groups.state import (
 from hashring.core.groups.view_changes import changed_views
 from hashring.errors import GroupFormatError, PermissionDenied, WrongKeyType
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_flows import change
+from hashring.protocol.group.group_flows import change
 from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group import commands

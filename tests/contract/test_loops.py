@@ -24,15 +24,15 @@ from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.member_holdings import PartitionChangeKind
 from hashring.core.groups.state import Terms
 from hashring.core.hashing import hash_algorithm
-from hashring.node.node_machine import NodeConfig, NodeMachine
-from hashring.node.own_ranges_machine import machine_of
-from hashring.node.states import NodeState
-from hashring.protocol.base_member_machine import BaseMemberMachine, Stage
-from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
-from hashring.protocol.group_decider import Decider
-from hashring.protocol.group_member_machine import GroupMemberMachine
-from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
+from hashring.protocol.group.base_member_machine import BaseMemberMachine, Stage
+from hashring.protocol.group.faithful_challenge_machine import FaithfulChallengeMachine
+from hashring.protocol.group.group_decider import Decider
+from hashring.protocol.group.group_member_machine import GroupMemberMachine
+from hashring.protocol.group.lease_challenge_machine import LeaseChallengeMachine
 from hashring.protocol.machine_steps import Machine
+from hashring.protocol.node.node_machine import NodeConfig, NodeMachine
+from hashring.protocol.node.node_states import NodeState
+from hashring.protocol.node.own_ranges_machine import machine_of
 from hashring.running.async_machine_loop import AsyncLoop
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import ThreadBackend

@@ -26,7 +26,7 @@ from hashring import (
     lease_challenge,
 )
 from hashring.node.node_runner import Runner
-from hashring.node.own_ranges_machine import OwnRangesMachine
+from hashring.protocol.node.own_ranges_machine import OwnRangesMachine
 from hashring.running.threads_and_greenlets import ThreadBackend
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import Scoring

@@ -23,7 +23,7 @@ from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.state import EventKind
 from hashring.errors import GroupNotEmpty
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_flows import forget
+from hashring.protocol.group.group_flows import forget
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group.decisions import read_decision
 from hashring.store.group.key_names import group_keys

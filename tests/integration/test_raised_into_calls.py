@@ -28,7 +28,7 @@ import redis.asyncio
 from hashring import AsyncPartitionGroup, AsyncRingNode, PartitionGroup, RingNode
 from hashring.errors import StoreError
 from hashring.fencing import AsyncRedisFence, RedisFence
-from hashring.node.states import NodeState
+from hashring.protocol.node.node_states import NodeState
 from hashring.store import connections_in_step
 from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.command import Command

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from hashring.node.node_machine import NodeConfig, NodeMachine
-from hashring.node.own_ranges_machine import OwnRangesMachine
-from hashring.protocol.group_member_machine import GroupMemberMachine
+from hashring.protocol.group.group_member_machine import GroupMemberMachine
 from hashring.protocol.machine_steps import Step, Subscribe
+from hashring.protocol.node.node_machine import NodeConfig, NodeMachine
+from hashring.protocol.node.own_ranges_machine import OwnRangesMachine
 from hashring.protocol.silent_subscription import Silence, Silent
 from hashring.testing.simulator import (
     GroupSimulator,

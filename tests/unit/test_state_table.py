@@ -16,14 +16,9 @@ from hashring.core.groups import next_state
 from hashring.core.groups.state import PHASES, GroupPhase
 from hashring.core.state_table import StateTable, with_tables
 from hashring.errors import RedisUnavailable
-from hashring.protocol import (
-    base_member_machine,
-    group_decider,
-    lease_challenge_machine,
-    listening,
-    silent_subscription,
-)
-from hashring.protocol.group_decider import Decider
+from hashring.protocol import listening, silent_subscription
+from hashring.protocol.group import base_member_machine, group_decider, lease_challenge_machine
+from hashring.protocol.group.group_decider import Decider
 from hashring.protocol.listening import Listening
 from hashring.protocol.machine_steps import Finished, Run, Subscribe
 from hashring.protocol.silent_subscription import Silence, Silent, SubscriptionState
@@ -52,6 +47,7 @@ class Hand(Enum):
     DROP = "drop"
 
 
+TESTED_WITH_NODES = ("key_states.py", "name_claim.py", "node_machine.py", "ring_sight.py")
 LAMP = StateTable(
     {Lamp.OFF: "dark", Lamp.ON: "lit", Lamp.BROKEN: "for the bin"},
     {
@@ -134,14 +130,14 @@ def test_nothing_but_its_table_moves_a_member_or_a_decider() -> None:
 
 
 def test_nothing_but_its_table_moves_a_subscription_or_what_is_known_of_a_lease_table() -> None:
-    assert places_that_set("sight", hashring.protocol) == [
+    assert places_that_set("sight", hashring.protocol.group) == [
         "lease_challenge_machine.py:__init__",
         "lease_challenge_machine.py:_see",
     ]
     places = [
         place
         for place in places_that_set("state", hashring.protocol)
-        if not place.startswith("key_states.py")
+        if not place.startswith(TESTED_WITH_NODES)
     ]
     assert places == [
         "listening.py:__init__",

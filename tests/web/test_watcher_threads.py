@@ -20,7 +20,7 @@ from hashring.errors import RedisUnavailable
 from hashring.metrics import FleetCollector
 from hashring.metrics.fleet_collector import STALE
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_flows import change
+from hashring.protocol.group.group_flows import change
 from hashring.store.group.key_names import group_keys
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, forget

@@ -12,7 +12,7 @@ from hashring.cli.order_commands import by_option, here
 from hashring.cli.output import document
 from hashring.core.safe_text import printable
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_flows import check_empty, forget
+from hashring.protocol.group.group_flows import check_empty, forget
 from hashring.store.group.key_names import group_keys
 
 

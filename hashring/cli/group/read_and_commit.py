@@ -12,8 +12,8 @@ from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.errors import GroupFormatError, UnknownMemberError, WrongKeyType
 from hashring.health import Health, command_line, group_health
-from hashring.protocol import group_flows
 from hashring.protocol.flow import run_flow
+from hashring.protocol.group import group_flows
 from hashring.store.discovery import discover
 from hashring.store.group.decisions import newest_decisions
 from hashring.store.group.key_names import group_keys

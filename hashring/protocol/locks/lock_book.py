@@ -22,7 +22,7 @@ piece                 what it decides
 ``verdicts``          may the node work on a key now
 ====================  ============================================================================
 
-One call at a time: :mod:`hashring.node.shared_lock_book` is for several threads.
+One call at a time: :mod:`hashring.protocol.locks.shared_lock_book` is for several threads.
 
 Loss. When Redis comes back empty, or is emptied, the locks are gone, and their holders do not know
 yet. A call that takes locks names the history of the ring that the node knows, and none is taken in

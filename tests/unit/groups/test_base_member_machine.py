@@ -11,8 +11,8 @@ import pytest
 from hashring.core.groups.member_holdings import PartitionChangeKind
 from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.errors import RedisUnavailable
-from hashring.protocol.base_member_machine import RETRY, BaseMemberMachine, Stage, Turn
 from hashring.protocol.flow import Flow
+from hashring.protocol.group.base_member_machine import RETRY, BaseMemberMachine, Stage, Turn
 from hashring.protocol.machine_steps import Finished, Run, Step, Subscribe, Wait
 from hashring.store.group.key_names import group_keys
 from hashring.store.group.reading import read

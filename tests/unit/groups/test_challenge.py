@@ -25,9 +25,9 @@ from hashring.core.groups.lease_table import (
     recover,
 )
 from hashring.errors import ConfigError
-from hashring.protocol import lease_challenge_machine
 from hashring.protocol.flow import Flow
-from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine, TableSight
+from hashring.protocol.group import lease_challenge_machine
+from hashring.protocol.group.lease_challenge_machine import LeaseChallengeMachine, TableSight
 from hashring.store.command import Command
 from hashring.store.lease_challenge.commands import ChallengeKeys, TableReading
 from hashring.testing.simulator import (

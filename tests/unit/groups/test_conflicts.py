@@ -6,9 +6,9 @@ import pytest
 
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.errors import RedisUnavailable, WriteConflict
-from hashring.protocol.base_member_machine import RETRY, Stage
 from hashring.protocol.flow import TRIES
-from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
+from hashring.protocol.group.base_member_machine import RETRY, Stage
+from hashring.protocol.group.lease_challenge_machine import LeaseChallengeMachine
 from hashring.protocol.machine_steps import Run, Subscribe, Wait
 from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.memory_store import MemoryServer

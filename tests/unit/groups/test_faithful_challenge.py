@@ -7,7 +7,7 @@ import pytest
 from hashring.core.groups.lease_race import LeaseRaceSpans
 from hashring.core.groups.member_holdings import PartitionChangeKind
 from hashring.errors import RedisUnavailable
-from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
+from hashring.protocol.group.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.protocol.machine_steps import Run, Subscribe, Wait
 from hashring.store.faithful_challenge.commands import faithful_keys, look, open_again, race, signal
 from hashring.store.memory_store import MemoryServer

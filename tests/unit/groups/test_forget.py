@@ -9,7 +9,7 @@ import pytest
 from hashring.core.groups import group_status, next_state
 from hashring.core.groups.member_orders import drain
 from hashring.core.groups.state import EventKind, Facts, GroupPhase, MemberFacts
-from hashring.protocol import group_flows
+from hashring.protocol.group import group_flows
 from hashring.testing.simulator import GroupSimulator
 from hashring.testing.simulator.groups.random_histories import forgotten_group_history
 from hashring.testing.simulator.groups.world import GroupRule, GroupWorld

@@ -22,11 +22,11 @@ from hashring.core.groups.member_orders import drain
 from hashring.core.groups.state import Facts, GroupState, Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import AssignorError, GroupMismatch, MemberExists, RedisUnavailable
-from hashring.protocol.base_member_machine import RETRY, Stage
 from hashring.protocol.flow import TRIES, run_flow
-from hashring.protocol.group_decider import Decided, Decider, OwnDecision
-from hashring.protocol.group_flows import change
-from hashring.protocol.group_member_machine import NAME_POLL, GroupMemberMachine
+from hashring.protocol.group.base_member_machine import RETRY, Stage
+from hashring.protocol.group.group_decider import Decided, Decider, OwnDecision
+from hashring.protocol.group.group_flows import change
+from hashring.protocol.group.group_member_machine import NAME_POLL, GroupMemberMachine
 from hashring.protocol.machine_steps import Finished, Machine, Run, Step, Subscribe, Wait
 from hashring.store.command import Command
 from hashring.store.group.commands import (

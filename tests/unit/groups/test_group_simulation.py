@@ -23,10 +23,10 @@ from hashring.core.groups.partition_map import PartitionMap
 from hashring.core.groups.state import GroupState, Handoff, MemberView, Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import GroupFormatError, MemberExists, StoreError
-from hashring.protocol.base_member_machine import RETRY, Stage, Turn
 from hashring.protocol.flow import Flow
-from hashring.protocol.group_decider import Decider
-from hashring.protocol.group_member_machine import NAME_POLL, GroupMemberMachine
+from hashring.protocol.group.base_member_machine import RETRY, Stage, Turn
+from hashring.protocol.group.group_decider import Decider
+from hashring.protocol.group.group_member_machine import NAME_POLL, GroupMemberMachine
 from hashring.store.group.commands import CLAIM, Committed
 from hashring.testing.simulator import (
     Event,

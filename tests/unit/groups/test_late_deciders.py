@@ -8,7 +8,7 @@ import pytest
 
 from hashring import PartitionGroup
 from hashring.errors import AssignorError
-from hashring.protocol.group_decider import Decided
+from hashring.protocol.group.group_decider import Decided
 from hashring.store.memory_store import MemoryServer, MemoryStore
 
 

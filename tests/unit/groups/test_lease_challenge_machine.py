@@ -11,8 +11,8 @@ import pytest
 from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules
 from hashring.core.groups.member_holdings import PartitionChangeKind
 from hashring.errors import RedisUnavailable
-from hashring.protocol.base_member_machine import Stage
-from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
+from hashring.protocol.group.base_member_machine import Stage
+from hashring.protocol.group.lease_challenge_machine import LeaseChallengeMachine
 from hashring.protocol.machine_steps import Run, Subscribe
 from hashring.store.command import Command
 from hashring.store.lease_challenge.commands import (

@@ -24,7 +24,7 @@ from hashring.core.order_checks import SHORTEST_TOKEN
 from hashring.core.ring_change import REASONS, ChangeKind
 from hashring.health import State
 from hashring.metrics.metric_families import FLEET_METRICS, PROCESS_METRICS, Spec
-from hashring.node.states import NodeState
+from hashring.protocol.node.node_states import NodeState
 from hashring.web.server_sent_events import MOST_STREAMS
 from hashring.web.waitress_server import CONNECTIONS, OTHER_FILES, REQUESTS
 from hashring.web.watchers_by_name import MOST

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from hashring.node.node_machine import NodeConfig, NodeMachine
-from hashring.node.own_ranges_machine import OwnRangesMachine, machine_of
+from hashring.protocol.node.node_machine import NodeConfig, NodeMachine
+from hashring.protocol.node.own_ranges_machine import OwnRangesMachine, machine_of
 from hashring.testing.simulator import RingSimulator
 
 

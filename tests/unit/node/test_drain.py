@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from hashring.core.ring_change import ChangeKind
-from hashring.node.node_machine import NodeMachine
-from hashring.node.own_ranges_machine import OwnRangesMachine, machine_of
-from hashring.node.shared_lock_book import SharedLockBook
-from hashring.node.states import NodeState
 from hashring.protocol.locks.key_lease import KeyLease, LeaseHolder
+from hashring.protocol.locks.shared_lock_book import SharedLockBook
+from hashring.protocol.node.node_machine import NodeMachine
+from hashring.protocol.node.node_states import NodeState
+from hashring.protocol.node.own_ranges_machine import OwnRangesMachine, machine_of
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus
 from hashring.store.ring.node_orders import ORDERED
 from hashring.testing.simulator import (

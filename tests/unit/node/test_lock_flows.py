@@ -16,9 +16,9 @@ import pytest
 from hashring.core.ranges import bounds_of
 from hashring.errors import ConfigError, HoldTimeout, NotHeld, RedisUnavailable, WrongKeyType
 from hashring.node.lock_flows import PIN_POLL, POLLED_AT_ONCE, Asking, Hold, TryAgain
-from hashring.node.states import NodeState
 from hashring.protocol.flow import Flow
 from hashring.protocol.locks.key_lease import KeyLease
+from hashring.protocol.node.node_states import NodeState
 from hashring.store.command import Command
 from tests.unit.node.bookworld import RETRY, Node, World, keys_of, point
 

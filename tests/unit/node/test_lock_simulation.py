@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from hashring.node.lock_flows import Hold
-from hashring.node.node_machine import NodeMachine
 from hashring.protocol.locks.calls_under_way import CallsUnderWay, Take
 from hashring.protocol.locks.key_states import Key, KeyState
 from hashring.protocol.locks.leases import Leases
 from hashring.protocol.locks.renewal import Batch, Renewal
 from hashring.protocol.locks.taking import Taking
 from hashring.protocol.machine_steps import Run
+from hashring.protocol.node.node_machine import NodeMachine
 from hashring.store.locks.commands import Renewed
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import (

@@ -12,12 +12,12 @@ import pytest
 
 from hashring.core.ring import Ring
 from hashring.errors import LeaseLost, RedisUnavailable, WrongKeyType
-from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol.locks.key_lease import LeaseHolder
 from hashring.protocol.locks.key_limit import REFUSED_COUNTED, Limit
 from hashring.protocol.locks.key_states import KeyState
 from hashring.protocol.locks.lock_book import LockBook
 from hashring.protocol.locks.lock_config import LockConfig
+from hashring.protocol.locks.shared_lock_book import SharedLockBook
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine_steps import Run
 from hashring.store.locks.commands import LOCKS_A_CALL, RENEWED_A_CALL, HeldOff, acquire

@@ -14,11 +14,11 @@ from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.errors import NodeSuperseded, RedisRefused, RedisUnavailable
-from hashring.node.node_machine import NodeConfig, NodeMachine, View
-from hashring.node.states import ClaimState, NodeState, SightState
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine_steps import Finished, Run, Step, Subscribe, Wait
+from hashring.protocol.node.node_machine import NodeConfig, NodeMachine, View
+from hashring.protocol.node.node_states import ClaimState, NodeState, SightState
 from hashring.store.command import Command
 from hashring.store.locks.commands import HeldByOther
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Scoring

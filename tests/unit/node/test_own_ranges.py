@@ -14,10 +14,10 @@ from hashring.core.point_placement import BALANCED_WHOLE
 from hashring.core.replica import Replica
 from hashring.core.ring_change import ChangeKind, Stamp
 from hashring.errors import RedisUnavailable
-from hashring.node.own_ranges_machine import machine_of
-from hashring.node.states import ClaimState, NodeState, SightState
 from hashring.protocol.locks.key_lease import LeaseHolder
 from hashring.protocol.machine_steps import Finished, Run, Subscribe
+from hashring.protocol.node.node_states import ClaimState, NodeState, SightState
+from hashring.protocol.node.own_ranges_machine import machine_of
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Look
 from hashring.store.ring.node_orders import ORDERED, WeightOrder
 from tests.unit.node.test_node_machine import BEAT, KEYS, LOCKS, TTL, Hand, asks, seen

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from hashring.node.node_machine import NodeConfig, NodeMachine
-from hashring.node.own_ranges_machine import OwnRangesMachine
+from hashring.protocol.node.node_machine import NodeConfig, NodeMachine
+from hashring.protocol.node.own_ranges_machine import OwnRangesMachine
 from hashring.store.ring.commands import BeatReply
 from hashring.testing.simulator import (
     RingSimulator,

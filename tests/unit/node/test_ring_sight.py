@@ -5,8 +5,8 @@ from __future__ import annotations
 from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
 from hashring.core.ring_change import Stamp
-from hashring.node.ring_sight import RingSight
-from hashring.node.states import SightEvent
+from hashring.protocol.node.node_states import SightEvent
+from hashring.protocol.node.ring_sight import RingSight
 
 
 def stamp(epoch: int) -> Stamp:

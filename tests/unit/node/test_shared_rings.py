@@ -7,7 +7,7 @@ import weakref
 
 from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
-from hashring.node.shared_rings import ring_of
+from hashring.protocol.node.shared_rings import ring_of
 
 CRC32, CRC32C = hash_algorithm("crc-32"), hash_algorithm("crc-32c")
 MEMBERS = (b"1:a:x", b"2:b:y", b"3:a:z")

@@ -13,11 +13,11 @@ import pytest
 
 from hashring.core.ring import Ring
 from hashring.core.ring_change import RingChange, Stamp
-from hashring.node.node_machine import NodeMachine, View
-from hashring.node.own_replicas import BeforeJoin
-from hashring.node.ring_sight import RingSight
-from hashring.node.states import NodeState
 from hashring.protocol.machine_steps import Finished, Run, Step, Wait
+from hashring.protocol.node.node_machine import NodeMachine, View
+from hashring.protocol.node.node_states import NodeState
+from hashring.protocol.node.own_replicas import BeforeJoin
+from hashring.protocol.node.ring_sight import RingSight
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import (
     Event,

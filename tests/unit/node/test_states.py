@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-import hashring.node
 import hashring.protocol.locks
+import hashring.protocol.node
 from hashring.core.state_table import StateTable
-from hashring.node import states
-from hashring.node.states import NodeEvent, NodeState
 from hashring.protocol.locks import key_states
+from hashring.protocol.node import node_states
+from hashring.protocol.node.node_states import NodeEvent, NodeState
 from hashring.testing.simulator import RingSimulator, own_ranges, random_history, with_drains
 from hashring.testing.simulator.ring.history import NodeHistory
 from tests.unit.node import (
@@ -50,9 +50,9 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> Callable[[StateTable[Any, Any]], Wa
 # --- nodes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("table", [states.NODE_LIFE, states.SIGHT, states.CLAIM])
+@pytest.mark.parametrize("table", [node_states.NODE_LIFE, node_states.SIGHT, node_states.CLAIM])
 def test_the_text_shows_the_tables(table: StateTable[Any, Any]) -> None:
-    assert table.as_text() in (states.__doc__ or "")
+    assert table.as_text() in (node_states.__doc__ or "")
     assert list(table.meanings) == list(type(next(iter(table.meanings))))
 
 
@@ -65,13 +65,13 @@ def test_the_text_shows_the_tables(table: StateTable[Any, Any]) -> None:
     ],
 )
 def test_nothing_but_the_tables_moves_a_node(file: str, where: list[str]) -> None:
-    places = places_that_set("state", hashring.node)
+    places = places_that_set("state", hashring.protocol.node)
     found = [name for place in places for of, name in [place.split(":")] if of == file]
     assert sorted(found) == sorted(where)
 
 
 def test_a_state_of_a_node_is_set_where_its_table_is_used() -> None:
-    files = {place.split(":")[0] for place in places_that_set("state", hashring.node)}
+    files = {place.split(":")[0] for place in places_that_set("state", hashring.protocol.node)}
     assert files == {"node_machine.py", "ring_sight.py", "name_claim.py"}
 
 
@@ -88,7 +88,7 @@ def test_every_way_of_a_node_is_gone(gone: Callable[[StateTable[Any, Any]], Ways
     # What the histories leave to users: they stop at any time, and start what never stopped.
     by_users: Ways = {(state, NodeEvent.STOP) for state in (_S.NEW, _S.FENCED, _S.LEAVING)}
     by_users |= {(state, NodeEvent.START) for state in NodeState if state is not NodeState.NEW}
-    tables = (states.NODE_LIFE, states.SIGHT, states.CLAIM)
+    tables = (node_states.NODE_LIFE, node_states.SIGHT, node_states.CLAIM)
     every = {(state, event) for table in tables for state, event, _ in table}
     makes = (random_history, _drained, _of_own_ranges)
     for seed, make in product((*SEEDS, *range(HISTORIES)), makes):
@@ -108,7 +108,7 @@ def _of_own_ranges(seed: int) -> NodeHistory:
 
 def test_a_way_that_the_table_does_not_have_is_a_fault() -> None:
     with pytest.raises(LookupError, match="'ttl over' cannot happen while 'leaving'"):
-        states.NODE_LIFE.after(NodeState.LEAVING, NodeEvent.RAN_OUT)
+        node_states.NODE_LIFE.after(NodeState.LEAVING, NodeEvent.RAN_OUT)
 
 
 # --- keys under locks ---------------------------------------------------------------------------

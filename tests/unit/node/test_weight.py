@@ -10,11 +10,11 @@ import pytest
 
 from hashring.core.replica import Replica
 from hashring.errors import RedisUnavailable
-from hashring.node.node_machine import NodeMachine
-from hashring.node.own_ranges_machine import OwnRangesMachine
-from hashring.node.own_replicas import OwnReplicas
-from hashring.node.states import NodeState
 from hashring.protocol.machine_steps import Run
+from hashring.protocol.node.node_machine import NodeMachine
+from hashring.protocol.node.node_states import NodeState
+from hashring.protocol.node.own_ranges_machine import OwnRangesMachine
+from hashring.protocol.node.own_replicas import OwnReplicas
 from hashring.store.ring.commands import BeatStatus
 from hashring.store.ring.node_orders import WeightOrder
 from hashring.testing.simulator import (

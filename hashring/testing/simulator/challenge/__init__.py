@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hashring.core.groups.lease_table import LeaseTableRules
-from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
-from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
+from hashring.protocol.group.faithful_challenge_machine import FaithfulChallengeMachine
+from hashring.protocol.group.lease_challenge_machine import LeaseChallengeMachine
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.faithful_rules import faithful_patience
 from hashring.testing.simulator.challenge.fault_effects import CHALLENGE_FAULTS

@@ -28,7 +28,7 @@ import math
 from typing import Any, Final
 
 from hashring.core.groups.lease_table import LeaseTableRules
-from hashring.protocol.base_member_machine import Stage
+from hashring.protocol.group.base_member_machine import Stage
 from hashring.store.command import Command
 from hashring.store.lease_challenge.commands import TableReading
 from hashring.testing.simulator.challenge.history import ChallengeHistory

@@ -1,7 +1,7 @@
 """A process with one member of a lease challenge, or of a faithful one, in virtual time.
 
-The members are the machines that ship (:mod:`hashring.protocol.lease_challenge_machine`,
-:mod:`hashring.protocol.faithful_challenge_machine`), each on a loop.
+The members are the machines that ship (:mod:`hashring.protocol.group.lease_challenge_machine`,
+:mod:`hashring.protocol.group.faithful_challenge_machine`), each on a loop.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from hashring.core.groups.lease_table import LeaseTableRules
 from hashring.core.groups.member_holdings import PartitionChange, PartitionChangeKind
 from hashring.errors import StoreError
-from hashring.protocol.base_member_machine import Stage
-from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
-from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
+from hashring.protocol.group.base_member_machine import Stage
+from hashring.protocol.group.faithful_challenge_machine import FaithfulChallengeMachine
+from hashring.protocol.group.lease_challenge_machine import LeaseChallengeMachine
 from hashring.store.command import Command
 from hashring.store.faithful_challenge.commands import faithful_keys
 from hashring.store.lease_challenge.commands import TableReading, challenge_keys

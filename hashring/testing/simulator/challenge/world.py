@@ -11,8 +11,8 @@ from typing import Any
 
 from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules
 from hashring.errors import RedisUnavailable
-from hashring.protocol.faithful_challenge_machine import FaithfulChallengeMachine
-from hashring.protocol.lease_challenge_machine import LeaseChallengeMachine
+from hashring.protocol.group.faithful_challenge_machine import FaithfulChallengeMachine
+from hashring.protocol.group.lease_challenge_machine import LeaseChallengeMachine
 from hashring.store.lease_challenge.commands import TableReading, challenge_keys, read_table
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hashring.core.groups import reported_loads
-from hashring.protocol.group_decider import Decider
-from hashring.protocol.group_member_machine import GroupMemberMachine
+from hashring.protocol.group.group_decider import Decider
+from hashring.protocol.group.group_member_machine import GroupMemberMachine
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.groups.at_rest_rules import RENEWALS_AT_REST, patience, unrest
 from hashring.testing.simulator.groups.fault_effects import GROUP_FAULTS

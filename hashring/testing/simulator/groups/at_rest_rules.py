@@ -14,7 +14,7 @@ from typing import Final
 from hashring.core.assignors import assignor_named
 from hashring.core.groups import next_state, reported_loads
 from hashring.core.groups.state import EXCLUSIVE, GroupPhase, GroupState
-from hashring.protocol.base_member_machine import Stage
+from hashring.protocol.group.base_member_machine import Stage
 from hashring.testing.simulator.groups.history import GroupHistory
 from hashring.testing.simulator.groups.process import GroupProcess
 from hashring.testing.simulator.groups.world import GroupRule, GroupWorld

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hashring.errors import ConfigError, GroupNotEmpty
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_flows import forget
+from hashring.protocol.group.group_flows import forget
 from hashring.testing.simulator.fault_effects import FAULTS, of_process
 from hashring.testing.simulator.groups.process import KEYS, NAME, GroupProcess
 from hashring.testing.simulator.groups.world import GroupWorld

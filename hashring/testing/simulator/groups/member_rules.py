@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from hashring.core.groups.member_holdings import Holding
 from hashring.errors import MemberExists
-from hashring.protocol.base_member_machine import Stage
+from hashring.protocol.group.base_member_machine import Stage
 from hashring.store.command import Command
 from hashring.store.group.commands import Beat, Joined
 from hashring.testing.simulator.groups.process import GroupProcess

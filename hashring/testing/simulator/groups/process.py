@@ -1,7 +1,7 @@
 """A process with one member of a partition group, in virtual time.
 
 The member is the real machines, each on a loop of its own: its decider, and
-:class:`hashring.protocol.group_member_machine.GroupMemberMachine`.
+:class:`hashring.protocol.group.group_member_machine.GroupMemberMachine`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from hashring.core.groups import member_orders
 from hashring.core.groups.member_holdings import PartitionChange, PartitionChangeKind
 from hashring.core.groups.next_state import StepOutcome, migrate, resize
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
-from hashring.protocol.base_member_machine import Stage
-from hashring.protocol.group_decider import Decided, Decider, OwnDecision
-from hashring.protocol.group_flows import change
-from hashring.protocol.group_member_machine import GroupMemberMachine
+from hashring.protocol.group.base_member_machine import Stage
+from hashring.protocol.group.group_decider import Decided, Decider, OwnDecision
+from hashring.protocol.group.group_flows import change
+from hashring.protocol.group.group_member_machine import GroupMemberMachine
 from hashring.store.command import Command
 from hashring.store.group.commands import Beat
 from hashring.store.group.key_names import group_keys

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hashring.core.groups.state import GroupState, Terms
-from hashring.protocol.base_member_machine import ENDED
-from hashring.protocol.group_decider import Decider
-from hashring.protocol.group_member_machine import GroupMemberMachine
+from hashring.protocol.group.base_member_machine import ENDED
+from hashring.protocol.group.group_decider import Decider
+from hashring.protocol.group.group_member_machine import GroupMemberMachine
 from hashring.store.group.commands import Beat, Committed
 from hashring.store.group.reading import Reading, Reports, read
 from hashring.store.memory_store import MemoryServer

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from hashring.node.node_machine import NodeConfig, NodeMachine
-from hashring.node.own_ranges_machine import machine_of
+from hashring.protocol.node.node_machine import NodeConfig, NodeMachine
+from hashring.protocol.node.own_ranges_machine import machine_of
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.play import Simulator
 from hashring.testing.simulator.random_events import has_returns, is_rare

@@ -20,7 +20,7 @@ class ProcessSpec:
         label: what the story calls the process.
         name: the node's name; processes may share one.
         named: whether the name was chosen by the user.
-        placement, points: as in :class:`hashring.node.node_machine.NodeConfig`.
+        placement, points: as in :class:`hashring.protocol.node.node_machine.NodeConfig`.
         asynchronous: run as under asyncio, where messages are heard while a call is under way;
             else as in a thread, where they wait.
         strict: whether the start fails at the first error.

@@ -51,7 +51,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from hashring.errors import HoldTimeout
-from hashring.node.states import NodeState
+from hashring.protocol.node.node_states import NodeState
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL

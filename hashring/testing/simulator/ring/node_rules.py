@@ -75,8 +75,8 @@ from typing import Any, ClassVar, Final
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ranges import PointRange
 from hashring.core.ring import Ring
-from hashring.node.node_machine import NodeMachine
-from hashring.node.states import NodeState
+from hashring.protocol.node.node_machine import NodeMachine
+from hashring.protocol.node.node_states import NodeState
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Look, read_members
 from hashring.store.ring.node_entries import PLACED, holder_of, told_of

@@ -1,6 +1,6 @@
 """A process with one node of a ring, in virtual time.
 
-The node's protocol is the real :class:`hashring.node.node_machine.NodeMachine`.
+The node's protocol is the real :class:`hashring.protocol.node.node_machine.NodeMachine`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from hashring.core.ring import Ring
-from hashring.node.node_machine import NodeMachine, View
-from hashring.node.states import RENEWING, NodeState
+from hashring.protocol.node.node_machine import NodeMachine, View
+from hashring.protocol.node.node_states import RENEWING, NodeState
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, BeatStatus
 from hashring.testing.simulator.network import Call

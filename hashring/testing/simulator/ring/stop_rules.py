@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hashring.node.states import NodeState
+from hashring.protocol.node.node_states import NodeState
 from hashring.testing.simulator.ring.history import TTL
 from hashring.testing.simulator.ring.process import RingProcess
 from hashring.testing.simulator.ring.world import KEYS, RingRule, RingWorld

@@ -14,8 +14,8 @@ from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
 from hashring.core.ring_change import RingChange, parse_change
 from hashring.errors import MessageFormatError, ReplicaFormatError
-from hashring.node.node_machine import NodeConfig, NodeMachine, View
-from hashring.node.own_ranges_machine import machine_of
+from hashring.protocol.node.node_machine import NodeConfig, NodeMachine, View
+from hashring.protocol.node.own_ranges_machine import machine_of
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryServer
 from hashring.store.ring.commands import BeatReply, Scoring, read_members

@@ -26,7 +26,7 @@ from hashring.core.state_table import StateTable, with_tables
 
 
 class NodeState(str, Enum):
-    """Where a node is in its life: the first table in :mod:`hashring.node.states`."""
+    """Where a node is in its life: the first table in :mod:`hashring.protocol.node.node_states`."""
 
     NEW = "new"
     JOINING = "joining"

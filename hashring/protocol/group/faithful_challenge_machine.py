@@ -10,8 +10,8 @@ from hashring.core.groups import lease_race
 from hashring.core.groups.lease_race import AfterRace, LeaseRaceSpans, Signal
 from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.errors import StoreError
-from hashring.protocol.base_member_machine import BaseMemberMachine
 from hashring.protocol.flow import Flow
+from hashring.protocol.group.base_member_machine import BaseMemberMachine
 from hashring.store.faithful_challenge.commands import (
     FaithfulKeys,
     begin,
@@ -34,7 +34,7 @@ class FaithfulChallengeMachine(BaseMemberMachine):
 
     Args:
         keys, member, partitions, new_suffix: as for
-            :class:`hashring.protocol.lease_challenge_machine.LeaseChallengeMachine`.
+            :class:`hashring.protocol.group.lease_challenge_machine.LeaseChallengeMachine`.
         spans: the article's five time spans.
         chance: a number ``0 <= x < 1``, another one each time.
     """

@@ -22,8 +22,8 @@ from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules, Partit
 from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.core.state_table import StateTable, with_tables
 from hashring.errors import GroupMismatch, StoreError, WriteConflict
-from hashring.protocol.base_member_machine import BaseMemberMachine
 from hashring.protocol.flow import Flow, committed
+from hashring.protocol.group.base_member_machine import BaseMemberMachine
 from hashring.store.lease_challenge.commands import (
     ChallengeKeys,
     TableReading,

@@ -112,13 +112,15 @@ class SharedLockBook(LockBook):
         guard: Any = self._guard
         return bool(guard._is_owned())
 
+    @_alone
     def step(self, now: float) -> Run | None:
         """What the loop has to run now, if anything."""
-        return self._told_alone(self._step(now))
+        return self._told_alone(super().step(now))
 
+    @_alone
     def leave(self, now: float) -> Run | None:
         """The node leaves: let go of everything that nobody works on, a call at a time."""
-        return self._told_alone(self._leave(now))
+        return self._told_alone(super().leave(now))
 
     def unpin(self, holder: LeaseHolder, now: float) -> bool:
         """Leave a lease; whether a key is to be let go now.
@@ -137,9 +139,6 @@ class SharedLockBook(LockBook):
     def _unpin_all(self) -> bool:
         # Each call begins with that.
         return self._releases.due
-
-    _step = _alone(LockBook.step)
-    _leave = _alone(LockBook.leave)
 
     def _told_alone(self, step: Run | None) -> Run | None:
         """A call of the loop's, whose answer lets in one caller at a time, too."""

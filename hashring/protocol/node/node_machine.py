@@ -4,7 +4,7 @@ A runner asks :meth:`NodeMachine.next` what to do, does it, and tells the machin
 Time (the machine's own monotonic seconds) and randomness are arguments, so the same code runs in
 a thread, in a greenlet, under asyncio, and in a simulator with a clock of its own. Only one
 runner may drive a machine; readers elsewhere look at its frozen :class:`View`. Its states, and what
-a node owns in each, are in :mod:`hashring.node.states`.
+a node owns in each, are in :mod:`hashring.protocol.node.node_states`.
 
 How a node stays right:
 
@@ -45,13 +45,13 @@ from hashring.errors import (
     RedisUnavailable,
     StoreError,
 )
-from hashring.node.name_claim import NameClaim
-from hashring.node.ordered_weight import OrderedWeight
-from hashring.node.own_replicas import BeforeJoin, OwnReplicas
-from hashring.node.ring_sight import RingSight
-from hashring.node.shared_lock_book import SharedLockBook
-from hashring.node.shared_rings import ring_of
-from hashring.node.states import (
+from hashring.protocol.listening import Listening
+from hashring.protocol.locks.lock_config import LockConfig
+from hashring.protocol.locks.ring_place import Surroundings
+from hashring.protocol.locks.shared_lock_book import SharedLockBook
+from hashring.protocol.machine_steps import Finished, Run, Step, Wait
+from hashring.protocol.node.name_claim import NameClaim
+from hashring.protocol.node.node_states import (
     ENDED,
     NODE_LIFE,
     RENEWING,
@@ -62,10 +62,10 @@ from hashring.node.states import (
     SightEvent,
     SightState,
 )
-from hashring.protocol.listening import Listening
-from hashring.protocol.locks.lock_config import LockConfig
-from hashring.protocol.locks.ring_place import Surroundings
-from hashring.protocol.machine_steps import Finished, Run, Step, Wait
+from hashring.protocol.node.ordered_weight import OrderedWeight
+from hashring.protocol.node.own_replicas import BeforeJoin, OwnReplicas
+from hashring.protocol.node.ring_sight import RingSight
+from hashring.protocol.node.shared_rings import ring_of
 from hashring.store.locks.commands import parse_lock_news
 from hashring.store.ring.commands import (
     BeatReply,
@@ -195,7 +195,7 @@ class NodeMachine:
         rng: where its points, its session and its jitter come from.
 
     Attributes:
-        state: see :data:`hashring.node.states.NODE_LIFE`.
+        state: see :data:`hashring.protocol.node.node_states.NODE_LIFE`.
         sight: what it knows of the ring.
         claim: its claim to its name.
         own: its replicas, and under which name they are.

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
-from hashring.node.states import SIGHT, SightEvent, SightState
+from hashring.protocol.node.node_states import SIGHT, SightEvent, SightState
 
 
 class RingSight:
@@ -23,7 +23,7 @@ class RingSight:
         algorithm: of the ring.
 
     Attributes:
-        state: whether anything is missing; see :data:`hashring.node.states.SIGHT`.
+        state: whether anything is missing; see :data:`hashring.protocol.node.node_states.SIGHT`.
         ring: the copy; empty for a node that knows only its own ranges.
         stamp: where the ring stood; ``None`` before it was read.
         garbage: members of the ZSET that are no replicas, when it was last read.

@@ -1,9 +1,9 @@
 """What a member of a partition group asks of Redis, and what it makes of the answers; without I/O.
 
 Two machines make a member. :class:`GroupMemberMachine` renews the lease and reports;
-:class:`hashring.protocol.group_decider.Decider` takes the steps of the group that are this member's
-to take. Each has a loop of its own, because an assignor runs in the decider's: one that takes long,
-or never returns, costs nobody the lease.
+:class:`~hashring.protocol.group.group_decider.Decider` takes the steps of the group that are this
+member's to take. Each has a loop of its own, because an assignor runs in the decider's: one that
+takes long, or never returns, costs nobody the lease.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from hashring.core.groups import next_state
 from hashring.core.groups.state import MemberFacts, MemberView, Terms
 from hashring.core.groups.view_changes import changed_view
 from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
-from hashring.protocol.base_member_machine import RETRY, BaseMemberMachine, Stage
 from hashring.protocol.flow import Flow
-from hashring.protocol.group_decider import AT_WORK, Decided, Decider, OwnDecision
-from hashring.protocol.group_flows import change
+from hashring.protocol.group.base_member_machine import RETRY, BaseMemberMachine, Stage
+from hashring.protocol.group.group_decider import AT_WORK, Decided, Decider, OwnDecision
+from hashring.protocol.group.group_flows import change
 from hashring.store.group.commands import (
     CLAIM,
     NO_PART,

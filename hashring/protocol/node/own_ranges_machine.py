@@ -12,7 +12,7 @@ It keeps no copy of the ring, and costs the same whatever the ring's size:
 - A node watches the members at the ends of its ranges. When one of them expires it beats right
   then, so a crash is noticed by those who take over, and by nobody else.
 
-All else is as in :mod:`hashring.node.node_machine`.
+All else is as in :mod:`hashring.protocol.node.node_machine`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,18 @@ from hashring.core.point_placement import (
     sampled_points,
 )
 from hashring.errors import MessageFormatError
-from hashring.node.node_machine import NodeConfig, NodeMachine, Owned
-from hashring.node.own_replicas import BeforeJoin
-from hashring.node.states import RENEWING, ClaimState, NodeEvent, NodeState, SightEvent, SightState
 from hashring.protocol.locks.ring_place import Surroundings
 from hashring.protocol.machine_steps import Run
+from hashring.protocol.node.node_machine import NodeConfig, NodeMachine, Owned
+from hashring.protocol.node.node_states import (
+    RENEWING,
+    ClaimState,
+    NodeEvent,
+    NodeState,
+    SightEvent,
+    SightState,
+)
+from hashring.protocol.node.own_replicas import BeforeJoin
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, Look, look
 from hashring.store.ring.snapshot import Snapshot

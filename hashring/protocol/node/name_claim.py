@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hashring.core.value_checks import is_finite
-from hashring.node.states import CLAIM, ClaimEvent, ClaimState
+from hashring.protocol.node.node_states import CLAIM, ClaimEvent, ClaimState
 from hashring.store.ring.node_entries import NodeRecord
 
 # How many of the sessions that had its name before it a node tells of: a failover loses the last
@@ -19,7 +19,7 @@ _KEPT: Final = 4
 
 
 class NameClaim:
-    """How far a node is with its name and its points; see :data:`hashring.node.states.CLAIM`.
+    """How far a node is with its name and its points; see :data:`.node_states.CLAIM`.
 
     Args:
         named: whether the user chose the name. Only such a name is taken from another process.
