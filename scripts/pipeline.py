@@ -23,12 +23,12 @@ from hashring.core.ring_json import RingFile
 from hashring.errors import HashringError
 from hashring.ring_files import write_ring
 from hashring.spark import history_of, scenarios
+from hashring.spark.analysis.html_report import Report
 from hashring.spark.datasource import register
-from hashring.spark.html_report import Report
-from hashring.spark.input import read_frame
+from hashring.spark.engine.session import spark_session
+from hashring.spark.io.input import read_frame
+from hashring.spark.io.output import Output
 from hashring.spark.jobs import assign_job, audit_job, load_job, plan_job, simulate_job
-from hashring.spark.output import Output
-from hashring.spark.session import spark_session
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.key_names import ring_keys
 

@@ -19,23 +19,23 @@ except ImportError as error:
     extra = "spark-local" if missing.startswith("pyspark") else "spark"
     raise MissingDependencyError("hashring.spark", missing, extra) from error
 
-from hashring.spark.audit import Audit, audit, work_slices
-from hashring.spark.compaction import compact
-from hashring.spark.history_from_events import history_of
-from hashring.spark.hot_keys import hot_keys
-from hashring.spark.key_points import point
-from hashring.spark.moves import moves, moves_of_histogram
-from hashring.spark.node_load import load, load_of_histogram
-from hashring.spark.owner_columns import owner, with_move, with_owner
-from hashring.spark.owner_directories import partition_by_owner
-from hashring.spark.owner_in_sql import register_functions
-from hashring.spark.plan import Plan, plan, plan_of_histogram, planned_ring
-from hashring.spark.point_histogram import point_histogram
-from hashring.spark.range_filter import may_move
-from hashring.spark.reassign import reassign
-from hashring.spark.replicas_for import replicas_for
-from hashring.spark.scenario import Scenario, scenarios
-from hashring.spark.simulate import drawn_within, simulate, summarise
+from hashring.spark.analysis.audit import Audit, audit, work_slices
+from hashring.spark.analysis.hot_keys import hot_keys
+from hashring.spark.analysis.moves import moves, moves_of_histogram
+from hashring.spark.analysis.node_load import load, load_of_histogram
+from hashring.spark.analysis.plan import Plan, plan, plan_of_histogram, planned_ring
+from hashring.spark.analysis.point_histogram import point_histogram
+from hashring.spark.analysis.reassign import reassign
+from hashring.spark.analysis.replicas_for import replicas_for
+from hashring.spark.analysis.scenario import Scenario, scenarios
+from hashring.spark.analysis.simulate import drawn_within, simulate, summarise
+from hashring.spark.io.owner_directories import partition_by_owner
+from hashring.spark.lookup.key_points import point
+from hashring.spark.lookup.owner_columns import owner, with_move, with_owner
+from hashring.spark.lookup.owner_in_sql import register_functions
+from hashring.spark.lookup.range_filter import may_move
+from hashring.spark.periods.history_from_events import history_of
+from hashring.spark.streams.compaction import compact
 
 __all__ = [
     "Audit",

@@ -22,9 +22,9 @@ from timing import median, seconds
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.core.ring_history import ring_history
 from hashring.spark import audit, work_slices
-from hashring.spark.arrays_to_spark import one_row
-from hashring.spark.owner_at_time import as_of
-from hashring.spark.session import spark_session
+from hashring.spark.engine.arrays_to_spark import one_row
+from hashring.spark.engine.session import spark_session
+from hashring.spark.periods.owner_at_time import as_of
 
 WEEK = 7 * 86_400_000_000
 LONGEST = 50_000_000

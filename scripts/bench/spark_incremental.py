@@ -27,10 +27,10 @@ from hashring.spark import (
     point_histogram,
     reassign,
 )
-from hashring.spark.input import Input
+from hashring.spark.engine.session import spark_session
+from hashring.spark.io.input import Input
+from hashring.spark.io.output import Output
 from hashring.spark.jobs import assign_job
-from hashring.spark.output import Output
-from hashring.spark.session import spark_session
 
 
 def main() -> None:

@@ -23,9 +23,9 @@ from timing import median, seconds
 
 from hashring.core.ring import Ring
 from hashring.spark import load, moves, with_owner
-from hashring.spark.arrays_to_spark import one_row
-from hashring.spark.ring_ranges import ring_ranges
-from hashring.spark.session import spark_session
+from hashring.spark.engine.arrays_to_spark import one_row
+from hashring.spark.engine.session import spark_session
+from hashring.spark.lookup.ring_ranges import ring_ranges
 
 FIRST = "100x16"
 MANY = 100_000_000

@@ -20,7 +20,7 @@ from hashring.spark import (
     simulate,
     summarise,
 )
-from hashring.spark.session import spark_session
+from hashring.spark.engine.session import spark_session
 
 RINGS = 10_000
 FEWER = 50

@@ -16,7 +16,7 @@ from spark_lookup import random_ring
 from timing import median, seconds
 
 from hashring.spark import with_owner
-from hashring.spark.session import spark_session
+from hashring.spark.engine.session import spark_session
 
 WIDEST = 300
 

@@ -16,7 +16,7 @@ from spark_lookup import random_ring
 from timing import seconds
 
 from hashring.spark import partition_by_owner
-from hashring.spark.session import spark_session
+from hashring.spark.engine.session import spark_session
 
 
 def most_memory() -> float:

@@ -2,8 +2,8 @@
 
 import sys
 
-from hashring.spark.output import Output
-from hashring.spark.session import spark_session
+from hashring.spark.engine.session import spark_session
+from hashring.spark.io.output import Output
 from tests.spark.java_classes import options
 
 

@@ -130,7 +130,7 @@ def on_workers(monkeypatch, *, lost=0, by=None):
 
     Of what the session ``by`` writes, or of all; the newest files.
     """
-    for name in ("output", "stream", "table_output"):
+    for name in ("io.output", "streams.tagging", "io.table_output"):
         monkeypatch.setattr(f"hashring.spark.{name}.is_on_workers", lambda spark, path: True)
     write = DataFrameWriter.save
 

@@ -5,9 +5,9 @@ A process of its own: Java reads Hadoop's settings of the environment when it st
 
 import sys
 
-from hashring.spark.local_paths import local_path
-from hashring.spark.output import Output
-from hashring.spark.session import spark_session
+from hashring.spark.engine.session import spark_session
+from hashring.spark.io.local_paths import local_path
+from hashring.spark.io.output import Output
 from tests.spark.java_classes import options
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hashring.spark.range_binary_search import _COUNT_BITS, _STEPS, RangeSearch
-from hashring.spark.range_table import RESOLVED, RangeTable
+from hashring.spark.lookup.range_binary_search import _COUNT_BITS, _STEPS, RangeSearch
+from hashring.spark.lookup.range_table import RESOLVED, RangeTable
 
 
 def found_in_table(table: RangeTable, numbers):

@@ -2,8 +2,8 @@
 
 import sys
 
-from hashring.spark.session import spark_session
-from hashring.spark.stream import fixed_ring, tag_stream
+from hashring.spark.engine.session import spark_session
+from hashring.spark.streams.tagging import fixed_ring, tag_stream
 from tests.spark.java_classes import options
 from tests.spark.test_owner import random_ring
 

@@ -3,9 +3,9 @@
 import pytest
 
 from hashring.core.ring import Ring
-from hashring.spark.arrays_to_spark import array_columns
-from hashring.spark.range_table_columns import table_arrays
-from hashring.spark.ring_columns import ring_table
+from hashring.spark.engine.arrays_to_spark import array_columns
+from hashring.spark.lookup.range_table_columns import table_arrays
+from hashring.spark.lookup.ring_columns import ring_table
 from tests.spark.test_owner import random_ring
 
 

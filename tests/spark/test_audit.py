@@ -14,11 +14,11 @@ from hashring.core.ring import Ring
 from hashring.core.ring_history import ring_history
 from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, HistoryError
-from hashring.spark.audit import PROBLEMS, audit, counted_audit, work_slices
-from hashring.spark.history_from_events import history_of
-from hashring.spark.input import read_frame
-from hashring.spark.owner_at_time import as_of
-from hashring.spark.work_log import REJECTIONS
+from hashring.spark.analysis.audit import PROBLEMS, audit, counted_audit, work_slices
+from hashring.spark.analysis.work_log import REJECTIONS
+from hashring.spark.io.input import read_frame
+from hashring.spark.periods.history_from_events import history_of
+from hashring.spark.periods.owner_at_time import as_of
 from tests.conftest import LONG
 from tests.spark.conftest import rows
 from tests.unit.test_ring_history import change
@@ -413,9 +413,9 @@ def by_hand(history, log):
 
 def on_executors(monkeypatch):
     """Any history is too long for tables of the driver, and has many parts and slices of time."""
-    monkeypatch.setattr("hashring.spark.owner_at_time.MOST_IN_TABLES", 0)
+    monkeypatch.setattr("hashring.spark.periods.owner_at_time.MOST_IN_TABLES", 0)
     for name, value in (("PART_LIVES", 7), ("CELL_POINTS", 3), ("SLICE_CHANGES", 4)):
-        monkeypatch.setattr(f"hashring.spark.period_join.{name}", value)
+        monkeypatch.setattr(f"hashring.spark.periods.period_join.{name}", value)
 
 
 @pytest.mark.parametrize(
@@ -514,7 +514,7 @@ def test_the_state_between_slices_is_two_rows(spark, history):
 
 
 def test_all_hot_keys_together_have_so_many_slices_at_most(spark, history, monkeypatch):
-    monkeypatch.setattr("hashring.spark.hot_key_slices._ALL_SLICES", 30)
+    monkeypatch.setattr("hashring.spark.analysis.hot_key_slices._ALL_SLICES", 30)
     log = [(f"k{i % 3}", "a", 12.0 + i, 13.0 + i) for i in range(600)]
     work = spark.createDataFrame(log, LOG)
     slices = work_slices(work, history, rows=100)
@@ -695,7 +695,7 @@ def test_events_of_another_history_do_not_go_with_an_exported_ring(spark):
 def test_workers_make_the_periods_of_a_history_that_is_too_long_for_tables(
     history, monkeypatch, bound, most, is_long
 ):
-    monkeypatch.setattr(f"hashring.spark.{bound}", most)
+    monkeypatch.setattr(f"hashring.spark.periods.{bound}", most)
     assert as_of(history).moves_rows == is_long
 
 
@@ -747,7 +747,7 @@ def test_nothing_is_found_for_a_null_and_before_the_history(spark, history, is_l
 
 
 def test_a_history_that_is_too_long_for_workers_is_refused_with_a_remedy(history, monkeypatch):
-    monkeypatch.setattr("hashring.spark.range_table.MAX_WORDS", 2)
+    monkeypatch.setattr("hashring.spark.lookup.range_table.MAX_WORDS", 2)
     with pytest.raises(HistoryError, match=r"^4 changes of 3 replicas .* audit shorter"):
         as_of(history)
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.errors import ConfigError, NoDataError, OutputRefused
-from hashring.spark.compaction import _groups, compact
-from hashring.spark.spark_failures import SPARK_ERRORS, failure
-from hashring.spark.stream import fixed_ring, tag_stream
+from hashring.spark.engine.spark_failures import SPARK_ERRORS, failure
+from hashring.spark.streams.compaction import _groups, compact
+from hashring.spark.streams.tagging import fixed_ring, tag_stream
 from tests.spark.conftest import damage, interrupted, keep, rows, stored
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
@@ -136,7 +136,7 @@ def test_merged_batches_that_cannot_be_removed_yet_stop_no_later_run(spark, fold
     largest = max(part.stat().st_size for part in (folder / "out").glob("batch=*/part-*"))
     with monkeypatch.context() as patch:
         # As on NFS, where a reader has one of their files open.
-        patch.setattr("hashring.spark.compaction.shutil.rmtree", lambda *_, **__: None)
+        patch.setattr("hashring.spark.streams.compaction.shutil.rmtree", lambda *_, **__: None)
         compact(spark, str(folder / "out"), largest + 1)
         assert batches(folder) == ["batch=1", "batch=2", "batch=3"]
         compact(spark, str(folder / "out"))
@@ -185,7 +185,8 @@ def test_a_job_that_listed_the_batches_before_fails_and_does_not_leave_out_rows(
 
 def test_rows_that_are_not_there_leave_the_batches_as_they_were(spark, folder, monkeypatch):
     monkeypatch.setattr(
-        "hashring.spark.compaction._read", lambda spark, place, *_: spark.range(len(place.name))
+        "hashring.spark.streams.compaction._read",
+        lambda spark, place, *_: spark.range(len(place.name)),
     )
     with pytest.raises(OutputRefused, match="of 3 merged rows are there: Spark's workers write"):
         compact(spark, str(folder / "out"))

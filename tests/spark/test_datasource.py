@@ -22,9 +22,9 @@ from hashring.spark.datasource import (
     live_ring,
     register,
 )
-from hashring.spark.history_from_events import history_of
-from hashring.spark.input import read_frame
-from hashring.spark.stream import followed_ring
+from hashring.spark.io.input import read_frame
+from hashring.spark.periods.history_from_events import history_of
+from hashring.spark.streams.tagging import followed_ring
 from hashring.store.embedded_server import RedisServer
 from hashring.store.locks.commands import take_away
 from hashring.store.redis_store import RedisStore

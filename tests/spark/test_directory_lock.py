@@ -4,7 +4,7 @@ import fcntl
 
 import pytest
 
-from hashring.spark.directory_lock import alone
+from hashring.spark.io.directory_lock import alone
 
 
 def test_the_lock_of_a_directory_that_is_replaced_meanwhile_is_taken_anew(tmp_path, monkeypatch):
@@ -18,7 +18,7 @@ def test_the_lock_of_a_directory_that_is_replaced_meanwhile_is_taken_anew(tmp_pa
             place.mkdir()
         flock(file, how)
 
-    monkeypatch.setattr("hashring.spark.directory_lock.fcntl.flock", late)
+    monkeypatch.setattr("hashring.spark.io.directory_lock.fcntl.flock", late)
     with (
         alone(place, str(place), "overwrites"),
         (place / "_lock").open("a") as other,

@@ -16,8 +16,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.core.ring_history import ring_history
-from hashring.spark import audit, load, load_of_histogram, node_load, owner_at_time
-from hashring.spark.owner_at_time import as_of
+from hashring.spark import audit, load, load_of_histogram
+from hashring.spark.analysis import node_load
+from hashring.spark.periods import owner_at_time
+from hashring.spark.periods.owner_at_time import as_of
 
 ROOM = "spark.driver.maxResultSize"
 TOO_MUCH = "bigger than spark.driver.maxResultSize"

@@ -4,9 +4,9 @@ import pytest
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
-from hashring.spark.input import Input
+from hashring.spark.io.input import Input
+from hashring.spark.io.output import Output
 from hashring.spark.jobs import assign_job
-from hashring.spark.output import Output
 from tests.spark.test_jobs import refused, run
 
 TABLE = ("load", "--input-table", "t")
@@ -92,7 +92,7 @@ def no_session(monkeypatch):
     def started(*_, **__):
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("hashring.spark.session.spark_session", started)
+    monkeypatch.setattr("hashring.spark.engine.session.spark_session", started)
 
 
 @pytest.mark.parametrize("output", ["out.csv", "out.json"])

@@ -18,7 +18,7 @@ from hashring.spark import (
     plan_of_histogram,
     point_histogram,
 )
-from hashring.spark.cut_buckets import shared_out
+from hashring.spark.analysis.cut_buckets import shared_out
 from hashring.spark.jobs import load_job, plan_job
 from tests.spark.test_jobs import refused, run
 from tests.spark.test_owner import random_ring

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from hashring.errors import OutputRefused
-from hashring.spark.interruptible import interruptible, interrupts_kept
-from hashring.spark.output import Output
+from hashring.spark.engine.interruptible import interruptible, interrupts_kept
+from hashring.spark.io.output import Output
 from tests.conftest import eventually
 from tests.spark.conftest import stored
 
@@ -114,7 +114,7 @@ def _until_ended():
 
 @pytest.mark.parametrize("seconds", [600.0, 0.0], ids=["that waits", "that does not"])
 def test_an_interrupt_while_java_plans_leaves_no_rows(spark, tmp_path, monkeypatch, seconds):
-    monkeypatch.setattr("hashring.spark.interruptible._ENDING", seconds)
+    monkeypatch.setattr("hashring.spark.engine.interruptible._ENDING", seconds)
     # Java computes the distance as it plans, which takes a second or more.
     distance = "levenshtein(repeat('a', 20000), repeat('b', 20000))"
     rows = spark.range(2).selectExpr(f"id + {distance} AS id")
@@ -135,7 +135,7 @@ def test_an_interrupt_while_java_plans_leaves_no_rows(spark, tmp_path, monkeypat
 @pytest.mark.parametrize("ends", ["by itself", "by a second one"])
 def test_an_interrupt_does_not_wait_for_ever(spark, tmp_path, monkeypatch, ends):
     monkeypatch.setattr(
-        "hashring.spark.interruptible._ENDING", 0.2 if ends == "by itself" else 600.0
+        "hashring.spark.engine.interruptible._ENDING", 0.2 if ends == "by itself" else 600.0
     )
     planning, may_plan = tmp_path / "planning", tmp_path / "may plan"
     more = () if ends == "by itself" else (lambda: time.sleep(0.5), ctrl_c)
@@ -154,7 +154,7 @@ def test_of_work_that_an_interrupt_kept_from_beginning_nothing_goes_on(spark, mo
                 raise KeyboardInterrupt
             super().start()
 
-    monkeypatch.setattr("hashring.spark.interruptible.Thread", Kept)
+    monkeypatch.setattr("hashring.spark.engine.interruptible.Thread", Kept)
     with pytest.raises(KeyboardInterrupt):
         interruptible(spark, lambda: None)
     eventually(

@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from hashring.errors import JavaNotFound
-from hashring.spark.java import has_pages_on_request, java_version
+from hashring.spark.engine.java import has_pages_on_request, java_version
 
 
 def fake_java(tmp_path, says):
@@ -53,5 +53,5 @@ def test_large_pages_are_requested_where_linux_gives_them_on_request(
     # Where they are off, Java prints a warning beside the job's answer.
     if setting is not None:
         (tmp_path / "enabled").write_text(setting)
-    monkeypatch.setattr("hashring.spark.java._PAGES", tmp_path / "enabled")
+    monkeypatch.setattr("hashring.spark.engine.java._PAGES", tmp_path / "enabled")
     assert has_pages_on_request() is asked

@@ -39,17 +39,17 @@ from hashring.errors import (
     UnknownNodeError,
 )
 from hashring.ring_files import read_ring, write_ring
-from hashring.spark.counts_while_read import Counts
-from hashring.spark.history_from_events import history_of
-from hashring.spark.input import CORRUPT, OF_READER, Input, read_frame, read_stream
+from hashring.spark.engine.counts_while_read import Counts
+from hashring.spark.engine.spark_failures import failure
+from hashring.spark.io.input import CORRUPT, OF_READER, Input, read_frame, read_stream
+from hashring.spark.io.listed_files import addresses
+from hashring.spark.io.output import Output
+from hashring.spark.io.owner_directories import partition_by_owner
+from hashring.spark.io.worker_disks import check_whole
 from hashring.spark.jobs import assign_job, audit_job, kept, load_job, plan_job
 from hashring.spark.jobs.assign import _nodes_per_task
 from hashring.spark.jobs.outcome import Table
-from hashring.spark.listed_files import addresses
-from hashring.spark.output import Output
-from hashring.spark.owner_directories import partition_by_owner
-from hashring.spark.spark_failures import failure
-from hashring.spark.worker_disks import check_whole
+from hashring.spark.periods.history_from_events import history_of
 from tests.spark.conftest import damage, keep, on_workers, rows
 from tests.spark.test_owner import random_ring
 from tests.unit.test_ring_history import change
@@ -435,7 +435,7 @@ def test_a_job_fails_whose_workers_keep_rows(  # noqa: PLR0917
     on_workers(monkeypatch)
     if elsewhere:
         # As if Spark alone could see the paths.
-        monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+        monkeypatch.setattr("hashring.spark.io.output.local_path", lambda spark, path: None)
     Output(str(tmp_path / "whole"), kind, options=options).write(df)
     on_workers(monkeypatch, lost=1)
     path = str(tmp_path / "out")
@@ -712,7 +712,7 @@ def test_an_input_without_a_path_or_with_an_empty_one_is_refused(spark, read, pa
 
 
 def test_files_of_no_known_format_are_refused_before_spark_starts(ring_file, monkeypatch):
-    monkeypatch.setattr("hashring.spark.session.spark_session", None)
+    monkeypatch.setattr("hashring.spark.engine.session.spark_session", None)
     text = "='keys': its name does not end in one of parquet, csv, json: give the format"
     with pytest.raises(ConfigError, match=f"input{text}"):
         run("load", "--input", "keys", "--ring-file", ring_file)

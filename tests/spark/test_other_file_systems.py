@@ -16,17 +16,17 @@ from pyspark.sql import DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.errors import ConfigError, OutputExists, OutputRefused
-from hashring.spark.checkpoint_mark import StreamMark
-from hashring.spark.counts_while_read import Counts
-from hashring.spark.existing_files import files_there
-from hashring.spark.input import read_frame, read_stream
-from hashring.spark.job_file_names import has_others, was_taken_away
-from hashring.spark.local_paths import local_path
-from hashring.spark.older_pyspark import IS_4_0
-from hashring.spark.output import Output
-from hashring.spark.spark_failures import SPARK_ERRORS
-from hashring.spark.stream import fixed_ring, tag_stream
-from hashring.spark.worker_disks import is_on_workers
+from hashring.spark.engine.counts_while_read import Counts
+from hashring.spark.engine.older_pyspark import IS_4_0
+from hashring.spark.engine.spark_failures import SPARK_ERRORS
+from hashring.spark.io.existing_files import files_there
+from hashring.spark.io.input import read_frame, read_stream
+from hashring.spark.io.job_file_names import has_others, was_taken_away
+from hashring.spark.io.local_paths import local_path
+from hashring.spark.io.output import Output
+from hashring.spark.io.worker_disks import is_on_workers
+from hashring.spark.streams.checkpoint_mark import StreamMark
+from hashring.spark.streams.tagging import fixed_ring, tag_stream
 from tests.conftest import ROOT
 from tests.spark.conftest import keep, rows, stored
 from tests.spark.test_output import _until, ids_in, waiting
@@ -588,7 +588,7 @@ def test_rows_of_another_process_are_refused_also_where_workers_may_have_disks_o
             save(writer.mode("append").option("mapreduce.output.basename", "part"), place)
 
     # A path without a scheme over Spark Connect may be of a network disk.
-    monkeypatch.setattr("hashring.spark.stream.is_on_workers", lambda *_: True)
+    monkeypatch.setattr("hashring.spark.streams.tagging.is_on_workers", lambda *_: True)
     monkeypatch.setattr(DataFrameWriter, "save", save_beside_another)
     files(tmp_path, 0)
     places = f"{elsewhere}/data/out", f"{elsewhere}/data/cp"

@@ -19,15 +19,16 @@ from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.ring_files import write_ring
-from hashring.spark import directory_swap, output, point_histogram, with_owner
-from hashring.spark.counts_while_read import Counts
-from hashring.spark.existing_files import files_there
-from hashring.spark.input import Input, read_frame
-from hashring.spark.job_file_names import new_file_name
+from hashring.spark import point_histogram, with_owner
+from hashring.spark.engine.counts_while_read import Counts
+from hashring.spark.engine.spark_failures import SPARK_ERRORS
+from hashring.spark.io import directory_swap, output
+from hashring.spark.io.existing_files import files_there
+from hashring.spark.io.input import Input, read_frame
+from hashring.spark.io.job_file_names import new_file_name
+from hashring.spark.io.local_paths import exactly
+from hashring.spark.io.output import Output
 from hashring.spark.jobs import assign_job
-from hashring.spark.local_paths import exactly
-from hashring.spark.output import Output
-from hashring.spark.spark_failures import SPARK_ERRORS
 from tests.conftest import ROOT
 from tests.spark.conftest import interrupted, on_workers, rows, stored
 from tests.spark.test_jobs import run
@@ -145,7 +146,7 @@ def test_ctrl_c_after_the_last_file_was_appended_takes_all_back(spark, tmp_path,
     place = tmp_path / "out"
     spark.range(4).write.parquet(str(place))
     with monkeypatch.context() as patch:
-        patch.setattr("hashring.spark.output.seen_anew", lambda *_: ctrl_c())
+        patch.setattr("hashring.spark.io.output.seen_anew", lambda *_: ctrl_c())
         with pytest.raises(KeyboardInterrupt):
             Output(str(place), "parquet", mode="append").write(spark.range(100, 104, 1, 4))
     assert ids_in(place) == [0, 1, 2, 3]
@@ -191,7 +192,7 @@ def test_files_that_an_append_cannot_take_back_are_named(spark, tmp_path, monkey
 @pytest.fixture
 def growing(spark, monkeypatch):
     """Four rows, and five after the first write; counts are not taken as they are written."""
-    monkeypatch.setattr("hashring.spark.counts_while_read.can_observe", lambda _: False)
+    monkeypatch.setattr("hashring.spark.engine.counts_while_read.can_observe", lambda _: False)
     system = spark.sparkContext._jvm.java.lang.System
     system.setProperty("hashring.rows", "4")
     for name in ("save", "insertInto"):
@@ -208,7 +209,7 @@ def growing(spark, monkeypatch):
 
 @pytest.mark.parametrize("mode", ["error", "append"])
 def test_an_input_that_grows_is_not_counted_again(spark, tmp_path, monkeypatch, growing, mode):
-    monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+    monkeypatch.setattr("hashring.spark.io.output.local_path", lambda spark, path: None)
     Output(str(tmp_path / "out"), "parquet", mode=mode).write(growing)
     assert ids_in(tmp_path / "out") == [1, 2, 3, 4]
 
@@ -222,7 +223,7 @@ def test_files_of_another_job_are_noticed_where_rows_are_not_counted(
     spark, tmp_path, monkeypatch, growing
 ):
     place = tmp_path / "out"
-    monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+    monkeypatch.setattr("hashring.spark.io.output.local_path", lambda spark, path: None)
     save = DataFrameWriter.save
 
     def save_beside_another(writer, path):
@@ -235,7 +236,7 @@ def test_files_of_another_job_are_noticed_where_rows_are_not_counted(
 
 
 def test_rows_that_workers_keep_are_counted_by_a_second_read(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr("hashring.spark.counts_while_read.can_observe", lambda _: False)
+    monkeypatch.setattr("hashring.spark.engine.counts_while_read.can_observe", lambda _: False)
     on_workers(monkeypatch, lost=1)
     with pytest.raises(OutputRefused, match="30 of 40 rows are there: Spark's workers"):
         Output(str(tmp_path / "out"), "parquet").write(spark.range(0, 40, 1, 4))
@@ -382,7 +383,7 @@ def test_rows_appended_elsewhere_are_counted_whose_workers_may_keep_some(
     spark, tmp_path, monkeypatch, kind
 ):
     # As if Spark alone could see the path.
-    monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+    monkeypatch.setattr("hashring.spark.io.output.local_path", lambda spark, path: None)
     df = spark.range(4, 44, 1, 4).selectExpr("cast(id AS string) id")
     Output(str(tmp_path / "out"), kind).write(df)
     append = Output(str(tmp_path / "out"), kind, mode="append").write
@@ -448,7 +449,7 @@ ONCE = pytest.mark.parametrize(
 def append(request, monkeypatch):
     """Appends a frame to files; elsewhere, as if Spark alone could see the path."""
     if request.param == "elsewhere":
-        monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+        monkeypatch.setattr("hashring.spark.io.output.local_path", lambda spark, path: None)
 
     def to(place, df, partition_by=(), format="parquet"):
         Output(str(place), format, mode="append").write(df, partition_by)
@@ -606,7 +607,7 @@ def test_rows_that_readers_would_hide_are_refused_before_they_are_computed(spark
 
 
 def test_a_job_that_is_interrupted_is_cancelled_elsewhere_too(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+    monkeypatch.setattr("hashring.spark.io.output.local_path", lambda spark, path: None)
     with interrupted(spark, monkeypatch, "save"):
         Output(str(tmp_path / "out.parquet")).write(spark.range(3))
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 
 from hashring.errors import OutputExists
-from hashring.spark.output import Output
+from hashring.spark.io.output import Output
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from hashring.errors import OutputRefused
-from hashring.spark.output import Output
+from hashring.spark.io.output import Output
 from tests.spark.conftest import on_workers
 
 
@@ -21,11 +21,11 @@ def test_rows_that_workers_kept_are_not_to_be_written_to_any_other_place(
 
 def test_rows_that_are_missing_of_an_append_are_to_be_appended(spark, tmp_path, monkeypatch):
     # As if Spark alone could see the path, and another job had taken some of the files away.
-    monkeypatch.setattr("hashring.spark.output.local_path", lambda spark, path: None)
+    monkeypatch.setattr("hashring.spark.io.output.local_path", lambda spark, path: None)
     append = Output(str(tmp_path / "out"), "parquet", mode="append").write
     append(spark.range(4))
     on_workers(monkeypatch, lost=1)
-    monkeypatch.setattr("hashring.spark.output.is_on_workers", lambda spark, path: False)
+    monkeypatch.setattr("hashring.spark.io.output.is_on_workers", lambda spark, path: False)
     with pytest.raises(
         OutputRefused,
         match=r"\(30 of 40 rows are there: another job appended at the same time\): append those "

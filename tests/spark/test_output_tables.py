@@ -7,9 +7,9 @@ from pyspark.sql import DataFrameWriter
 
 from hashring.core.ring import Ring
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
-from hashring.spark.output import Output
-from hashring.spark.owner_columns import with_owner
-from hashring.spark.spark_failures import SPARK_ERRORS
+from hashring.spark.engine.spark_failures import SPARK_ERRORS
+from hashring.spark.io.output import Output
+from hashring.spark.lookup.owner_columns import with_owner
 
 
 class _Killed(BaseException):

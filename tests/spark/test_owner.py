@@ -25,10 +25,10 @@ from hashring.spark import (
     with_move,
     with_owner,
 )
-from hashring.spark.arrays_to_spark import one_row
-from hashring.spark.key_points import NATIVE_ALGORITHMS
-from hashring.spark.older_pyspark import by_partition_number
-from hashring.spark.ring_columns import ring_columns, ring_table
+from hashring.spark.engine.arrays_to_spark import one_row
+from hashring.spark.engine.older_pyspark import by_partition_number
+from hashring.spark.lookup.key_points import NATIVE_ALGORITHMS
+from hashring.spark.lookup.ring_columns import ring_columns, ring_table
 from tests.spark.conftest import in_a_thread, rows
 
 
@@ -410,7 +410,7 @@ def test_functions_registered_again_answer_by_one_ring_meanwhile(spark, monkeypa
         return one_row(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr("hashring.spark.owner_in_sql.one_row", one_row_and_a_query)
+        patched.setattr("hashring.spark.lookup.owner_in_sql.one_row", one_row_and_a_query)
         register_functions(spark, second, "meanwhile")
     assert len(told) > 1
     assert all(owners == {key: first.owner(key) for key in keys} for owners in told)
@@ -540,7 +540,7 @@ def test_weights_in_text_that_are_numbers_to_java_alone_are_none(spark):
 
 
 def test_a_large_table_goes_to_the_executors_in_pieces(spark, monkeypatch):
-    monkeypatch.setattr("hashring.spark.arrays_to_spark.MOST_BYTES", 2**16)
+    monkeypatch.setattr("hashring.spark.engine.arrays_to_spark.MOST_BYTES", 2**16)
     # With as many points, no array is a literal. The ring is of this test alone: tables are kept.
     ring = random_ring(300, 32, seed=77)
     keys = [f"k{i}" for i in range(300)]

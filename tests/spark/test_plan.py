@@ -7,7 +7,7 @@ import pytest
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
-from hashring.spark.plan import plan, planned_ring
+from hashring.spark.analysis.plan import plan, planned_ring
 from tests.spark.test_owner import random_ring
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hashring.errors import OutputRefused
-from hashring.spark.output import Output
+from hashring.spark.io.output import Output
 
 
 @pytest.fixture

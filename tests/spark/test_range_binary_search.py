@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from hashring.core.ring import Ring
 from hashring.spark import load, moves
-from hashring.spark.range_binary_search import range_search, search_row, search_steps
-from hashring.spark.ring_columns import ring_columns
+from hashring.spark.lookup.range_binary_search import range_search, search_row, search_steps
+from hashring.spark.lookup.ring_columns import ring_columns
 from tests.spark.range_arrays import found_by_search
 from tests.spark.test_owner import random_ring
 from tests.spark.test_range_table import TOP, ranges, searched
@@ -61,7 +61,7 @@ def test_a_record_that_takes_more_than_31_bits_is_not_made():
 
 @pytest.fixture
 def every_ring_is_large(monkeypatch):
-    monkeypatch.setattr("hashring.spark.ring_columns._CACHED_BYTES", 0)
+    monkeypatch.setattr("hashring.spark.lookup.ring_columns._CACHED_BYTES", 0)
 
 
 def test_load_and_moves_of_a_large_ring_are_those_of_the_ring(spark, every_ring_is_large):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.ranges import PointRange
-from hashring.spark.range_filter import joined
+from hashring.spark.lookup.range_filter import joined
 
 ranges = st.lists(st.integers(0, 2**32), min_size=2, max_size=40, unique=True).map(
     lambda ends: [PointRange(a, b) for a, b in zip(*[iter(sorted(ends))] * 2, strict=False)]

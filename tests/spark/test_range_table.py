@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
-from hashring.spark.range_binary_search import range_search
-from hashring.spark.range_table import MAX_WORDS, range_table
-from hashring.spark.ring_columns import _CACHED_BYTES, ring_table
-from hashring.spark.ring_ranges import overlay, ring_ranges
+from hashring.spark.lookup.range_binary_search import range_search
+from hashring.spark.lookup.range_table import MAX_WORDS, range_table
+from hashring.spark.lookup.ring_columns import _CACHED_BYTES, ring_table
+from hashring.spark.lookup.ring_ranges import overlay, ring_ranges
 from tests.conftest import ROOT
 from tests.spark.range_arrays import found_in_table
 
@@ -106,7 +106,7 @@ def test_codes_may_be_any_numbers():
 @pytest.mark.parametrize("count", [5000, 2500])
 def test_a_table_larger_than_an_array_of_java_is_refused(monkeypatch, count):
     # The root alone, and the blocks below it.
-    monkeypatch.setattr("hashring.spark.range_table.MAX_WORDS", 2**13 - 1)
+    monkeypatch.setattr("hashring.spark.lookup.range_table.MAX_WORDS", 2**13 - 1)
     with pytest.raises(ConfigError, match="too many"):
         range_table(np.arange(count), np.arange(count), 50)
 

@@ -19,12 +19,12 @@ from hashring.core.ring_json import RingFile
 from hashring.errors import ConfigError, EmptyRingError, NoDataError, OutputRefused
 from hashring.ring_files import read_ring, write_ring
 from hashring.spark import may_move, with_owner
-from hashring.spark.directory_lock import alone
-from hashring.spark.input import Input
+from hashring.spark.analysis.point_cells import touched_cells
+from hashring.spark.analysis.reassign import reassign
+from hashring.spark.io.directory_lock import alone
+from hashring.spark.io.input import Input
+from hashring.spark.io.output import Output
 from hashring.spark.jobs import assign_job, reassign_job
-from hashring.spark.output import Output
-from hashring.spark.point_cells import touched_cells
-from hashring.spark.reassign import reassign
 from tests.conftest import PATIENCE
 from tests.spark.conftest import damage, interrupted, stored
 from tests.spark.test_jobs import run

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from hashring.errors import ConfigError, OutputRefused
-from hashring.spark.session import spark_session
+from hashring.spark.engine.session import spark_session
 from tests.spark.conftest import in_a_thread
 
 
@@ -27,7 +27,7 @@ def test_a_remote_or_master_that_is_none_is_refused():
 
 def test_a_place_that_cannot_hold_the_words_of_java_is_refused(tmp_path, monkeypatch):
     # As if no session ran.
-    monkeypatch.setattr("hashring.spark.session.running_session", lambda: None)
+    monkeypatch.setattr("hashring.spark.engine.session.running_session", lambda: None)
     log = tmp_path / "no" / "log"
     with pytest.raises(OutputRefused, match=r"no/log cannot be written \(No such file or dir"):
         spark_session(log=log)
@@ -35,7 +35,7 @@ def test_a_place_that_cannot_hold_the_words_of_java_is_refused(tmp_path, monkeyp
     def full():
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("hashring.spark.java.TemporaryFile", full)
+    monkeypatch.setattr("hashring.spark.engine.java.TemporaryFile", full)
     monkeypatch.setenv("TMPDIR", "/full")
     text = r"TMPDIR='/full': no temporary file can be made \(No space left on device\): make room"
     with pytest.raises(ConfigError, match=text):

@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.errors import ConfigError
-from hashring.spark.replicas_for import _peaks, replicas_for
-from hashring.spark.scenario import Scenario, scenarios
-from hashring.spark.simulate import drawn_within, simulate, summarise
+from hashring.spark.analysis.replicas_for import _peaks, replicas_for
+from hashring.spark.analysis.scenario import Scenario, scenarios
+from hashring.spark.analysis.simulate import drawn_within, simulate, summarise
 from tests.spark.conftest import rows
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hashring.core.ring import Ring
-from hashring.spark.simulated_trial import _Points, _served
+from hashring.spark.analysis.simulated_trial import _Points, _served
 
 
 def test_shares_are_those_of_a_ring():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hashring.errors import SparkFailed
-from hashring.spark.input import read_frame
-from hashring.spark.spark_failures import failure
+from hashring.spark.engine.spark_failures import failure
+from hashring.spark.io.input import read_frame
 from tests.spark.conftest import keep
 
 IN_PYTHON = """[SOME] An exception was thrown: Traceback (most recent call last):

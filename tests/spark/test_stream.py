@@ -35,12 +35,12 @@ from hashring.errors import (
     RedisUnavailable,
 )
 from hashring.ring_files import write_ring
-from hashring.spark.checkpoint_mark import StreamMark, numbers_after
 from hashring.spark.datasource import live_ring
-from hashring.spark.input import read_stream
-from hashring.spark.places_of_a_job import is_in
-from hashring.spark.spark_failures import SPARK_ERRORS, failure
-from hashring.spark.stream import StreamCounts, fixed_ring, followed_ring, tag_stream
+from hashring.spark.engine.spark_failures import SPARK_ERRORS, failure
+from hashring.spark.io.input import read_stream
+from hashring.spark.io.places_of_a_job import is_in
+from hashring.spark.streams.checkpoint_mark import StreamMark, numbers_after
+from hashring.spark.streams.tagging import StreamCounts, fixed_ring, followed_ring, tag_stream
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.spark.conftest import keep, on_workers, stored
@@ -101,7 +101,7 @@ def test_a_batch_that_was_written_is_not_written_again(spark, tmp_path):
 
 def test_a_batch_on_another_file_system_is_not_written_again_either(spark, tmp_path, monkeypatch):
     # As if Spark alone could see the paths.
-    monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+    monkeypatch.setattr("hashring.spark.streams.tagging.local_path", lambda spark, path: None)
     files(tmp_path, 0)
     out = tmp_path / "out"
     for seed in (1, 2):
@@ -157,8 +157,8 @@ def test_a_ring_is_read_again_when_what_is_known_is_old(monkeypatch):
         clock[0] += 2  # a reading takes time, too
         return random_ring(2, 2, seed=len(read))
 
-    monkeypatch.setattr("hashring.spark.stream.live_ring", ring_now)
-    monkeypatch.setattr("hashring.spark.stream.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("hashring.spark.streams.tagging.live_ring", ring_now)
+    monkeypatch.setattr("hashring.spark.streams.tagging.time.monotonic", lambda: clock[0])
     now = followed_ring("redis://x", RING, refresh=10)
     first = now(None)
     for at in (102.0, 109.9):
@@ -192,7 +192,7 @@ def test_a_redis_that_is_away_for_a_moment_ends_no_stream(spark, server_program)
 
 
 def test_a_redis_that_stays_away_ends_a_stream(spark, server_program, monkeypatch):
-    monkeypatch.setattr("hashring.spark.stream._PATIENCE", 1)
+    monkeypatch.setattr("hashring.spark.streams.tagging._PATIENCE", 1)
     with (
         RedisServer(server_program) as server,
         Redis(unix_socket_path=str(server.socket)) as client,
@@ -314,7 +314,7 @@ def test_a_batch_whose_rows_the_workers_keep_fails_until_they_are_there(
 ):
     if elsewhere:
         # As if Spark alone could see the paths.
-        monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+        monkeypatch.setattr("hashring.spark.streams.tagging.local_path", lambda spark, path: None)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("key,w\na,1\nb,x\n")
     (tmp_path / "in" / "b.csv").write_text("key,w\nc,3\nd,4\n")
@@ -363,7 +363,7 @@ def test_a_new_stream_takes_a_directory_in_which_readers_see_nothing(spark, tmp_
 def test_an_output_takes_no_batch_of_another_checkpoint(spark, tmp_path, monkeypatch, elsewhere):
     if elsewhere:
         # As if Spark alone could see the paths.
-        monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+        monkeypatch.setattr("hashring.spark.streams.tagging.local_path", lambda spark, path: None)
 
     def run_all(out, place):
         tag_stream(
@@ -391,7 +391,7 @@ def test_a_checkpoint_goes_on_in_another_output_only_if_that_is_marked(
     spark, tmp_path, monkeypatch, elsewhere
 ):
     if elsewhere:
-        monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+        monkeypatch.setattr("hashring.spark.streams.tagging.local_path", lambda spark, path: None)
     files(tmp_path, 0)
     tag_all(tmp_path, stream(spark, tmp_path))
     files(tmp_path, 1)
@@ -435,7 +435,7 @@ def test_an_older_copy_of_the_checkpoint_is_refused_and_loses_no_row(
 ):
     if elsewhere:
         # As if Spark alone could see the paths.
-        monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+        monkeypatch.setattr("hashring.spark.streams.tagging.local_path", lambda spark, path: None)
 
     def run_all():
         rows = spark.readStream.schema("key string").parquet(str(tmp_path / "in"))
@@ -470,7 +470,7 @@ def test_a_checkpoint_that_planned_the_newest_batch_goes_on(
     spark, tmp_path, monkeypatch, elsewhere, is_written
 ):
     if elsewhere:
-        monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+        monkeypatch.setattr("hashring.spark.streams.tagging.local_path", lambda spark, path: None)
     for number in range(2):
         files(tmp_path, number)
     places = fixed_ring(random_ring(4, 8)), str(tmp_path / "out"), str(tmp_path / "cp")
@@ -497,7 +497,7 @@ def test_a_process_that_goes_on_meanwhile_makes_no_checkpoint_look_older(
     mark = StreamMark(out, None if elsewhere else tmp_path / "out", cp)
     looks = iter([0, 1])
     monkeypatch.setattr(
-        "hashring.spark.checkpoint_mark._newest_offset", lambda spark, path: next(looks)
+        "hashring.spark.streams.checkpoint_mark._newest_offset", lambda spark, path: next(looks)
     )
     mark.check_planned(spark)
     assert list(looks) == []
@@ -616,7 +616,9 @@ def test_a_checkpoint_in_an_output_of_files_is_refused(
 ):
     if is_far:
         # As if Spark alone could see the paths.
-        monkeypatch.setattr("hashring.spark.places_of_a_job.local_path", lambda spark, path: None)
+        monkeypatch.setattr(
+            "hashring.spark.io.places_of_a_job.local_path", lambda spark, path: None
+        )
     files(tmp_path, 0)
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "out")
@@ -686,7 +688,7 @@ def test_addresses_elsewhere_are_compared_as_they_are_written(
     spark, monkeypatch, place, directory, is_below
 ):
     # As if Spark alone could see the paths.
-    monkeypatch.setattr("hashring.spark.places_of_a_job.local_path", lambda spark, path: None)
+    monkeypatch.setattr("hashring.spark.io.places_of_a_job.local_path", lambda spark, path: None)
     assert is_in(spark, place, directory) == is_below
 
 

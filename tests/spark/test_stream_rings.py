@@ -5,8 +5,8 @@ from click.testing import CliRunner
 
 from hashring.cli.spark import spark_group
 from hashring.ring_files import write_ring
-from hashring.spark.stream import StreamCounts, tag_stream
-from hashring.spark.stream_rings import RingsOfBatches
+from hashring.spark.streams.stream_rings import RingsOfBatches
+from hashring.spark.streams.tagging import StreamCounts, tag_stream
 from tests.spark.test_owner import random_ring
 from tests.spark.test_stream import stream
 from tests.spark.test_stream_sinks import keep_keys
@@ -61,7 +61,9 @@ def test_a_batch_without_files_has_no_ring(spark, tmp_path):
 
 def test_the_command_says_on_the_terminal_that_the_ring_changed(spark, tmp_path, monkeypatch):
     following = iter([FIRST, SECOND])
-    monkeypatch.setattr("hashring.spark.stream.fixed_ring", lambda _: lambda _: next(following))
+    monkeypatch.setattr(
+        "hashring.spark.streams.tagging.fixed_ring", lambda _: lambda _: next(following)
+    )
     write_ring(FIRST, tmp_path / "ring.json")
     for number in range(2):
         keep_keys(tmp_path, number)

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.ring_files import write_ring
-from hashring.spark.counts_while_read import Counts
-from hashring.spark.input import read_stream
-from hashring.spark.older_pyspark import IS_4_0
-from hashring.spark.stream import StreamCounts, fixed_ring, tag_stream
+from hashring.spark.engine.counts_while_read import Counts
+from hashring.spark.engine.older_pyspark import IS_4_0
+from hashring.spark.io.input import read_stream
+from hashring.spark.streams.tagging import StreamCounts, fixed_ring, tag_stream
 from tests.conftest import PATIENCE
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring

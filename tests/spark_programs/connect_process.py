@@ -44,8 +44,8 @@ from hashring.spark import (
     with_owner,
     work_slices,
 )
-from hashring.spark.input import read_frame
-from hashring.spark.session import is_connect, spark_session
+from hashring.spark.engine.session import is_connect, spark_session
+from hashring.spark.io.input import read_frame
 from tests.spark.conftest import keep
 from tests.spark.test_owner import random_ring
 from tests.spark_programs import engine_process

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from hashring.cli.spark import spark_group
 from hashring.spark import audit, history_of, owner_at_time
-from hashring.spark.session import spark_session
+from hashring.spark.engine.session import spark_session
 from tests.spark.java_classes import options
 
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import hashring
 from hashring.core.ring import Ring
 from hashring.spark import with_owner
-from hashring.spark.session import spark_session
+from hashring.spark.engine.session import spark_session
 from tests.spark.java_classes import options
 
 MAIN = Path(hashring.__file__).parent / "__main__.py"

@@ -27,7 +27,7 @@ from redis import Redis
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.spark.html_report import Report
+from hashring.spark.analysis.html_report import Report
 from hashring.store.embedded_server import RedisServer
 from hashring.web import Service, create_app
 from hashring.web.waitress_server import Server

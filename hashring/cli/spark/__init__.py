@@ -31,7 +31,7 @@ class _SparkGroup(click.Group):
         except Exception as error:
             if not _is_sparks(error):
                 raise
-            from hashring.spark.spark_failures import failure  # noqa: PLC0415 - Spark is loaded by now
+            from hashring.spark.engine.spark_failures import failure  # noqa: PLC0415 - Spark is loaded by now
 
             raise failure(error) from error
 

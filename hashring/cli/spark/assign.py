@@ -69,8 +69,8 @@ def command(
       hashring spark assign --input 'keys/*.parquet' --output owned --keep-point
       hashring spark assign --input keys.csv --key account --output owned.csv --ring-file ring.json
     """
+    from hashring.spark.analysis.point_cells import check_cells  # noqa: PLC0415 - as above
     from hashring.spark.jobs import assign_job  # noqa: PLC0415 - optional, loaded when used
-    from hashring.spark.point_cells import check_cells  # noqa: PLC0415 - as above
 
     if not keep_point:
         refuse(

@@ -66,9 +66,9 @@ def command(
       hashring spark audit --input work.parquet --url redis://redis.internal:6379/0 --ring accounts
       hashring spark audit --input work.parquet --events events.parquet --base ring.json
     """
-    from hashring.spark.file_formats import format_of  # noqa: PLC0415 - optional
-    from hashring.spark.history_from_events import history_of  # noqa: PLC0415 - optional
+    from hashring.spark.io.file_formats import format_of  # noqa: PLC0415 - optional
     from hashring.spark.jobs import audit_job, kept  # noqa: PLC0415 - optional
+    from hashring.spark.periods.history_from_events import history_of  # noqa: PLC0415 - optional
 
     settings = ctx.ensure_object(Settings)
     if settings.wire:

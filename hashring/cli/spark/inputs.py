@@ -30,7 +30,7 @@ def check_input(options: dict[str, Any]) -> None:
         UsageError: there is none, or files and a table.
         ConfigError: the format of files is not known.
     """
-    from hashring.spark.file_formats import format_of  # noqa: PLC0415 - optional, loaded when used
+    from hashring.spark.io.file_formats import format_of  # noqa: PLC0415 - optional, loaded when used
 
     if "inputs" not in options:
         return
@@ -53,7 +53,7 @@ def read_input(spark: SparkSession, options: dict[str, Any]) -> Any:
 
     ``None`` if there is neither: :func:`check_input` has seen a histogram instead.
     """
-    from hashring.spark.input import read_frame, read_table  # noqa: PLC0415 - as above
+    from hashring.spark.io.input import read_frame, read_table  # noqa: PLC0415 - as above
 
     if not options["inputs"] and not options["input_table"]:
         return None
@@ -71,7 +71,7 @@ def read_input(spark: SparkSession, options: dict[str, Any]) -> Any:
 
 def read_histogram(spark: SparkSession, options: dict[str, Any]) -> Any:
     """What ``--histogram`` names, or ``None``."""
-    from hashring.spark.input import read_frame  # noqa: PLC0415 - as above
+    from hashring.spark.io.input import read_frame  # noqa: PLC0415 - as above
 
     path = options["histogram"]
     return read_frame(spark, [path], "parquet") if path else None
@@ -130,8 +130,8 @@ def read_events(spark: SparkSession, settings: Settings, files: tuple[str, ...])
         InputDamaged: a file holds a record that is no event, such as one that is cut short.
     """
     from hashring.spark.datasource import SCHEMAS, register  # noqa: PLC0415 - as above
-    from hashring.spark.file_formats import WHOLE  # noqa: PLC0415
-    from hashring.spark.input import read_frame  # noqa: PLC0415
+    from hashring.spark.io.file_formats import WHOLE  # noqa: PLC0415
+    from hashring.spark.io.input import read_frame  # noqa: PLC0415
 
     if files:
         schema = None if all(".parquet" in path for path in files) else SCHEMAS["events"]

@@ -29,8 +29,8 @@ from hashring.held_signals import held_back
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from hashring.spark.io.output import Output
     from hashring.spark.jobs.outcome import Outcome
-    from hashring.spark.output import Output
 
 _OF_FILES: Final = ("format_", "schema", "input_options")
 _OF_OUTPUT: Final = ("mode", "options_", "output_format")
@@ -66,12 +66,12 @@ class Job:
 
     def session(self) -> SparkSession:
         """The session to work in, with Spark's own log kept from the terminal."""
-        from hashring.spark.catalog_tables import check_outlives  # noqa: PLC0415 - an extra
-        from hashring.spark.session import (  # noqa: PLC0415
+        from hashring.spark.engine.session import (  # noqa: PLC0415
             is_connect,
             running_session,
             spark_session,
         )
+        from hashring.spark.io.catalog_tables import check_outlives  # noqa: PLC0415 - an extra
 
         check_input(self._options)
         remote = self._options["remote"] or os.environ.get("SPARK_REMOTE")
@@ -177,7 +177,7 @@ def output_of(options: dict[str, Any], default: str | None = None) -> Output | N
     Raises:
         ConfigError: the format of files is not known, or an option does not fit it.
     """
-    from hashring.spark.output import Output  # noqa: PLC0415 - as above
+    from hashring.spark.io.output import Output  # noqa: PLC0415 - as above
 
     path, table = options["output"], options["table"]
     if path is None and table is None:

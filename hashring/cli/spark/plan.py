@@ -74,8 +74,8 @@ def command(
       hashring spark plan --histogram h.parquet --ring-file ring.json --join new-host
       hashring spark plan --input owned --format parquet --histogram h.parquet --join new-host
     """
+    from hashring.spark.analysis.plan import planned_ring  # noqa: PLC0415 - optional
     from hashring.spark.jobs import plan_job  # noqa: PLC0415 - optional
-    from hashring.spark.plan import planned_ring  # noqa: PLC0415 - optional
 
     weights = dict(_weight(text) for text in reweigh)
     if len(weights) < len(reweigh):

@@ -26,8 +26,8 @@ from hashring.cli.spark.terminal_answer import shown
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from hashring.spark.stream import StreamCounts
-    from hashring.spark.stream_rings import RingsOfBatches
+    from hashring.spark.streams.stream_rings import RingsOfBatches
+    from hashring.spark.streams.tagging import StreamCounts
 
 
 _CALL: Final = 0.5
@@ -91,16 +91,16 @@ def command(
       hashring spark stream --input incoming --format csv --schema 'key string' \\
           --output tagged --checkpoint state --ring-file ring.json --interval '10 seconds'
     """
-    from hashring.spark.file_formats import FILE_FORMATS, format_name  # noqa: PLC0415 - optional
-    from hashring.spark.input import read_stream  # noqa: PLC0415
-    from hashring.spark.session import is_connect  # noqa: PLC0415
-    from hashring.spark.stream import (  # noqa: PLC0415
+    from hashring.spark.engine.session import is_connect  # noqa: PLC0415
+    from hashring.spark.io.file_formats import FILE_FORMATS, format_name  # noqa: PLC0415 - optional
+    from hashring.spark.io.input import read_stream  # noqa: PLC0415
+    from hashring.spark.streams.stream_rings import RingsOfBatches  # noqa: PLC0415
+    from hashring.spark.streams.tagging import (  # noqa: PLC0415
         StreamCounts,
         fixed_ring,
         followed_ring,
         tag_stream,
     )
-    from hashring.spark.stream_rings import RingsOfBatches  # noqa: PLC0415
 
     job = Job(ctx, options)
     settings = ctx.ensure_object(Settings)

@@ -9,20 +9,20 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
 from hashring.errors import ConfigError
-from hashring.spark.column_checks import check_distinct, check_free
-from hashring.spark.compaction import compact
-from hashring.spark.counts_while_read import Counts
-from hashring.spark.html_report import Report
-from hashring.spark.input import Input
+from hashring.spark.analysis.html_report import Report
+from hashring.spark.analysis.point_cells import CELL, by_cell, check_cells, keep_ring
+from hashring.spark.analysis.reassign import reassign
+from hashring.spark.engine.column_checks import check_distinct, check_free
+from hashring.spark.engine.counts_while_read import Counts
+from hashring.spark.io.input import Input, check_keys
+from hashring.spark.io.local_paths import local_path
+from hashring.spark.io.output import Output
+from hashring.spark.io.owner_directories import check_directories, partition_by_owner
 from hashring.spark.jobs.outcome import Outcome
 from hashring.spark.jobs.wording import ring_facts
-from hashring.spark.key_column import check_kept, check_keys
-from hashring.spark.local_paths import local_path
-from hashring.spark.output import Output
-from hashring.spark.owner_columns import with_owner
-from hashring.spark.owner_directories import check_directories, partition_by_owner
-from hashring.spark.point_cells import CELL, by_cell, check_cells, keep_ring
-from hashring.spark.reassign import reassign
+from hashring.spark.lookup.key_column import check_kept
+from hashring.spark.lookup.owner_columns import with_owner
+from hashring.spark.streams.compaction import compact
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring_history import RingHistory
-from hashring.spark.audit import PROBLEMS, counted_audit, work_slices
-from hashring.spark.html_report import Report
-from hashring.spark.input import Input
+from hashring.spark.analysis.audit import PROBLEMS, counted_audit, work_slices
+from hashring.spark.analysis.html_report import Report
+from hashring.spark.io.input import Input, check_keys
+from hashring.spark.io.output import Output
 from hashring.spark.jobs.kept_frames import kept
 from hashring.spark.jobs.outcome import Outcome, Table
 from hashring.spark.jobs.wording import decimals, key_name, names
-from hashring.spark.key_column import check_kept, check_keys
-from hashring.spark.output import Output
-from hashring.spark.owner_at_time import as_of
+from hashring.spark.lookup.key_column import check_kept
+from hashring.spark.periods.owner_at_time import as_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

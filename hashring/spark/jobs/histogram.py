@@ -6,13 +6,12 @@ from typing import Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.spark.counts_while_read import Counts
-from hashring.spark.html_report import Report
-from hashring.spark.input import Input
+from hashring.spark.analysis.html_report import Report
+from hashring.spark.analysis.point_histogram import DEFAULT_BUCKETS, point_histogram
+from hashring.spark.engine.counts_while_read import Counts
+from hashring.spark.io.input import Input, check_keys
+from hashring.spark.io.output import Output
 from hashring.spark.jobs.outcome import Outcome
-from hashring.spark.key_column import check_keys
-from hashring.spark.output import Output
-from hashring.spark.point_histogram import DEFAULT_BUCKETS, point_histogram
 
 
 def histogram_job(

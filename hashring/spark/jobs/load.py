@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from hashring.core.ring import Ring
-from hashring.spark.hot_keys import hot_keys
-from hashring.spark.html_report import Report
-from hashring.spark.input import Input
+from hashring.spark.analysis.hot_keys import hot_keys
+from hashring.spark.analysis.html_report import Report
+from hashring.spark.analysis.node_load import load, load_of_histogram
+from hashring.spark.analysis.point_histogram import made_of
+from hashring.spark.io.input import Input, check_keys
+from hashring.spark.io.output import Output
 from hashring.spark.jobs.outcome import Outcome, Table
 from hashring.spark.jobs.rows_or_histogram import SHARED_OUT, check_counted, check_given
 from hashring.spark.jobs.wording import key_name, ring_facts
-from hashring.spark.key_column import check_keys
-from hashring.spark.node_load import load, load_of_histogram
-from hashring.spark.output import Output
-from hashring.spark.point_histogram import made_of
-from hashring.spark.weight_sums import check_sum
+from hashring.spark.lookup.weight_sums import check_sum
 
 PICTURED_NODES: Final = 200
 """Of more, a report shows a histogram instead of a picture and a row each."""

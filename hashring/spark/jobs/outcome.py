@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hashring.spark.html_report import Report
+from hashring.spark.analysis.html_report import Report
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hashring.core.ring import Ring
-from hashring.spark.html_report import Report
-from hashring.spark.input import Input
+from hashring.spark.analysis.html_report import Report
+from hashring.spark.analysis.plan import Plan, moves_section, plan, plan_of_histogram
+from hashring.spark.analysis.point_histogram import made_of
+from hashring.spark.io.input import Input, check_keys
+from hashring.spark.io.output import Output
 from hashring.spark.jobs.outcome import Outcome, Table
 from hashring.spark.jobs.rows_or_histogram import SHARED_OUT, check_counted, check_given
 from hashring.spark.jobs.wording import names
-from hashring.spark.key_column import check_keys
-from hashring.spark.output import Output
-from hashring.spark.plan import Plan, moves_section, plan, plan_of_histogram
-from hashring.spark.point_histogram import made_of
-from hashring.spark.weight_sums import check_sum
+from hashring.spark.lookup.weight_sums import check_sum
 
 
 def plan_job(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hashring.spark.html_report import Report
+from hashring.spark.analysis.html_report import Report
+from hashring.spark.analysis.replicas_for import ReplicasAnswer
+from hashring.spark.analysis.scenario import Scenario
+from hashring.spark.analysis.simulate import drawn_within
 from hashring.spark.jobs.outcome import Outcome
-from hashring.spark.replicas_for import ReplicasAnswer
-from hashring.spark.scenario import Scenario
-from hashring.spark.simulate import drawn_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

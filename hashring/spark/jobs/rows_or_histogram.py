@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hashring.errors import ConfigError, NoDataError
-from hashring.spark.input import Input
+from hashring.spark.io.input import Input
 
 SHARED_OUT: Final = "rows shared out by points"
 """The fact that says how many rows of an answer are an estimate."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hashring.spark.html_report import Report
+from hashring.spark.analysis.html_report import Report
+from hashring.spark.analysis.scenario import Scenario
+from hashring.spark.analysis.simulate import simulate, summarise
+from hashring.spark.io.output import Output
 from hashring.spark.jobs.kept_frames import kept
 from hashring.spark.jobs.outcome import Outcome
 from hashring.spark.jobs.wording import decimals
-from hashring.spark.output import Output
-from hashring.spark.scenario import Scenario
-from hashring.spark.simulate import simulate, summarise
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hashring.core.readable_numbers import listed
 from hashring.core.ring import Ring
-from hashring.spark.key_points import NATIVE_ALGORITHMS
+from hashring.spark.lookup.key_points import NATIVE_ALGORITHMS
 
 MOST_NAMES: Final = 10
 

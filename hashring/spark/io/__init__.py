@@ -1,0 +1,1 @@
+"""What jobs read and write: files and tables, whole or not at all."""

@@ -1,0 +1,117 @@
+"""A directory in the place of another, in one step where the file system can.
+
+Before it, :func:`check_not_of_others` refuses to replace what is no output. After it,
+:func:`seen_anew` makes Spark read the new files, and :func:`remove` removes the old directory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import time
+from contextlib import suppress
+from glob import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hashring.errors import OutputRefused
+from hashring.spark.engine.spark_failures import SPARK_ERRORS
+from hashring.spark.io.directory_lock import alone
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
+_UNABLE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV)
+"""Answers of file systems, such as NFS, that cannot exchange two names."""
+_BEFORE: Final = ".before"
+_ENDING: Final = 10.0  # seconds
+
+
+def swap(aside: Path, local: Path) -> None:
+    """Exchange the names of two directories.
+
+    Where the file system cannot do it in one step, it takes two renames. An exception between them
+    undoes the first. After a kill between them, :func:`put_back` does.
+
+    Args:
+        local: a directory of which the caller has the lock.
+
+    Raises:
+        OutputRefused: the place was taken between the two renames; the old directory is kept.
+    """
+    if _exchanged(aside, local):
+        return
+    before = aside.with_name(f"{aside.name}{_BEFORE}")
+    try:
+        local.rename(before)
+        aside.rename(local)
+        before.rename(aside)
+    except BaseException as error:
+        if not aside.exists() and before.exists():
+            before.rename(aside)  # the new one has its place already
+        elif before.exists() and not local.exists():
+            before.rename(local)
+        elif before.exists():
+            raise OutputRefused(
+                str(local),
+                f"another process made it meanwhile; what it replaced is in {before}",
+                "remove one of the two, and start again",
+            ) from error
+        raise
+
+
+def put_back(local: Path) -> None:
+    """Give a directory its name again if :func:`swap` was killed between its two renames."""
+    if local.exists() or not local.parent.is_dir():
+        return
+    for before in local.parent.glob(f".{escape(local.name)}.????????{_BEFORE}"):
+        # Refused while another process is between the two.
+        with alone(before, str(local), "overwrites"):
+            if not local.exists():
+                before.rename(local)
+        return
+
+
+def check_not_of_others(path: str, place: Path) -> None:
+    """Raise ``OutputRefused`` if a directory to replace holds what is no output."""
+    kept = {os.path.expanduser("~"): "home"}
+    with suppress(OSError):  # it may be gone
+        kept[os.getcwd()] = "working"
+    for directory, kind in kept.items():
+        if place.is_dir() and Path(os.path.realpath(directory)).is_relative_to(place):
+            why = f"overwrite would remove {directory}, the {kind} directory"
+            raise OutputRefused(path, why, "name a directory for it")
+
+
+def seen_anew(spark: SparkSession, place: Path) -> None:
+    """Make the session read again what it keeps of files here: it does not notice a rename."""
+    with suppress(*SPARK_ERRORS):  # the files have their place already
+        spark.catalog.refreshByPath(f"file://{place}")
+
+
+def remove(path: Path) -> None:
+    """Remove a directory, and what tasks that were cancelled still write into it."""
+    # After Ctrl-C, tasks that are just ending may make files for another moment.
+    deadline = time.monotonic() + _ENDING
+    while path.exists():
+        shutil.rmtree(path, ignore_errors=True)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.1)
+
+
+def _exchanged(first: Path, second: Path) -> bool:
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    names = (os.fsencode(first), os.fsencode(second))
+    if not rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):
+        return True
+    number = ctypes.get_errno()
+    if number in _UNABLE:
+        return False
+    raise OSError(number, os.strerror(number), str(second))

@@ -1,0 +1,1 @@
+"""From keys to owners: the key as it is hashed, its point, and the range that the point is in."""

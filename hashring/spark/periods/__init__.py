@@ -1,0 +1,1 @@
+"""Who owned a point when: a ring's history, looked up."""

@@ -1,0 +1,1 @@
+"""Streams of rows, tagged with their owners while the ring changes."""
