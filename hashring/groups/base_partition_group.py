@@ -216,7 +216,7 @@ class BasePartitionGroup(BaseMember):
         if partitions > most:
             logger.warning(
                 "hashring group %s: %s are many for a ttl of %g s: while Redis writes a decision "
-                "it serves nobody else, and members may give the decision up; have %s at most",
+                "it serves nobody else, and members may lose their leases; have %s at most",
                 self.name,
                 counted(partitions, "partition"),
                 self._group.terms.ttl,

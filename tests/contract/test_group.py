@@ -247,7 +247,7 @@ def test_more_partitions_than_a_decision_has_time_for_are_warned_of_with_how_man
         (text,) = told()
         assert text == (
             "hashring group orders: 15,001 partitions are many for a ttl of 1.5 s: while Redis "
-            "writes a decision it serves nobody else, and members may give the decision up; have "
+            "writes a decision it serves nobody else, and members may lose their leases; have "
             "15,000 partitions at most"
         )
     with PartitionGroup(client, "orders", 15_001, **settings):
