@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from hashring.core.assignors import AssignFunction, Assignor, GroupMember, as_assignor
 from hashring.core.groups import group_plan, group_status, member_orders, next_state
@@ -12,9 +12,10 @@ from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.reported_loads import check_load
 from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, Terms
+from hashring.core.readable_numbers import counted
 from hashring.core.value_checks import plain_number
 from hashring.errors import ConfigError
-from hashring.groups.base_member import BaseMember, checked_partition, monotonic
+from hashring.groups.base_member import BaseMember, checked_partition, logger, monotonic
 from hashring.groups.callbacks import Callbacks, OnActive, OnAssigned, OnPartition, OnRevoked
 from hashring.groups.member_stay import Stay
 from hashring.protocol.flow import Flow
@@ -28,6 +29,10 @@ from hashring.store.group.commands import Brought
 from hashring.store.group.key_names import group_keys
 
 T = TypeVar("T")
+
+# For each second that Redis may take to answer. To grant one takes Redis microseconds, all are in
+# one script, and a busy machine makes it several times slower.
+_PARTITIONS_A_SECOND: Final = 30_000
 
 
 class BasePartitionGroup(BaseMember):
@@ -206,6 +211,18 @@ class BasePartitionGroup(BaseMember):
             access=access,
         )
 
+    def _warn_of_many(self, partitions: int) -> None:
+        most = int(_PARTITIONS_A_SECOND * self._io_timeout())
+        if partitions > most:
+            logger.warning(
+                "hashring group %s: %s are many for a ttl of %g s: while Redis writes a decision "
+                "it serves nobody else, and members may lose their leases; have %s at most",
+                self.name,
+                counted(partitions, "partition"),
+                self._group.terms.ttl,
+                counted(most, "partition"),
+            )
+
     def _resize(self, partitions: int) -> Flow[None]:
         outcome = yield from change(
             self.name,
@@ -213,6 +230,7 @@ class BasePartitionGroup(BaseMember):
             self.member,
             lambda state, now: next_state.resize(state, partitions),
         )
+        self._warn_of_many(partitions)
         with self._lock:
             self._group.offer(outcome.state.terms, outcome.state.generation)
         self._wake()
@@ -253,6 +271,7 @@ class BasePartitionGroup(BaseMember):
         return decider
 
     def _begin(self, stay: Stay) -> None:
+        self._warn_of_many(self.partitions)
         self._group.waits_for_name = stay.waits_for_name
         decider = self._group.decider = self._new_decider(self._group.decider.assignor)
         loop = self._loop(stay, decider, "decider")

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from hashring.errors import MissingDependencyError
 from hashring.monkey_patching import connections_home, original, threads_are_greenlets
-from hashring.running.bounded_calls import CALLS_AT_ONCE
+from hashring.running.bounded_calls import CALLS_AT_ONCE, ThreadsLine
 
 T = TypeVar("T")
 
@@ -160,6 +160,9 @@ class QueueLatch:
 class ThreadBackend:
     """Daemon threads. Where gevent has put greenlets in their place, :class:`GeventBackend` is."""
 
+    def __init__(self) -> None:
+        self._line = ThreadsLine()
+
     def spawn(self, target: Callable[[], None], name: str) -> None:
         threading.Thread(target=target, name=name, daemon=True).start()
 
@@ -167,7 +170,10 @@ class ThreadBackend:
         return function(*arguments)
 
     def call_for_user(self, function: Callable[..., T], *arguments: Any) -> T:
-        return function(*arguments)
+        if connections_home() is not None:
+            # Of greenlets in several threads, some might wait here for one that cannot run.
+            return function(*arguments)
+        return self._line.call(function, arguments)
 
     def inbox(self) -> Inbox:
         return QueueInbox(_queue_of_threads())

@@ -233,6 +233,27 @@ def test_what_keeps_a_member_from_renewing_is_logged_once_while_it_lasts(
     assert "No such file or directory; check host, port and that Redis runs" in told
 
 
+def test_more_partitions_than_a_decision_has_time_for_are_warned_of_with_how_many_are_not_too_many(
+    client: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        return [text for text in caplog.messages if "partitions are many" in text]
+
+    # A third of the ttl is for an answer of Redis'.
+    settings: dict[str, Any] = {"rebalance_delay": 0.0, "ttl": 1.5}
+    with PartitionGroup(client, "orders", 15_000, **settings) as group:
+        assert told() == []
+        group.resize(15_001)
+        (text,) = told()
+        assert text == (
+            "hashring group orders: 15,001 partitions are many for a ttl of 1.5 s: while Redis "
+            "writes a decision it serves nobody else, and members may lose their leases; have "
+            "15,000 partitions at most"
+        )
+    with PartitionGroup(client, "orders", 15_001, **settings):
+        assert len(told()) == 2
+
+
 def test_a_member_whose_handoffs_may_take_centuries_leaves(make: Make) -> None:
     member = make("a", max_handoff_time=1e15)
     member.start()

@@ -878,6 +878,22 @@ def test_where_nobody_noted_the_server_locks_may_be_missing(place: Place) -> Non
     assert 0 < joined(place, B, history).held_off <= TTL
 
 
+@pytest.mark.parametrize("value", [b"", b"junk"], ids=["deleted", "junk"])
+@pytest.mark.parametrize("swept", [False, True], ids=["nothing", "with a sweep"])
+def test_where_the_ring_has_lost_its_history_a_newcomer_takes_no_lock(
+    place: Place, value: bytes, swept: bool
+) -> None:
+    before, _, _ = lost(place)
+    place.join("other", C, 30, history=before)
+    if swept:
+        place.age("other")
+    place.set_epoch(value)
+    first = joined(place, B)
+    assert 0 < first.held_off <= TTL
+    assert isinstance(take(place, B, KEYS[0], history=first.history)[0], HeldOff)
+    assert joined(place, B, first.history).history == first.history
+
+
 def test_a_ring_that_never_had_locks_is_open_at_once_and_has_another_history(place: Place) -> None:
     plain = place.join("other", C, 30).history
     assert plain

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +19,7 @@ from redis import Redis
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.store.embedded_server import RedisServer
+from hashring.store.ring.key_names import ring_keys
 from tests.conftest import eventually
 from tests.hosted import RING, Make
 from tests.hosts import RUNNERS, Host, HostedNode, HostError
@@ -345,6 +347,29 @@ def test_nodes_come_back_when_the_ring_is_deleted(make: Make, client: Redis, com
     agree(*nodes)
     third = make(**SHORT).start()
     agree(*nodes, third)
+
+
+def has_beaten(node: HostedNode, times: int) -> bool:
+    return bool(node.status["heartbeats"] >= times)
+
+
+def test_no_owner_changes_when_another_key_of_the_ring_is_deleted(
+    make: Make, client: Redis
+) -> None:
+    nodes = [make(**SHORT).start() for _ in range(2)]
+    agree(*nodes)
+    owned = [node.owned(KEYS) for node in nodes]
+    for name, key in vars(ring_keys(RING)).items():
+        if name in ("ring", "locks"):
+            continue
+        client.delete(key)
+        for node in nodes:
+            # Of two heartbeats one was sent after the key was deleted.
+            enough = node.status["heartbeats"] + 2
+            eventually(partial(has_beaten, node, enough), "it has sent a heartbeat")
+        assert [node.owned(KEYS) for node in nodes] == owned, name
+        assert client.zcard(RING) == 32
+    assert all(node.status["fences"] == 0 for node in nodes)
 
 
 def test_a_ring_key_of_another_type_is_reported_and_healed_from(make: Make, client: Redis) -> None:

@@ -25,9 +25,9 @@ OTHERS = 4
 """Connections of the node's own and of the test's."""
 
 
-@pytest.fixture(scope="module", params=["greenlet", "greenlet-patched", "asyncio"])
+@pytest.fixture(scope="module", params=["thread", "greenlet", "greenlet-patched", "asyncio"])
 def crowd(request: pytest.FixtureRequest) -> Iterator[Host]:
-    """A process that makes calls to Redis in greenlets, or in tasks."""
+    """A process that makes calls to Redis in threads, in greenlets, or in tasks."""
     with Host(request.param) as process:
         yield process
 

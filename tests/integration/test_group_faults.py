@@ -340,6 +340,28 @@ def test_after_a_restart_from_a_snapshot_members_keep_what_they_hold() -> None:
                 process.end()
 
 
+def test_a_member_that_could_not_leave_has_partitions_for_no_longer_than_its_lease(
+    redis_server: RedisServer, proxy: Proxy
+) -> None:
+    terms: dict[str, Any] = {"partitions": 8, "ttl": 1.5, "rebalance_delay": 0.0, "handoffs": 4}
+    with (
+        closing(Redis.from_url(redis_server.url)) as near,
+        closing(Redis.from_url(proxy.url)) as far,
+    ):
+        stays, leaves = (PartitionGroup(near, "orders", member=name, **terms) for name in "ab")
+        ghost = PartitionGroup(far, "orders", **terms)
+        for member in (stays, leaves, ghost):
+            member.start()
+        eventually(lambda: stays.held and leaves.held and ghost.held, "each has its part")
+        proxy.black_hole()
+        ghost.stop()
+        # While the lease of the other still stands, perhaps: then it is given a part of these.
+        leaves.stop()
+        eventually(lambda: len(stays.held) == terms["partitions"], "what is left has all")
+        assert stays.status().expired == ()
+        stays.stop()
+
+
 def test_lost_messages_are_made_up_for_by_the_next_renewal(
     start: Callable[..., Process], redis_server: RedisServer
 ) -> None:

