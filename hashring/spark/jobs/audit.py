@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring_history import RingHistory
 from hashring.spark.audit import PROBLEMS, counted_audit, work_slices
+from hashring.spark.history_from_events import counts_of_kinds
 from hashring.spark.html_report import Report
 from hashring.spark.input import Input
 from hashring.spark.jobs.kept_frames import kept
@@ -77,7 +78,7 @@ def audit_job(
         first = _with_times_as_text(earliest, _MILLISECONDS).collect()
         if output:
             output.write(found.findings)
-    told = events.groupBy("kind").count().orderBy("kind").collect() if events else []
+    kinds = counts_of_kinds(events) if events else []
     facts: list[tuple[str, Any]] = [
         ("rows judged", summary["rows"]),
         *([("hot keys, cut into slices of time", len(slices.keys))] if slices else []),
@@ -86,7 +87,7 @@ def audit_job(
         ("hash algorithm", asof.algorithm),
         *([("hash algorithm from", algorithm_from)] if algorithm_from else []),
         ("ring changes", len(history.changes)),
-        *((f"events: {row['kind']}", row["count"]) for row in told),
+        *((f"events: {kind}", count) for kind, count in kinds),
         ("work begun by the owner and gone on with after losing the key", summary["overrun"]),
         ("work begun after losing the key", summary["late"]),
         ("work begun before getting the key", summary["early"]),
