@@ -52,7 +52,7 @@ from hashring.errors import ConfigError, EventsLost
 from hashring.store.command import pairs
 from hashring.store.locks.commands import LOCKS_A_CALL, look
 from hashring.store.redis_store import RedisStore
-from hashring.store.redis_url import client_of
+from hashring.store.redis_url import check_url, client_of
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.node_reports import unreported_algorithm
@@ -88,6 +88,16 @@ def register(spark: SparkSession) -> None:
     spark.createDataFrame([], "nothing int")
     spark.dataSource.register(HashringDataSource)
     spark.conf.set(_REGISTERED, "true")
+
+
+def check_where(url: str, ring: str) -> None:
+    """Check what can be checked of a live ring where nothing reads it.
+
+    Raises:
+        ConfigError: no Redis has such a URL, or no ring such a name.
+    """
+    check_url(url)
+    ring_keys(ring)
 
 
 def live_ring(spark: SparkSession, url: str, ring: str, wire: str | None = None) -> Ring:
@@ -170,7 +180,7 @@ class HashringDataSource(DataSource):
         for name in ("url", "ring"):
             if not self.options.get(name):
                 raise ConfigError(name, None, f'missing: add .option("{name}", ...)')
-        ring_keys(self.options["ring"])
+        check_where(self.options["url"], self.options["ring"])
         return self.options["url"], self.options["ring"]
 
 

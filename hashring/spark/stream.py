@@ -47,7 +47,7 @@ from hashring.spark.checkpoint_mark import StreamMark, is_finished
 from hashring.spark.column_checks import check_distinct, check_free, quoted
 from hashring.spark.compaction import BATCH, newest_batch
 from hashring.spark.counts_while_read import Counts
-from hashring.spark.datasource import live_ring
+from hashring.spark.datasource import check_where, live_ring
 from hashring.spark.directory_lock import alone
 from hashring.spark.existing_files import files_there, is_empty
 from hashring.spark.file_formats import FILE_FORMATS, format_name
@@ -108,8 +108,10 @@ def followed_ring(url: str, name: str, refresh: float = 1.0, wire: str | None = 
         wire: ``"redis-hashring"`` for a ring that nodes of redis-hashring 0.7 are on.
 
     Raises:
-        ConfigError: ``refresh`` is negative or NaN, or there is no such ``wire``.
+        ConfigError: ``refresh`` is negative or NaN, or there is no such ``wire``; or as for
+            :func:`hashring.spark.datasource.check_where`.
     """
+    check_where(url, name)
     check_wire(wire)
     if not refresh >= 0:
         raise ConfigError("refresh", refresh, "give seconds; 0 reads the ring for every batch")

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.types import StructType
 from redis import Redis
 from redis_hashring import RingNode as OldNode
 
@@ -332,11 +333,38 @@ def test_a_ring_that_is_not_there_is_empty(table):
         ({"url": "redis://user:secret#@x", "ring": "r"}, "# in a password as %2F, %3F and %23"),
     ],
 )
-def test_options_that_cannot_be_are_said(options, text):
-    source = HashringDataSource(options)
+def test_options_that_cannot_be_are_said_before_anything_is_read(options, text):
     with pytest.raises(ConfigError, match=text) as caught:
-        list(source.reader(source.schema()).read(None))
+        HashringDataSource(options).reader(StructType())
     assert "secret" not in str(caught.value)
+    with pytest.raises(ConfigError, match=text if options.get("table") is None else "table"):
+        HashringDataSource({"table": "events", **options}).simpleStreamReader(StructType())
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        (("--url", "http://x"), "url='http://x': Redis URL must specify one of the following"),
+        (("--url", "redis://x", "--ring", "a{b"), "braces in a ring's name"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("stream", "--format", "json", "--output", "out", "--checkpoint", "cp"),
+        ("audit", "--format", "json", "--hash-algorithm", "crc-32"),
+    ],
+)
+def test_a_live_ring_that_cannot_be_ends_a_command_before_spark_starts(
+    monkeypatch, command, where, text
+):
+    monkeypatch.setattr("hashring.spark.session.spark_session", lambda *_, **__: pytest.fail())
+    with pytest.raises(ConfigError, match=text):
+        run(*command, "--input", "in", *where)
+
+
+def test_files_that_the_server_of_spark_has_are_not_looked_for_here():
+    followed_ring("rediss://x?ssl_ca_certs=/of/the/server.pem", RING)
 
 
 def test_an_option_that_cannot_be_is_said_by_spark(spark):
