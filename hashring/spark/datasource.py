@@ -24,9 +24,15 @@ restart from a checkpoint, because an offset is an id of the Redis stream and wh
 of them never changes. When the ring has dropped events from its capped history that the stream
 had yet to read, or must read again after a crash, the query fails with ``EventsLost`` instead of
 going on without them. Redis 7 and Valkey count all events that ever were, which shows what is gone;
-Redis 6.2 does not, so there a query also fails when the last event that it read is gone itself.
-If Redis comes back empty, the query goes on with the ring's new history: nothing shows whether
-there were events before that it had not read.
+Redis 6.2 does not, so there a query also fails when the last event that it read is gone itself, or
+when it had found none and then does not find the ring's first change.
+
+Two losses are not noticed. What the ring dropped before the query read for the first time is not
+part of the stream. If Redis comes back empty, the query goes on with the ring's new history:
+nothing shows whether there were events before that it had not read.
+
+A reading of ``events``, as a stream or at once, fails with ``EventsLost`` when the ring drops
+events that it has yet to reach.
 
 Every process that reads needs this package and a way to Redis.
 """
@@ -263,15 +269,24 @@ def _locks(store: RedisStore, keys: RingKeys) -> Iterator[tuple[Any, ...]]:
 
 
 def _events(store: RedisStore, keys: RingKeys, after: str, until: str = "+") -> Iterator[RingEvent]:
-    """The events after one id, up to and with another."""
+    """The events after one id, up to and with another.
+
+    Raises:
+        EventsLost: some were dropped between two that were read.
+    """
+    page = store.call("XRANGE", keys.events, f"({after}", until, "COUNT", _PAGE)
     while True:
-        page = store.call("XRANGE", keys.events, f"({after}", until, "COUNT", _PAGE)
         for entry in page:
             event = read_event(entry)
             after = event.id
             yield event
         if len(page) < _PAGE:
             return
+        # The history is cut from its old end: while the last one is there, those after it are, too.
+        last, *page = store.call("XRANGE", keys.events, after, until, "COUNT", _PAGE + 1) or [None]
+        if last is None or _text(last[0]) != after:
+            remedy = "they were dropped while the history was read: read it again"
+            raise EventsLost(_text(keys.ring), after, _oldest(store, keys), remedy)
 
 
 def _event_row(event: RingEvent) -> tuple[Any, ...]:
@@ -295,7 +310,7 @@ def _event_row(event: RingEvent) -> tuple[Any, ...]:
 def _state(store: RedisStore, keys: RingKeys) -> tuple[str, str]:
     """The id of the last event ever, and how many there ever were, if Redis counts them."""
     if not store.call("EXISTS", keys.events):
-        return _FIRST, ""
+        return _FIRST, "0"
     found = store.call("XINFO", "STREAM", keys.events)
     told = {_text(name): value for name, value in pairs(found)}
     return _text(told["last-generated-id"]), str(told.get("entries-added", ""))
@@ -345,7 +360,7 @@ class _EventStream(SimpleDataSourceStreamReader):
                 # Redis lost data, and its clock is behind: nothing that is there follows.
                 raise EventsLost(self._ring, start["id"], _oldest(store, keys))
             events = list(_events(store, keys, start["id"], last)) if last != start["id"] else []
-            follows = start["id"] == _FIRST or _is_there(store, keys, start["id"])
+            follows = start == self.initialOffset() or _is_there(store, keys, start["id"])
         # Redis came back empty, and nothing happened since or the ring began anew.
         anew = last == _FIRST or any(event.change and not event.change.prev for event in events)
         if not (follows or anew):

@@ -358,7 +358,7 @@ def test_options_that_cannot_be_are_said_before_anything_is_read(options, text):
 def test_a_live_ring_that_cannot_be_ends_a_command_before_spark_starts(
     monkeypatch, command, where, text
 ):
-    monkeypatch.setattr("hashring.spark.session.spark_session", lambda *_, **__: pytest.fail())
+    monkeypatch.setattr("hashring.spark.session.spark_session", lambda *_, **__: pytest.fail("it"))
     with pytest.raises(ConfigError, match=text):
         run(*command, "--input", "in", *where)
 
@@ -445,6 +445,7 @@ class Told:
     """The stream of events as Spark asks it, on one server: no Spark is needed for that."""
 
     def __init__(self, server):
+        self.url = server.url
         self.client = Redis(unix_socket_path=str(server.socket))
         self.events = ring_keys(RING).events
         self.counts = int(self.client.info("server")["redis_version"].split(".")[0]) >= 7
@@ -500,6 +501,43 @@ def test_events_dropped_after_they_were_read_are_no_loss_where_redis_counts(told
     else:
         with pytest.raises(EventsLost):
             told.read()
+
+
+def test_events_dropped_before_the_first_was_read_are_noticed_once_there_were_none(told):
+    assert told.read() == []
+    told.unserved(3)
+    told.cut_to(2)
+    with pytest.raises(EventsLost, match="after 0-0 are gone"):
+        told.read()
+
+
+def test_the_first_events_of_a_ring_that_had_none_are_read(told):
+    assert told.read() == told.read() == []
+    with RingNode(told.client, RING):
+        told.unserved()
+    assert told.read() == ["join", "unserved", "leave"]
+
+
+def read_at_once(told):
+    options = {"url": told.url, "ring": RING, "table": "events"}
+    return list(HashringDataSource(options).reader(StructType()).read(None))
+
+
+@pytest.mark.parametrize("read", [Told.read, read_at_once])
+def test_events_dropped_between_two_calls_to_redis_are_noticed(told, monkeypatch, read):
+    told.unserved(1500)
+    oldest = told.client.xrange(told.events, count=1000)[-1][0].decode()
+    call = RedisStore.call
+
+    def then_cut(store, command, *more):
+        found = call(store, command, *more)
+        if command == "XRANGE" and len(found) == 1000:
+            told.cut_to(400)
+        return found
+
+    monkeypatch.setattr(RedisStore, "call", then_cut)
+    with pytest.raises(EventsLost, match=f"after {oldest} are gone .*: read it again"):
+        read(told)
 
 
 def test_a_change_that_is_gone_between_two_others_is_noticed(told):
