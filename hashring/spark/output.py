@@ -28,6 +28,7 @@ from hashring.spark.counts_while_read import Counts
 from hashring.spark.directory_append import append_files
 from hashring.spark.directory_lock import alone
 from hashring.spark.directory_swap import check_not_of_others, put_back, remove, seen_anew, swap
+from hashring.spark.disk_sync import sync, sync_all
 from hashring.spark.existing_files import files_there, is_empty, is_empty_directory
 from hashring.spark.file_formats import (
     FILE_FORMATS,
@@ -343,6 +344,7 @@ class Output:
                     self._check_whole(spark, f"file://{aside}", written)
                 if beside:
                     beside(aside)
+                sync_all(self.path, aside)
                 # Another process may have made it since, or put files into it before it was locked.
                 with nullcontext(True) if is_locked else self._locked(spark, local) as is_there:
                     if self._fitted(df, local, partition_by).columns != df.columns:
@@ -482,6 +484,7 @@ class Output:
             return
         else:
             swap(aside, local)
+        sync(str(self.path), [local.parent])  # before what was replaced is removed
         show()
 
     def _give_name(self, aside: Path, local: Path) -> None:

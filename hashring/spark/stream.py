@@ -49,6 +49,7 @@ from hashring.spark.compaction import BATCH, newest_batch
 from hashring.spark.counts_while_read import Counts
 from hashring.spark.datasource import check_where, live_ring
 from hashring.spark.directory_lock import alone
+from hashring.spark.disk_sync import sync, sync_all
 from hashring.spark.existing_files import files_there, is_empty
 from hashring.spark.file_formats import FILE_FORMATS, format_name
 from hashring.spark.input import CORRUPT, OF_READER, is_bad
@@ -272,7 +273,10 @@ class _Batches:
         tagged, told, ring = self._tagged(batch, number)
         tagged.mode("overwrite").save(f"file://{aside}")
         self._check_whole(batch.sparkSession, f"file://{aside}", told)
+        # Once Spark notes the batch as ended, nobody writes it again.
+        sync_all(self.output, aside)
         aside.rename(target / f"batch={number}")
+        sync(self.output, [target])
         self._count(told.get(), ring)
 
     def _write_elsewhere(self, batch: DataFrame, number: int) -> None:
