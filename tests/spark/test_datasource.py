@@ -652,14 +652,14 @@ def test_another_wire_is_refused(spark, redis_server):
     for ask in (
         lambda: followed_ring("redis://x", "r", wire="other"),
         lambda: live_ring(spark, redis_server.url, "r", "other"),
-        lambda: HashringDataSource({"url": "u", "ring": "r", "wire": "other"}).reader(None),
+        lambda: HashringDataSource({"url": "redis://x", "ring": "r", "wire": "other"}).reader(None),
     ):
         with pytest.raises(ConfigError, match=refusal):
             ask()
 
 
 def test_events_of_a_ring_of_redis_hashring_are_refused(tmp_path):
-    source = HashringDataSource({"url": "u", "ring": "r", "table": "events", "wire": WIRE})
+    source = HashringDataSource({"url": "redis://x", "ring": "r", "table": "events", "wire": WIRE})
     for read in (source.reader, source.simpleStreamReader):
         with pytest.raises(ConfigError, match="redis-hashring write no events, so the history has"):
             read(None)
