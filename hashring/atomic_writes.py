@@ -63,9 +63,9 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     aside = _aside(target)
     try:
         yield aside
-        _to_disk(aside)
+        to_disk(aside)
         _put(aside, target)
-        _to_disk(target.parent)
+        to_disk(target.parent)
     except FileExistsError:
         raise OutputExists(str(path)) from None
     except OSError as error:
@@ -75,7 +75,7 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             aside.unlink()
 
 
-def _to_disk(path: Path) -> None:
+def to_disk(path: Path) -> None:
     """Wait until a file, or the names in a directory, are on the disk.
 
     A system may write a new name before what the file holds. After a power failure in between,
@@ -127,9 +127,9 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
         aside.write_text(text, encoding="utf-8")
         with suppress(FileNotFoundError):
             aside.chmod(target.stat().st_mode & 0o777)
-        _to_disk(aside)
+        to_disk(aside)
         aside.replace(target)
-        _to_disk(target.parent)
+        to_disk(target.parent)
     finally:
         with suppress(OSError):
             aside.unlink()

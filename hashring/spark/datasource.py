@@ -24,9 +24,15 @@ restart from a checkpoint, because an offset is an id of the Redis stream and wh
 of them never changes. When the ring has dropped events from its capped history that the stream
 had yet to read, or must read again after a crash, the query fails with ``EventsLost`` instead of
 going on without them. Redis 7 and Valkey count all events that ever were, which shows what is gone;
-Redis 6.2 does not, so there a query also fails when the last event that it read is gone itself.
-If Redis comes back empty, the query goes on with the ring's new history: nothing shows whether
-there were events before that it had not read.
+Redis 6.2 does not, so there a query also fails when the last event that it read is gone itself, or
+when it had found none and then does not find the ring's first change.
+
+Two losses are not noticed. What the ring dropped before the query read for the first time is not
+part of the stream. If Redis comes back empty, the query goes on with the ring's new history:
+nothing shows whether there were events before that it had not read.
+
+A reading of ``events``, as a stream or at once, fails with ``EventsLost`` when the ring drops
+events that it has yet to reach.
 
 Every process that reads needs this package and a way to Redis.
 """
@@ -52,7 +58,7 @@ from hashring.errors import ConfigError, EventsLost
 from hashring.store.command import pairs
 from hashring.store.locks.commands import LOCKS_A_CALL, look
 from hashring.store.redis_store import RedisStore
-from hashring.store.redis_url import client_of
+from hashring.store.redis_url import check_url, client_of
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.node_reports import unreported_algorithm
@@ -88,6 +94,16 @@ def register(spark: SparkSession) -> None:
     spark.createDataFrame([], "nothing int")
     spark.dataSource.register(HashringDataSource)
     spark.conf.set(_REGISTERED, "true")
+
+
+def check_where(url: str, ring: str) -> None:
+    """Check what can be checked of a live ring where nothing reads it.
+
+    Raises:
+        ConfigError: no Redis has such a URL, or no ring such a name.
+    """
+    check_url(url)
+    ring_keys(ring)
 
 
 def live_ring(spark: SparkSession, url: str, ring: str, wire: str | None = None) -> Ring:
@@ -170,7 +186,7 @@ class HashringDataSource(DataSource):
         for name in ("url", "ring"):
             if not self.options.get(name):
                 raise ConfigError(name, None, f'missing: add .option("{name}", ...)')
-        ring_keys(self.options["ring"])
+        check_where(self.options["url"], self.options["ring"])
         return self.options["url"], self.options["ring"]
 
 
@@ -253,15 +269,24 @@ def _locks(store: RedisStore, keys: RingKeys) -> Iterator[tuple[Any, ...]]:
 
 
 def _events(store: RedisStore, keys: RingKeys, after: str, until: str = "+") -> Iterator[RingEvent]:
-    """The events after one id, up to and with another."""
+    """The events after one id, up to and with another.
+
+    Raises:
+        EventsLost: some were dropped between two that were read.
+    """
+    page = store.call("XRANGE", keys.events, f"({after}", until, "COUNT", _PAGE)
     while True:
-        page = store.call("XRANGE", keys.events, f"({after}", until, "COUNT", _PAGE)
         for entry in page:
             event = read_event(entry)
             after = event.id
             yield event
         if len(page) < _PAGE:
             return
+        # The history is cut from its old end: while the last one is there, those after it are, too.
+        last, *page = store.call("XRANGE", keys.events, after, until, "COUNT", _PAGE + 1) or [None]
+        if last is None or _text(last[0]) != after:
+            remedy = "they were dropped while the history was read: read it again"
+            raise EventsLost(_text(keys.ring), after, _oldest(store, keys), remedy)
 
 
 def _event_row(event: RingEvent) -> tuple[Any, ...]:
@@ -285,7 +310,7 @@ def _event_row(event: RingEvent) -> tuple[Any, ...]:
 def _state(store: RedisStore, keys: RingKeys) -> tuple[str, str]:
     """The id of the last event ever, and how many there ever were, if Redis counts them."""
     if not store.call("EXISTS", keys.events):
-        return _FIRST, ""
+        return _FIRST, "0"
     found = store.call("XINFO", "STREAM", keys.events)
     told = {_text(name): value for name, value in pairs(found)}
     return _text(told["last-generated-id"]), str(told.get("entries-added", ""))
@@ -335,7 +360,7 @@ class _EventStream(SimpleDataSourceStreamReader):
                 # Redis lost data, and its clock is behind: nothing that is there follows.
                 raise EventsLost(self._ring, start["id"], _oldest(store, keys))
             events = list(_events(store, keys, start["id"], last)) if last != start["id"] else []
-            follows = start["id"] == _FIRST or _is_there(store, keys, start["id"])
+            follows = start == self.initialOffset() or _is_there(store, keys, start["id"])
         # Redis came back empty, and nothing happened since or the ring began anew.
         anew = last == _FIRST or any(event.change and not event.change.prev for event in events)
         if not (follows or anew):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -33,12 +33,25 @@ def _without_login(text: str) -> str:
     return f"{match[1] or ''}{match[2]}{':***' if match[3] else ''}"
 
 
+def check_url(url: str) -> None:
+    """Check a URL for another machine: the files for TLS that it names are not looked for.
+
+    Raises:
+        ConfigError: as :func:`client_of`.
+    """
+    _client(url, lambda _: None)
+
+
 def client_of(url: str) -> Any:
     """A client for that URL; it has not connected yet.
 
     Raises:
         ConfigError: the URL cannot be. No part of a password is in the error.
     """
+    return _client(url, _check_files)
+
+
+def _client(url: str, check_files: Callable[[Mapping[str, Any]], None]) -> Any:
     import redis  # noqa: PLC0415 - a tenth of a second that `--help` need not wait for
 
     try:
@@ -51,7 +64,7 @@ def client_of(url: str) -> Any:
         # A parameter in the URL that the client does not know shows only here.
         settings = client.connection_pool.connection_kwargs
         client.connection_pool.connection_class(**settings)
-        _check_files(settings)
+        check_files(settings)
     except (ValueError, TypeError, redis.RedisError) as error:
         raise ConfigError(
             "url",

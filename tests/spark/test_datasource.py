@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.types import StructType
 from redis import Redis
 from redis_hashring import RingNode as OldNode
 
@@ -332,11 +333,40 @@ def test_a_ring_that_is_not_there_is_empty(table):
         ({"url": "redis://user:secret#@x", "ring": "r"}, "# in a password as %2F, %3F and %23"),
     ],
 )
-def test_options_that_cannot_be_are_said(options, text):
-    source = HashringDataSource(options)
+def test_options_that_cannot_be_are_said_before_anything_is_read(options, text):
     with pytest.raises(ConfigError, match=text) as caught:
-        list(source.reader(source.schema()).read(None))
+        HashringDataSource(options).reader(StructType())
     assert "secret" not in str(caught.value)
+    with pytest.raises(ConfigError, match=text if options.get("table") is None else "table"):
+        HashringDataSource({"table": "events", **options}).simpleStreamReader(StructType())
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        (("--url", "http://x"), "url='http://x': Redis URL must specify one of the following"),
+        (("--url", "redis://x", "--ring", "a{b"), "braces in a ring's name"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("stream", "--format", "json", "--output", "out", "--checkpoint", "cp"),
+        ("audit", "--format", "json", "--hash-algorithm", "crc-32"),
+    ],
+)
+def test_a_live_ring_that_cannot_be_ends_a_command_before_spark_starts(
+    monkeypatch, command, where, text
+):
+    monkeypatch.setattr(
+        "hashring.spark.engine.session.spark_session", lambda *_, **__: pytest.fail("it")
+    )
+    with pytest.raises(ConfigError, match=text):
+        run(*command, "--input", "in", *where)
+
+
+def test_files_that_the_server_of_spark_has_are_not_looked_for_here():
+    followed_ring("rediss://x?ssl_ca_certs=/of/the/server.pem", RING)
 
 
 def test_an_option_that_cannot_be_is_said_by_spark(spark):
@@ -417,6 +447,7 @@ class Told:
     """The stream of events as Spark asks it, on one server: no Spark is needed for that."""
 
     def __init__(self, server):
+        self.url = server.url
         self.client = Redis(unix_socket_path=str(server.socket))
         self.events = ring_keys(RING).events
         self.counts = int(self.client.info("server")["redis_version"].split(".")[0]) >= 7
@@ -472,6 +503,43 @@ def test_events_dropped_after_they_were_read_are_no_loss_where_redis_counts(told
     else:
         with pytest.raises(EventsLost):
             told.read()
+
+
+def test_events_dropped_before_the_first_was_read_are_noticed_once_there_were_none(told):
+    assert told.read() == []
+    told.unserved(3)
+    told.cut_to(2)
+    with pytest.raises(EventsLost, match="after 0-0 are gone"):
+        told.read()
+
+
+def test_the_first_events_of_a_ring_that_had_none_are_read(told):
+    assert told.read() == told.read() == []
+    with RingNode(told.client, RING):
+        told.unserved()
+    assert told.read() == ["join", "unserved", "leave"]
+
+
+def read_at_once(told):
+    options = {"url": told.url, "ring": RING, "table": "events"}
+    return list(HashringDataSource(options).reader(StructType()).read(None))
+
+
+@pytest.mark.parametrize("read", [Told.read, read_at_once])
+def test_events_dropped_between_two_calls_to_redis_are_noticed(told, monkeypatch, read):
+    told.unserved(1500)
+    oldest = told.client.xrange(told.events, count=1000)[-1][0].decode()
+    call = RedisStore.call
+
+    def then_cut(store, command, *more):
+        found = call(store, command, *more)
+        if command == "XRANGE" and len(found) == 1000:
+            told.cut_to(400)
+        return found
+
+    monkeypatch.setattr(RedisStore, "call", then_cut)
+    with pytest.raises(EventsLost, match=f"after {oldest} are gone .*: read it again"):
+        read(told)
 
 
 def test_a_change_that_is_gone_between_two_others_is_noticed(told):
@@ -586,14 +654,14 @@ def test_another_wire_is_refused(spark, redis_server):
     for ask in (
         lambda: followed_ring("redis://x", "r", wire="other"),
         lambda: live_ring(spark, redis_server.url, "r", "other"),
-        lambda: HashringDataSource({"url": "u", "ring": "r", "wire": "other"}).reader(None),
+        lambda: HashringDataSource({"url": "redis://x", "ring": "r", "wire": "other"}).reader(None),
     ):
         with pytest.raises(ConfigError, match=refusal):
             ask()
 
 
 def test_events_of_a_ring_of_redis_hashring_are_refused(tmp_path):
-    source = HashringDataSource({"url": "u", "ring": "r", "table": "events", "wire": WIRE})
+    source = HashringDataSource({"url": "redis://x", "ring": "r", "table": "events", "wire": WIRE})
     for read in (source.reader, source.simpleStreamReader):
         with pytest.raises(ConfigError, match="redis-hashring write no events, so the history has"):
             read(None)

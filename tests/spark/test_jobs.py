@@ -1154,6 +1154,31 @@ def test_an_audit_of_files_needs_no_redis(spark, tmp_path):
     assert Page((tmp_path / "audit.html").read_text()).loads == []
 
 
+def test_an_event_that_is_in_two_files_counts_once(spark, tmp_path):
+    """Two archives of a ring have what happened in the time of both."""
+    (tmp_path / "log.csv").write_text("key,node,start,end\nk,a,1704067211,1704067222\n")
+    join = '"kind": "join", "epoch": 1, "nodes": ["a"], "points": [1]}'
+    expire = '"kind": "expire", "epoch": 2, "nodes": ["a"]}'
+    unserved = '"kind": "unserved", "by": "a"}'
+    told = [
+        f'{{"id": "17040672{at}000-0", "at": "2024-01-01T00:00:{at}Z", {event}\n'
+        for at, event in ((10, join), (15, unserved), (20, expire), (21, unserved))
+    ]
+    # As of a later version, which writes more of an event.
+    again = [event.replace('"epoch"', '"reason": "start", "epoch"') for event in told]
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "first.json").write_text("".join(told[:3]))
+    (tmp_path / "events" / "second.json").write_text("".join(again))
+    found = run(
+        "audit", "--input", tmp_path / "log.csv", "--events", tmp_path / "events" / "*.json",
+        "--schema", "key string, node string, start double, end double", "--json",
+    )  # fmt: skip
+    assert {kind: found[f"events: {kind}"] for kind in ("join", "unserved", "expire")} == {
+        "join": 1, "unserved": 2, "expire": 1,
+    }  # fmt: skip
+    assert (found["ring changes"], len(found["worst findings"])) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("given", "name", "source"),
     [

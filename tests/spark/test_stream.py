@@ -408,6 +408,58 @@ def test_a_checkpoint_goes_on_in_another_output_only_if_that_is_marked(
     assert sorted(int(row["key"]) for row in stored(other)) == list(range(20, 40))
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_stream_that_has_not_ended_a_batch_keeps_its_checkpoint_from_another_output(
+    spark, tmp_path, monkeypatch, elsewhere
+):
+    if elsewhere:
+        for room in ("stream", "checkpoint_mark"):
+            monkeypatch.setattr(f"hashring.spark.{room}.local_path", lambda spark, path: None)
+    files(tmp_path, 0)
+
+    def away(_):
+        raise RedisUnavailable("no answer")
+
+    def run_all(ring, out):
+        tag_stream(
+            stream(spark, tmp_path), ring, str(tmp_path / out), str(tmp_path / "cp")
+        ).awaitTermination()
+
+    out = "out of 'two'"
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="no answer"):
+            run_all(away, out)
+        with pytest.raises(OutputRefused, match=rf'cp began with the output "\S+{out}", and none'):
+            run_all(fixed_ring(FIRST), "other")
+    assert not (tmp_path / "other").exists()
+    run_all(fixed_ring(FIRST), out)
+    files(tmp_path, 1)
+    run_all(fixed_ring(FIRST), out)
+    assert len(stored(tmp_path / out)) == 40
+
+
+def test_of_two_streams_that_begin_with_a_checkpoint_at_once_the_first_has_it(
+    spark, tmp_path, monkeypatch
+):
+    files(tmp_path, 0)
+    outputs = [tmp_path / "out", tmp_path / "other"]
+    for output in outputs:
+        output.mkdir()
+    marks = [StreamMark(str(output), output, str(tmp_path / "cp")) for output in outputs]
+    note = StreamMark._note
+
+    def after_the_other(mark, spark):
+        monkeypatch.setattr(StreamMark, "_note", note)
+        marks[1].keep(spark)
+        note(mark, spark)
+
+    monkeypatch.setattr(StreamMark, "_note", after_the_other)
+    with pytest.raises(OutputRefused, match=r'began with the output "\S+/other"'):
+        marks[0].keep(spark)
+    assert not (outputs[0] / "_checkpoint").exists()
+    assert (outputs[1] / "_checkpoint").exists()
+
+
 def test_a_stream_whose_output_is_moved_ends(spark, tmp_path):
     files(tmp_path, 0)
     query = tag_stream(

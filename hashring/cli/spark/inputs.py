@@ -91,9 +91,15 @@ def check_events(settings: Settings, files: tuple[str, ...]) -> None:
 
     Raises:
         UsageError: neither files nor the URL of a Redis.
+        ConfigError: the live ring cannot be.
     """
-    if not files and settings.url is None:
+    from hashring.spark.datasource import check_where  # noqa: PLC0415 - as above
+
+    if files:
+        return
+    if settings.url is None:
         raise click.UsageError("give --url, or files: Spark's workers need to find Redis")
+    check_where(settings.url, settings.ring)
 
 
 def history_algorithm(

@@ -28,6 +28,7 @@ from hashring.spark.engine.counts_while_read import Counts
 from hashring.spark.engine.interruptible import interruptible
 from hashring.spark.io.directory_lock import alone
 from hashring.spark.io.directory_swap import remove, seen_anew
+from hashring.spark.io.disk_sync import sync, sync_all
 from hashring.spark.io.file_formats import WHOLE
 from hashring.spark.io.listed_files import addresses
 from hashring.spark.io.local_paths import exactly, local_path
@@ -68,7 +69,8 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
     Raises:
         NoDataError: there is no such directory, or it was not written in cells.
         OutputRefused: the path is not on this machine's file system; another process changes the
-            files; or workers of a cluster wrote to disks of their own.
+            files; workers of a cluster wrote to disks of their own; or the disk does not take what
+            is written.
         ConfigError: the ring hashes keys differently.
         EmptyRingError: it has no nodes.
     """
@@ -96,6 +98,7 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
         try:
             if touched:
                 _write_aside(spark, place, touched, after.ring, aside, found)
+                sync_all(path, aside)
             # Files without rows are of no owner, and Spark writes none.
             written = [name for name in touched if (aside / "new" / name).is_dir()]
             found.touched = len(written)
@@ -105,7 +108,10 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
             for name in written:
                 (place / name).rename(aside / "before" / name)
                 (aside / "new" / name).rename(place / name)
+            # On the disk, too, no step comes before the step that it follows.
+            sync(path, [place])
             following.replace(place / KEPT_RING)
+            sync(path, [place])
             for file in begun:
                 file.unlink()
         finally:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hashring.errors import OutputRefused
 from hashring.held_signals import held_back
+from hashring.spark.io.disk_sync import sync
 
 
 def append_files(aside: Path, local: Path, path: str, show: Callable[[], None]) -> None:
@@ -20,11 +21,11 @@ def append_files(aside: Path, local: Path, path: str, show: Callable[[], None]) 
         show: makes readers see what changed.
 
     Raises:
-        OutputRefused: some could not be taken back.
+        OutputRefused: the disk does not take their names; or some could not be taken back.
     """
     left: list[Path] = []
     try:
-        _append(aside, local, show, left)
+        _append(aside, local, path, show, left)
     except BaseException as error:
         if left:
             raise OutputRefused(
@@ -36,7 +37,9 @@ def append_files(aside: Path, local: Path, path: str, show: Callable[[], None]) 
         raise
 
 
-def _append(aside: Path, local: Path, show: Callable[[], None], left: list[Path]) -> None:
+def _append(
+    aside: Path, local: Path, path: str, show: Callable[[], None], left: list[Path]
+) -> None:
     """Do so, and note in ``left`` what could not be taken back.
 
     A second signal replaces the error at the end, and must not hide those files.
@@ -51,6 +54,7 @@ def _append(aside: Path, local: Path, show: Callable[[], None], left: list[Path]
                     place.parent.mkdir(parents=True, exist_ok=True)
                     moved.append(place)
                     part.rename(place)
+            sync(path, {local, *(place.parent for place in moved)})
             show()
             let_in()
         except BaseException:

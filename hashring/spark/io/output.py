@@ -36,6 +36,7 @@ from hashring.spark.io.directory_swap import (
     seen_anew,
     swap,
 )
+from hashring.spark.io.disk_sync import sync, sync_all
 from hashring.spark.io.existing_files import files_there, is_empty, is_empty_directory
 from hashring.spark.io.file_formats import (
     FILE_FORMATS,
@@ -349,6 +350,7 @@ class Output:
                     self._check_whole(spark, f"file://{aside}", written)
                 if beside:
                     beside(aside)
+                sync_all(self.path, aside)
                 # Another process may have made it since, or put files into it before it was locked.
                 with nullcontext(True) if is_locked else self._locked(spark, local) as is_there:
                     if self._fitted(df, local, partition_by).columns != df.columns:
@@ -488,6 +490,7 @@ class Output:
             return
         else:
             swap(aside, local)
+        sync(str(self.path), [local.parent])  # before what was replaced is removed
         show()
 
     def _give_name(self, aside: Path, local: Path) -> None:

@@ -16,6 +16,7 @@ from hashring.spark.jobs.kept_frames import kept
 from hashring.spark.jobs.outcome import Outcome, Table
 from hashring.spark.jobs.wording import decimals, key_name, names
 from hashring.spark.lookup.key_column import check_kept
+from hashring.spark.periods.history_from_events import counts_of_kinds
 from hashring.spark.periods.owner_at_time import as_of
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def audit_job(
         first = _with_times_as_text(earliest, _MILLISECONDS).collect()
         if output:
             output.write(found.findings)
-    told = events.groupBy("kind").count().orderBy("kind").collect() if events else []
+    kinds = counts_of_kinds(events) if events else []
     facts: list[tuple[str, Any]] = [
         ("rows judged", summary["rows"]),
         *([("hot keys, cut into slices of time", len(slices.keys))] if slices else []),
@@ -86,7 +87,7 @@ def audit_job(
         ("hash algorithm", asof.algorithm),
         *([("hash algorithm from", algorithm_from)] if algorithm_from else []),
         ("ring changes", len(history.changes)),
-        *((f"events: {row['kind']}", row["count"]) for row in told),
+        *((f"events: {kind}", count) for kind, count in kinds),
         ("work begun by the owner and gone on with after losing the key", summary["overrun"]),
         ("work begun after losing the key", summary["late"]),
         ("work begun before getting the key", summary["early"]),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import (
     ArrayType,
@@ -59,7 +61,7 @@ def history_of(
             ``epoch``, ``at`` (a timestamp), ``kind``, ``nodes`` and ``points``; ``id``, ``tag``
             and ``prev`` tell more faults apart. Rows that are no changes of the ring (``unserved``,
             ``release``, and what later versions may add) are passed over; a row without a kind
-            is none of them.
+            is none of them. An event that is there twice, such as from two archives, counts once.
         base: the ring before the events; without it they must begin with the ring's first change.
         hash_algorithm: that of the ring, when there is no base. Events do not have it: a ring's
             nodes report it in the column ``hash_algorithm`` of the table ``nodes``. With a wrong
@@ -87,19 +89,30 @@ def history_of(
         .select("epoch", F.unix_micros("at").alias("at"), "kind", "nodes", "points", *optional)
         .collect()
     )
-    changes = [_change(row.asDict()) for row in rows]
-    order = sorted(
-        range(len(rows)),
-        key=lambda i: _place(rows[i].asDict(), changes[i]),
-    )
+    told: dict[str | RingChange, tuple[tuple[int, ...], RingChange]] = {}
+    for row in map(Row.asDict, rows):
+        change = _change(row)
+        told[row.get("id") or change] = _place(row, change), change
     return ring_history(
-        [changes[i] for i in order],
+        [change for _, change in sorted(told.values(), key=itemgetter(0))],
         base.ring if base else None,
         base.epoch if base else 0,
         base.at if base else 0,
         base_tag=base.tag if base else "",
         hash_algorithm=hash_algorithm,
     )
+
+
+def counts_of_kinds(events: DataFrame) -> list[tuple[str, int]]:
+    """How many events there are of each kind, in order of the kinds. Each counts once.
+
+    Args:
+        events: as for :func:`history_of`. Those without an ``id`` cannot be told apart.
+    """
+    number = F.count(F.lit(1))
+    if "id" in events.columns:
+        number = F.count_distinct("id") + F.count_if(F.col("id").isNull())
+    return list(map(tuple, events.groupBy("kind").agg(number).orderBy("kind").collect()))
 
 
 def _place(row: dict[str, Any], change: RingChange) -> tuple[int, ...]:

@@ -10,6 +10,10 @@ the output holds a batch after the newest that the checkpoint has planned.
 Spark writes ``commits/<number>`` when a batch has ended, and never runs that batch again. So its
 rows would be lost if another process began to replace it at that moment and then failed. To replace
 a batch, Spark first deletes its directory, so the output has a note of that before.
+
+Two streams that begin at once find neither a mark nor a batch that has ended. So before the output
+has its mark, the checkpoint has a note of its output, and the first note stays. Once there is a
+mark, nobody looks at the note: an output may be moved.
 """
 
 from __future__ import annotations
@@ -18,16 +22,18 @@ import json
 import re
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hashring.atomic_writes import replace_text
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.atomic_writes import new_file, replace_text
 from hashring.errors import OutputExists, OutputRefused
 from hashring.spark.engine.spark_failures import SPARK_ERRORS
 from hashring.spark.io.existing_files import has_no_rows, seen_files
 from hashring.spark.io.job_file_names import is_of_one_job
-from hashring.spark.io.local_paths import exactly
+from hashring.spark.io.local_paths import exactly, local_path
 from hashring.spark.streams.compaction import BATCH, newest_batch
 
 if TYPE_CHECKING:
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = "_checkpoint"
 """Readers of the output pass over it."""
+_FIRST: Final = "hashring-output"
+"""In a checkpoint, the output whose stream began first."""
 _REPLACING: Final = "_replacing"
 """The note of a batch that is being replaced: its number, and a name that no other process has."""
 
@@ -51,6 +59,8 @@ class StreamMark:
         self._output = output
         self._target = target
         self._checkpoint = checkpoint
+        self._own = json.dumps(str(target or output.rstrip("/")))  # one line, whatever the name
+        self._first = f"{checkpoint.rstrip('/')}/{_FIRST}"
         self._is_there = False
         self._id: str | None = None
 
@@ -71,8 +81,8 @@ class StreamMark:
         Raises:
             OutputExists: a new stream would hide what is in the output. Readers pass over files
                 that are beside directories of batches.
-            OutputRefused: the batches that the checkpoint notes as ended are in another output, or
-                somebody moved them.
+            OutputRefused: the batches of the checkpoint are in another output, or somebody moved
+                them.
         """
         if self._is_there:
             return
@@ -80,12 +90,18 @@ class StreamMark:
             if _newest_offset(spark, self._checkpoint) < 0:
                 raise OutputExists(self._output)
         elif (noted := _newest_commit(spark, self._checkpoint)) >= 0:
-            raise OutputRefused(
-                self._output,
-                f"{self._checkpoint} notes batches up to {noted} as ended, and none is there",
-                f"name the output that has them; to continue here without them, write "
-                f"{self.checkpoint_id(spark)} to {self._output.rstrip('/')}/{_NAME}/id",
-            )
+            raise self._elsewhere(spark, f"notes batches up to {noted} as ended, and none is there")
+        first = _first_line(spark, self._first)
+        if first not in (None, self._own):
+            raise self._elsewhere(spark, f"began with the output {first}, and none is there")
+
+    def _elsewhere(self, spark: SparkSession, why: str) -> OutputRefused:
+        return OutputRefused(
+            self._output,
+            f"{self._checkpoint} {why}",
+            f"name the output that has them; to continue here without them, write "
+            f"{self.checkpoint_id(spark)} to {self._output.rstrip('/')}/{_NAME}/id",
+        )
 
     def check_planned(self, spark: SparkSession) -> None:
         """Raise ``OutputRefused`` if the output holds a batch that the checkpoint did not plan."""
@@ -191,8 +207,21 @@ class StreamMark:
         self.check(spark)
         if not self._is_there:
             self.check_begun(spark)
+            self._note(spark)
+            self.check_begun(spark)  # the note may be that of another stream by now
             self._write(spark)
             self._is_there = True
+
+    def _note(self, spark: SparkSession) -> None:
+        """Note the output in the checkpoint, if no other stream has done so.
+
+        Elsewhere than on this machine, two that look at the same moment both find nothing.
+        """
+        if (checkpoint := local_path(spark, self._checkpoint)) is not None:
+            with suppress(OutputExists), new_file(checkpoint / _FIRST) as aside:
+                aside.write_text(f"{self._own}\n", encoding="utf-8")
+        elif _first_line(spark, self._first) is None:
+            _write_line(spark, self._first, self._own)
 
     def _read(self, spark: SparkSession) -> str | None:
         if self._target is None:
@@ -234,7 +263,8 @@ def _first_line(spark: SparkSession, path: str) -> str | None:
 
 def _write_line(spark: SparkSession, place: str, line: str) -> None:
     """Write a directory with a text of one line, on any file system."""
-    spark.sql(f"SELECT '{line}' AS value").coalesce(1).write.mode("overwrite").text(place)
+    text = spark.range(1).select(F.lit(line).alias("value"))
+    text.coalesce(1).write.mode("overwrite").text(place)
 
 
 def _numbers(first: int, last: int) -> str:

@@ -25,6 +25,7 @@ from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.engine.interruptible import interruptible
 from hashring.spark.io.directory_lock import alone
 from hashring.spark.io.directory_swap import remove, seen_anew
+from hashring.spark.io.disk_sync import sync, sync_all
 from hashring.spark.io.file_formats import WHOLE
 from hashring.spark.io.local_paths import exactly, local_path
 from hashring.spark.io.worker_disks import OWN_DISKS, check_count
@@ -76,7 +77,8 @@ def compact(
     Raises:
         NoDataError: there is no batch.
         OutputRefused: the path is not on this machine's file system; another process does the
-            same; or workers of a cluster wrote to disks of their own. Then nothing is changed.
+            same; workers of a cluster wrote to disks of their own; or the disk does not take what
+            is merged. Then nothing is changed.
         ConfigError: ``size`` is below 1, or such a format does not keep the types of columns.
     """
     if size < 1:
@@ -109,11 +111,13 @@ def compact(
                 written = interruptible(spark, _read(spark, aside, [aside], format).count)
                 remedy = "compact with a local master"
                 check_count(written, rows, path, OWN_DISKS, remedy, "merged rows")
+                sync_all(path, aside)
             except BaseException:
                 remove(aside)
                 raise
             told.rows += rows
             aside.rename(place / f"{_MERGED}{numbers[0]}-{numbers[-1]}")
+            sync(path, [place])  # before what was merged is removed
             _end_what_was_begun(place)
             seen_anew(spark, place)
         told.after = len(_batches(place))

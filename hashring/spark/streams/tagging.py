@@ -42,12 +42,13 @@ from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, OutputExists, OutputRefused, RetryLater
-from hashring.spark.datasource import live_ring
+from hashring.spark.datasource import check_where, live_ring
 from hashring.spark.engine.column_checks import check_distinct, check_free, quoted
 from hashring.spark.engine.counts_while_read import Counts
 from hashring.spark.engine.spark_failures import SPARK_ERRORS, failure
 from hashring.spark.io.append_checks import check_form, fitted
 from hashring.spark.io.directory_lock import alone
+from hashring.spark.io.disk_sync import sync, sync_all
 from hashring.spark.io.existing_files import files_there, is_empty
 from hashring.spark.io.file_formats import FILE_FORMATS, format_name
 from hashring.spark.io.input import CORRUPT, OF_READER, is_bad
@@ -108,8 +109,10 @@ def followed_ring(url: str, name: str, refresh: float = 1.0, wire: str | None = 
         wire: ``"redis-hashring"`` for a ring that nodes of redis-hashring 0.7 are on.
 
     Raises:
-        ConfigError: ``refresh`` is negative or NaN, or there is no such ``wire``.
+        ConfigError: ``refresh`` is negative or NaN, or there is no such ``wire``; or as for
+            :func:`hashring.spark.datasource.check_where`.
     """
+    check_where(url, name)
     check_wire(wire)
     if not refresh >= 0:
         raise ConfigError("refresh", refresh, "give seconds; 0 reads the ring for every batch")
@@ -270,7 +273,10 @@ class _Batches:
         tagged, told, ring = self._tagged(batch, number)
         tagged.mode("overwrite").save(f"file://{aside}")
         self._check_whole(batch.sparkSession, f"file://{aside}", told)
+        # Once Spark notes the batch as ended, nobody writes it again.
+        sync_all(self.output, aside)
         aside.rename(target / f"batch={number}")
+        sync(self.output, [target])
         self._count(told.get(), ring)
 
     def _write_elsewhere(self, batch: DataFrame, number: int) -> None:

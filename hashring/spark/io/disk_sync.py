@@ -1,0 +1,40 @@
+"""Files that are on the disk before they become an output.
+
+A system may write a new name to the disk before what the file holds. So after a power failure,
+committed files could be empty or short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from hashring.atomic_writes import to_disk
+from hashring.errors import OutputRefused
+
+_AT_ONCE: Final = 16
+"""A disk takes the small files of many waits together."""
+
+
+def sync(path: str, places: Iterable[Path]) -> None:
+    """Wait until files, and the names in directories, are on the disk of this machine.
+
+    Args:
+        path: the output as the user named it.
+
+    Raises:
+        OutputRefused: the disk does not take them.
+    """
+    try:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for _ in pool.map(to_disk, places):
+                pass
+    except OSError as error:
+        raise OutputRefused(path, error.strerror or str(error)) from error
+
+
+def sync_all(path: str, directory: Path) -> None:
+    """Wait as :func:`sync` for a directory and all that is below it."""
+    sync(path, [directory, *directory.rglob("*")])
