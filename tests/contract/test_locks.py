@@ -435,6 +435,14 @@ def test_a_renewal_under_an_older_token_is_lost(place: Place) -> None:
     assert seen(place, b"k")[b"k"].expires_in <= TTL / 10
 
 
+def test_a_renewal_that_puts_nothing_back_writes_no_counter(real: RealPlace) -> None:
+    # That there is one says that locks were taken in these data.
+    first = token(real, A, b"k")
+    lose_counter(real)
+    assert again(real, A, (b"k", first)).lost == ()
+    assert not real.client.exists(real.keys.token)
+
+
 def test_the_lost_and_the_wanted_are_told_by_their_numbers(place: Place) -> None:
     held = [(key, token(place, A, key)) for key in KEYS[:5]]
     expire(place, KEYS[1], KEYS[3])

@@ -226,6 +226,14 @@ def test_one_whose_first_step_is_left_to_another_waits_until_that_counts_it_in()
     assert hand.machine.stage is Stage.MEMBER
 
 
+def test_one_that_its_own_first_step_counts_in_is_a_member_from_then_on() -> None:
+    hand = Hand()
+    hand.machine.start(hand.now)
+    hand.play(hand.machine)
+    hand.machine.decided(Decided(1, None, None, news=False, due=None))
+    assert hand.machine.stage is Stage.MEMBER
+
+
 def test_one_is_refused_when_its_first_step_fails_and_not_when_one_before_it_did() -> None:
     hand = Hand()
     hand.machine.start(hand.now)

@@ -1007,6 +1007,11 @@ def test_several_handoffs_at_once_come_from_the_busiest_in_turn() -> None:
     assert sorted(owner for owner, _ in desk.asked.values()) == ["a", "b"]
 
 
+def test_of_owners_that_have_as_much_the_one_that_joined_first_gives_first() -> None:
+    desk = Desk(12).join("b").settle().join("a").settle().join("c").step()
+    assert [owner for owner, _ in desk.asked.values()] == ["b"]
+
+
 def test_several_handoffs_at_once_go_to_the_least_loaded_in_turn() -> None:
     desk = Desk(12, "contiguous", handoffs=2).join("a").settle().join("b", "c").step()
     assert sorted(to for _, to in desk.asked.values()) == ["b", "c"]

@@ -226,6 +226,17 @@ def test_a_balanced_node_that_grows_expects_the_ring_by_which_it_chose() -> None
     assert asks(hand.beat_due())["expect"] == ""
 
 
+def test_a_balanced_node_that_grows_chooses_again_after_a_moment() -> None:
+    hand = Hand(placement="balanced", n_replicas=2)
+    hand.start()
+    hand.subscribe()
+    hand.run().done(seen(hand.stamp, []), hand.now, hand.now)
+    hand.answer(hand.run())
+    hand.dice.value = 0.5
+    hand.answer(ordered(hand, TWICE).run(), BeatStatus.MOVED)
+    assert hand.waits_until() == pytest.approx(hand.now + 0.5 * 0.01)
+
+
 def test_a_balanced_node_does_not_wait_for_ever_for_a_ring_that_rests() -> None:
     hand = Hand(placement="balanced", n_replicas=2)
     hand.start()
