@@ -318,6 +318,22 @@ def test_a_loss_is_not_forgotten_when_another_was_faster_to_write() -> None:
     assert not both_hold(challenge, paused, holder)
 
 
+def test_a_newcomer_that_another_was_faster_than_takes_that_for_no_loss() -> None:
+    challenge = Challenge()
+    holder = challenge.started("d")
+
+    def be_faster(name: str) -> None:
+        if name == WRITE:
+            challenge.before = lambda _: None
+            holder.stop(challenge.now, patient=False)
+            challenge.settle(holder)
+
+    challenge.before = be_faster
+    newcomer = challenge.started("n")
+    challenge.pass_time(RULES.ttl / 2, newcomer)
+    assert len(newcomer.holdings.held(challenge.now)) == 4
+
+
 def test_members_wait_when_an_older_table_was_put_back() -> None:
     challenge = Challenge()
     come_and_go(challenge)

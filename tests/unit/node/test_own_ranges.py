@@ -150,6 +150,15 @@ def test_one_that_stopped_to_come_back_is_back_with_one_call() -> None:
     assert [(each.start, each.end) for each in hand.view.ranges] == [(5, 10)]
 
 
+def test_one_that_stops_to_come_back_tells_what_redis_stated_last() -> None:
+    hand = NearHand(named=True, n_replicas=2)
+    hand.live()
+    hand.machine.stop(stay=True)
+    command = hand.run().command
+    assert command.script.name == "park"
+    assert command.arguments[5:7] == (hand.stamp.tag, hand.machine.near.text)
+
+
 def test_one_that_may_be_back_and_does_not_know_where_leaves_to_the_ttl() -> None:
     hand = NearHand(named=True)
     hand.start()
