@@ -27,7 +27,6 @@ from hashring.spark import (
     moves,
     moves_of_histogram,
     owner,
-    owner_at_time,
     partition_by_owner,
     plan,
     plan_of_histogram,
@@ -46,6 +45,7 @@ from hashring.spark import (
 )
 from hashring.spark.engine.session import is_connect, spark_session
 from hashring.spark.io.input import read_frame
+from hashring.spark.periods import owner_at_time
 from tests.spark.conftest import keep
 from tests.spark.test_owner import random_ring
 from tests.spark_programs import engine_process

@@ -9,8 +9,9 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from hashring.cli.spark import spark_group
-from hashring.spark import audit, history_of, owner_at_time
+from hashring.spark import audit, history_of
 from hashring.spark.engine.session import spark_session
+from hashring.spark.periods import owner_at_time
 from tests.spark.java_classes import options
 
 
