@@ -413,8 +413,10 @@ def test_a_stream_that_has_not_ended_a_batch_keeps_its_checkpoint_from_another_o
     spark, tmp_path, monkeypatch, elsewhere
 ):
     if elsewhere:
-        for room in ("stream", "checkpoint_mark"):
-            monkeypatch.setattr(f"hashring.spark.{room}.local_path", lambda spark, path: None)
+        for room in ("tagging", "checkpoint_mark"):
+            monkeypatch.setattr(
+                f"hashring.spark.streams.{room}.local_path", lambda spark, path: None
+            )
     files(tmp_path, 0)
 
     def away(_):

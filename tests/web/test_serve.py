@@ -316,7 +316,7 @@ def test_it_ends_soon_though_none_of_many_servers_responds() -> None:
         began = time.monotonic()
         running.process.terminate()
         assert running.process.wait(PATIENCE) == 0
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 15  # One after the other, they would take longer.
 
 
 def test_a_line_of_the_log_is_one_whatever_the_path_of_a_request_is() -> None:
