@@ -22,7 +22,7 @@ RING = Ring({"a": [0], "b": [2**31]})
 
 
 class Disk:
-    """What the system was told to put on the disk.
+    """The files and directories that were synced to the disk.
 
     Attributes:
         places: by inode, where a file or directory was at first.

@@ -37,13 +37,13 @@ local back = string.find(flags, 'b')
 local indexed = lag == 0
 
 -- Before anything is written: an access rule may refuse INFO, and the key may be of another type.
-local this_server, noted_server
+local this_server, noted_server, history_began
 if KEYS[13] then
   this_server, noted_server = lineage(), redis.call('GET', KEYS[13])
+  -- Somebody may have deleted where the ring stands, and with it until when no lock may be taken.
+  history_began = select(3, stamp())
 end
 
--- Somebody may have deleted where the ring stands, and with it until when no lock may be taken.
-local _, _, history_began = stamp()
 cut_scores(lead, lag)
 local swept = sweep(now - lag, node, history)
 if indexed then
