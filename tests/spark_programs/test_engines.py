@@ -171,7 +171,12 @@ def test_a_change_of_the_ring_is_reported_over_spark_connect(
     ):  # fmt: skip
         try:
             first = tmp_path / "out" / "batch=0" / "_SUCCESS"
-            eventually(first.exists, "the first batch", ENGINE_PATIENCE / 2)
+            eventually(
+                lambda: first.exists() or stream.poll() is not None,
+                "the first batch",
+                ENGINE_PATIENCE / 2,
+            )
+            assert first.exists()
             with RingNode(client, "fleet", name="second"):
                 keep_keys(tmp_path, 1)
                 assert told(errors, "the ring changed: batch 1 has ring")
@@ -179,6 +184,7 @@ def test_a_change_of_the_ring_is_reported_over_spark_connect(
             text, _ = stream.communicate(timeout=ENGINE_PATIENCE)
         finally:
             stream.kill()
+            print(errors.read_text())  # beside a failure
     assert "ring changes  1\n" in text
 
 
