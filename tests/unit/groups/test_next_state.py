@@ -680,6 +680,16 @@ def test_a_handoff_whose_owner_is_gone_goes_to_a_member_that_is_warm_meanwhile()
     assert desk.state.holder(0) == "c"
 
 
+def test_what_a_member_that_must_go_hands_over_ends_at_its_receiver_also_if_another_is_warm() -> (
+    None
+):
+    desk = Desk(2, LearnerAssignor(warmups=1)).join("a").step()
+    desk.set("a", leaving=0.0).step().join("b").step().join("c").step()
+    assert desk.asked == {0: ("a", "b"), 1: ("a", "b")}
+    assert desk.state.warming == {0: "c"}
+    assert desk.warm("c", 1).step().state.warming == {1: "b"}
+
+
 def test_a_handoff_goes_to_the_member_that_is_preferred_for_its_copy_meanwhile() -> None:
     # Its owner takes its time. Members that are to be warm for something are so at once.
     rule = LearnerAssignor(1.0, warmups=1, standbys=1)
