@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from hashring.core.assignors import AssignFunction, Assignor, GroupMember, as_assignor
 from hashring.core.groups import group_plan, group_status, member_orders, next_state
@@ -12,7 +12,6 @@ from hashring.core.groups.group_plan import GroupForesight
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.reported_loads import check_load
 from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, Terms
-from hashring.core.readable_numbers import counted
 from hashring.core.value_checks import plain_number
 from hashring.errors import ConfigError
 from hashring.groups.base_member import BaseMember, checked_partition, logger, monotonic
@@ -23,16 +22,13 @@ from hashring.protocol.group.base_member_machine import Stage
 from hashring.protocol.group.group_decider import Decided, Decider, OwnDecision
 from hashring.protocol.group.group_flows import change, standing
 from hashring.protocol.group.group_member_machine import GroupMemberMachine
+from hashring.protocol.group.partitions_in_time import why_too_many
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import Latch
 from hashring.store.group.commands import Brought
 from hashring.store.group.key_names import group_keys
 
 T = TypeVar("T")
-
-# For each second that Redis may take to answer. To grant one takes Redis microseconds, all are in
-# one script, and a busy machine makes it several times slower.
-_PARTITIONS_A_SECOND: Final = 30_000
 
 
 class BasePartitionGroup(BaseMember):
@@ -212,16 +208,9 @@ class BasePartitionGroup(BaseMember):
         )
 
     def _warn_of_many(self, partitions: int) -> None:
-        most = int(_PARTITIONS_A_SECOND * self._io_timeout())
-        if partitions > most:
-            logger.warning(
-                "hashring group %s: %s are many for a ttl of %g s: while Redis writes a decision "
-                "it serves nobody else, and members may lose their leases; have %s at most",
-                self.name,
-                counted(partitions, "partition"),
-                self._group.terms.ttl,
-                counted(most, "partition"),
-            )
+        why = why_too_many(partitions, self._group.terms.ttl)
+        if why is not None:
+            logger.warning("hashring group %s: %s", self.name, why)
 
     def _resize(self, partitions: int) -> Flow[None]:
         outcome = yield from change(

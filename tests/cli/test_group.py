@@ -292,6 +292,19 @@ def test_partitions_asks_and_then_resizes(ask: Ask, pair: Pair) -> None:
     eventually(lambda: len(pair[0].held) + len(pair[1].held) == 12, "all twelve have an owner")
 
 
+def test_more_partitions_than_a_decision_has_time_for_are_warned_of_before_the_question(
+    ask: Ask, pair: Pair
+) -> None:
+    refused = ask("partitions", "orders", "100001")
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith(
+        "hashring: orders: 100,001 partitions are many for a ttl of 10 s: while Redis writes a "
+        "decision it serves nobody else, and members may lose their leases; have 100,000 "
+        "partitions at most\n"
+    )
+    assert pair[0].status().partitions == 8
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "text"),
     [

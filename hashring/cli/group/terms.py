@@ -18,6 +18,7 @@ from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
 from hashring.core.readable_numbers import counted
 from hashring.core.safe_text import printable
 from hashring.errors import ConfigError
+from hashring.protocol.group.partitions_in_time import why_too_many
 
 
 @click.command("partitions")
@@ -73,7 +74,10 @@ def _change(
         state, _ = standing(connection, group)
         before = asked = getattr(state.terms, term)
         # Refuses what cannot work before anybody is asked.
-        changed(state)
+        terms = changed(state).state.terms
+        warning = why_too_many(terms.partitions, terms.ttl)
+        if term == "partitions" and warning is not None:
+            click.echo(f"hashring: {printable(group)}: {warning}", err=True)
         if not yes and not confirmed("Change", "change", f"{group!r} from {before} to {shown}"):
             return 1
 
