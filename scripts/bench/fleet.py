@@ -80,12 +80,11 @@ class WatchedNode(AsyncRingNode):
 
     sight: Sight
 
-    def _publish(self, lease: list[Any] | None) -> Any:
+    def _publish(self, lease: Any) -> None:
         before = self.ring
-        change = super()._publish(lease)
+        super()._publish(lease)
         if self.ring is not before:
             self.sight.saw(self)
-        return change
 
 
 class TheirWatchedNode(redis_hashring.RingNode):

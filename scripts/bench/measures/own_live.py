@@ -42,11 +42,11 @@ class RangesNode(AsyncRingNode):
 
     changed = 0.0
 
-    def _publish(self, lease: list[Any] | None) -> Any:
-        change = super()._publish(lease)
-        if change is not None:
+    def _publish(self, lease: Any) -> None:
+        before = self.get_ranges()
+        super()._publish(lease)
+        if self.get_ranges() != before:
             self.changed = time.perf_counter()
-        return change
 
 
 class Neighbours(Ours):

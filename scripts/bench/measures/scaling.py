@@ -145,7 +145,7 @@ def take_simulated(run: Run) -> Result:
             began = world.now
             joiner = world.add(1.0)
             world.run(world.now + 1)
-            stamp = joiner.machine.stamp
+            stamp = joiner.machine.sight.stamp
             assert stamp is not None
             waits += [node.saw[stamp.epoch] - began for node in world.running if node is not joiner]
         victim = world.running[0]
@@ -155,7 +155,7 @@ def take_simulated(run: Run) -> Result:
         before = world.extra
         world.run(world.now + 1.01)
         extra = world.extra - before
-        late = [node for node in world.running if victim.machine.name in node.machine.ring]
+        late = [node for node in world.running if victim.machine.name in node.machine.sight.ring]
         took = max(max(node.saw.values()) for node in world.running) - expires
         assert not late
         key = f"sim-{nodes}"
