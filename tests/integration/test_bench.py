@@ -40,6 +40,47 @@ def test_a_measure_tells_its_lines_and_what_they_were_measured_on() -> None:
     assert (ROOT / "docs" / "explanation" / "benchmarks.rst").read_text() == before
 
 
+# Nothing but a run shows that what they take of the package is still there.
+LIVE = ["join", "own-live", "own-ranges-simulated", "simulated"]
+LIVE_TOO = [
+    "assignors",
+    "balanced",
+    "crash",
+    "group-at-rest",
+    "group-handoffs",
+    "groups",
+    "libraries",
+    "locks",
+    "memory",
+    "own-ranges",
+    "own-ranges-100k",
+    "restart",
+    "scaling",
+    "select",
+    "service",
+    "steady",
+    "thousand",
+]
+
+
+@pytest.mark.parametrize(
+    "name", [*LIVE, *(pytest.param(name, marks=pytest.mark.long) for name in LIVE_TOO)]
+)
+def test_a_measure_runs(name: str) -> None:
+    done = run(name, "--quick", "--json")
+    assert done.returncode == 0, done.stderr
+    (taken,) = json.loads(done.stdout)
+    assert taken["result"]["lines"]
+
+
+def test_every_measure_without_spark_is_run_by_a_test() -> None:
+    told = bench(
+        "from measures import BY_NAME; from targets import PIPELINE as far\n"
+        "print(*sorted(name for name, it in BY_NAME.items() if it.room != far))"
+    )
+    assert told.split() == sorted(["contains", *LIVE, *LIVE_TOO])
+
+
 def test_a_name_that_is_no_measure_is_refused_with_those_there_are() -> None:
     done = run("contain")
     assert done.returncode == 2
