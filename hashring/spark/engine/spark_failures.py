@@ -63,6 +63,8 @@ _REMEDIES: Final = {
     "Mkdirs failed to create": "no directory can be made there: name another place",
     "Relative path in absolute URI": "Spark takes no path with a colon: give it another name",
     "Illegal file pattern": "put a backslash before each bracket or brace of a file's own name",
+    "Python worker failed to connect back": "the machine took longer than ten seconds to start "
+    "Python: give it less to do, and start the job again",
     "No space left on device": "make room, or name another place with --conf spark.local.dir=...",
 }
 

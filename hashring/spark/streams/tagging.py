@@ -85,6 +85,9 @@ _ONE_PROCESS: Final = "run one process, which writes the batch again"
 _PATIENCE: Final = 30.0
 """Seconds in which Redis may restart or fail over, and the nodes come back."""
 _PAUSE: Final = 0.5  # seconds
+_PYTHON_LATE: Final = "Python worker failed to connect back"
+_STARTS: Final = 5
+"""How often a stream is started whose Python comes too late: Spark gives it ten seconds."""
 _LOCK: Final = "_stream"
 """Of its own: batches are compacted while others are written."""
 _UNFIT: Final = {
@@ -409,6 +412,19 @@ def _triggered(writer: DataStreamWriter, interval: str | None) -> DataStreamWrit
         raise ConfigError("interval", interval, "is no length of time; say '10 seconds'") from error
 
 
+def _started(writer: DataStreamWriter) -> StreamingQuery:
+    """The query. Over Spark Connect, its server starts a Python for it, and a busy machine takes
+    long for that; nothing has begun then."""
+    for left in reversed(range(_STARTS)):
+        try:
+            return writer.start()
+        except SPARK_ERRORS as error:
+            if not left or _PYTHON_LATE not in str(error):
+                raise
+            logger.warning("the stream is started again: %s within ten seconds", _PYTHON_LATE)
+    raise AssertionError  # the last start returns, or raises
+
+
 def tag_stream(
     rows: DataFrame,
     ring: RingNow,
@@ -489,4 +505,4 @@ def tag_stream(
     has_bad = _has_bad_records(rows)
     batches = _Batches(ring, output, target, mark, checkpoint, key, format, known, has_bad, changed)
     writer = rows.writeStream.foreachBatch(batches.write).option("checkpointLocation", checkpoint)
-    return _triggered(writer, interval).start()
+    return _started(_triggered(writer, interval))
