@@ -208,8 +208,7 @@ class BasePartitionGroup(BaseMember):
         )
 
     def _warn_of_many(self, partitions: int) -> None:
-        why = why_too_many(partitions, self._group.terms.ttl)
-        if why is not None:
+        if why := why_too_many(partitions, self._group.terms.ttl):
             logger.warning("hashring group %s: %s", self.name, why)
 
     def _resize(self, partitions: int) -> Flow[None]:

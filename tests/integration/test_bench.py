@@ -40,7 +40,7 @@ def test_a_measure_tells_its_lines_and_what_they_were_measured_on() -> None:
     assert (ROOT / "docs" / "explanation" / "benchmarks.rst").read_text() == before
 
 
-# Nothing but a run shows that what they take of the package is still there.
+# Benchmarks use private parts of the package. Only a run shows when one of them was renamed.
 LIVE = ["join", "own-live", "own-ranges-simulated", "simulated"]
 LIVE_TOO = [
     "assignors",

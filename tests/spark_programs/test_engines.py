@@ -28,6 +28,15 @@ ENGINE_PATIENCE = 900
 """As long as a machine with twenty times more to do than it can may take."""
 
 
+LATE_PYTHON = """
+import os, sys, time
+is_of_stream = any("foreach_batch_worker" in each for each in sys.orig_argv)
+if is_of_stream and os.path.exists(os.environ["LATE"]):
+    os.remove(os.environ["LATE"])
+    time.sleep(12)  # Spark waits for ten seconds
+"""
+
+
 @contextmanager
 def background(log, *command, **environment):
     """A process and all that it starts, until the end of the block."""
@@ -112,7 +121,13 @@ def test_workers_with_memory_of_their_own(work):
 
 
 @pytest.fixture(scope="module")
-def connect_server(tmp_path_factory):
+def late_python(tmp_path_factory):
+    """A file: if it is there, the server's next Python for a stream is late, and removes it."""
+    return tmp_path_factory.mktemp("late") / "late"
+
+
+@pytest.fixture(scope="module")
+def connect_server(tmp_path_factory, late_python):
     """The address of a Spark Connect server."""
     folder = tmp_path_factory.mktemp("connect")
     with socket.socket() as probe:
@@ -131,9 +146,11 @@ def connect_server(tmp_path_factory):
     ):
         command += ["--conf", setting]
     log = folder / "connect.log"
-    # Batches of a stream are written by the server's own Python.
+    # Batches of a stream are written by the server's own Python. One is late where a test says so.
+    (folder / "sitecustomize.py").write_text(LATE_PYTHON)
     environment = {
-        "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)
+        "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), "LATE": str(late_python),
     }  # fmt: skip
     with background(log, *command, **environment):
         told(log, "Spark Connect server started")
@@ -149,9 +166,10 @@ def test_spark_connect(work, connect_server):
     )  # fmt: skip
 
 
-def test_a_change_of_the_ring_is_reported_over_spark_connect(
-    redis_server, tmp_path, connect_server
+def test_a_stream_over_spark_connect_outlasts_a_late_python_and_reports_a_change_of_the_ring(
+    redis_server, tmp_path, connect_server, late_python
 ):
+    late_python.touch()
     errors = tmp_path / "errors"
     keep_keys(tmp_path, 0)
     command = [
@@ -185,6 +203,7 @@ def test_a_change_of_the_ring_is_reported_over_spark_connect(
         finally:
             stream.kill()
             print(errors.read_text())  # beside a failure
+    assert not late_python.exists()
     assert "ring changes  1\n" in text
 
 

@@ -75,8 +75,7 @@ def _change(
         before = asked = getattr(state.terms, term)
         # Refuses what cannot work before anybody is asked.
         terms = changed(state).state.terms
-        warning = why_too_many(terms.partitions, terms.ttl)
-        if term == "partitions" and warning is not None:
+        if term == "partitions" and (warning := why_too_many(terms.partitions, terms.ttl)):
             click.echo(f"hashring: {printable(group)}: {warning}", err=True)
         if not yes and not confirmed("Change", "change", f"{group!r} from {before} to {shown}"):
             return 1

@@ -51,6 +51,8 @@ _OF_PY4J: Final = re.compile(r"(py4j\.protocol\.\w+: )?An error occurred")
 _RAISED: Final = re.compile(r"(: )?[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 NO_PACKAGE: Final = "is built-in but external data source"
 """What Spark says of a format of its own, such as Avro, whose package it was not given."""
+PYTHON_LATE: Final = "Python worker failed to connect back"
+"""What Spark says when a Python that it started took longer than ten seconds."""
 _REMEDIES: Final = {
     "[JAVA_GATEWAY_EXITED]": "what Java said is above; check --master and --conf",
     "OutOfMemoryError": "give Spark more memory, such as --conf spark.driver.memory=4g",
@@ -63,7 +65,7 @@ _REMEDIES: Final = {
     "Mkdirs failed to create": "no directory can be made there: name another place",
     "Relative path in absolute URI": "Spark takes no path with a colon: give it another name",
     "Illegal file pattern": "put a backslash before each bracket or brace of a file's own name",
-    "Python worker failed to connect back": "the machine took longer than ten seconds to start "
+    PYTHON_LATE: "the machine took longer than ten seconds to start "
     "Python: give it less to do, and start the job again",
     "No space left on device": "make room, or name another place with --conf spark.local.dir=...",
 }

@@ -45,7 +45,7 @@ from hashring.errors import ConfigError, OutputExists, OutputRefused, RetryLater
 from hashring.spark.datasource import check_where, live_ring
 from hashring.spark.engine.column_checks import check_distinct, check_free, quoted
 from hashring.spark.engine.counts_while_read import Counts
-from hashring.spark.engine.spark_failures import SPARK_ERRORS, failure
+from hashring.spark.engine.spark_failures import PYTHON_LATE, SPARK_ERRORS, failure
 from hashring.spark.io.append_checks import check_form, fitted
 from hashring.spark.io.directory_lock import alone
 from hashring.spark.io.disk_sync import sync, sync_all
@@ -85,7 +85,6 @@ _ONE_PROCESS: Final = "run one process, which writes the batch again"
 _PATIENCE: Final = 30.0
 """Seconds in which Redis may restart or fail over, and the nodes come back."""
 _PAUSE: Final = 0.5  # seconds
-_PYTHON_LATE: Final = "Python worker failed to connect back"
 _STARTS: Final = 5
 """How often a stream is started whose Python comes too late: Spark gives it ten seconds."""
 _LOCK: Final = "_stream"
@@ -415,14 +414,14 @@ def _triggered(writer: DataStreamWriter, interval: str | None) -> DataStreamWrit
 def _started(writer: DataStreamWriter) -> StreamingQuery:
     """The query. Over Spark Connect, its server starts a Python for it, and a busy machine takes
     long for that; nothing has begun then."""
-    for left in reversed(range(_STARTS)):
+    for _ in range(_STARTS - 1):
         try:
             return writer.start()
         except SPARK_ERRORS as error:
-            if not left or _PYTHON_LATE not in str(error):
+            if PYTHON_LATE not in str(error):
                 raise
-            logger.warning("the stream is started again: %s within ten seconds", _PYTHON_LATE)
-    raise AssertionError  # the last start returns, or raises
+            logger.warning("the stream is started again: %s within ten seconds", PYTHON_LATE)
+    return writer.start()
 
 
 def tag_stream(
