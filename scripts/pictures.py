@@ -426,6 +426,7 @@ HANDOFF_BESIDE = (
     "groups/timely_store.py",
     "protocol/flow.py",
     "protocol/group/group_member_machine.py",
+    "protocol/group/partitions_in_time.py",
     "protocol/listening.py",
     "protocol/machine_steps.py",
     "protocol/silent_subscription.py",

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -39,8 +40,9 @@ LONG = os.environ.get("LONG_TESTS") == "1"
 """Whether all of it runs, which takes far longer: ``scripts/test --long``.
 
 Otherwise a test marked ``long`` does not run: it is one more case of a rule which other cases show.
-Of the histories of a kind a sixteenth is played; see :func:`some`. Where a test has several sets of
-parameters, each value of each set has its turn, not each with each; see :func:`_thinned`.
+Of the histories of a kind a sixteenth is played; see :func:`some`. A test runs on some servers and
+in some kinds of process, and others on the others; see :func:`_in_turn`. Where a test has several
+sets of parameters, each value of each set has its turn, not each with each; see :func:`_thinned`.
 """
 
 
@@ -151,7 +153,6 @@ LONGEST = [
         "unit/node/test_simulation.py",
         "cli/test_demo.py",
         "web/test_serve.py",
-        "spark_programs/test_engines.py",
         "spark_programs/test_processes.py",
         "spark/test_tutorial.py",
     )
@@ -162,7 +163,8 @@ LONGEST = [
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not LONG and not any("::" in arg for arg in config.args):  # who names a test wants it
-        kept = _thinned([item for item in items if not item.get_closest_marker("long")])
+        kept = [item for item in items if not item.get_closest_marker("long")]
+        kept = _thinned(_in_turn(kept))
         config.hook.pytest_deselected(items=list(set(items).difference(kept)))
         items[:] = kept
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -173,6 +175,46 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 THINNED = {ROOT / "tests" / folder for folder in ("cli", "contract", "integration", "spark")}
 """Whose tests take servers, processes or Spark: each with each would take most of the time."""
+
+
+BY_TURNS = {
+    "host": 2, "runner": 2, "server_program": 1, "_server": 1, "append": 1, "elsewhere": 1
+}  # fmt: skip
+"""Of a test's kinds of process, servers or file systems, how many it has; a store in memory always.
+"""
+
+
+def _in_turn(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Without the kinds of process, servers and file systems whose turn comes in other tests.
+
+    A rule seldom fails on one of them alone, and each of them has many rules. A test's name says
+    which ones it has, so they are the same every time.
+    """
+    given: defaultdict[tuple[str, str], list[object]] = defaultdict(list)
+    for item in items:
+        for name, value in _by_turns(item):
+            known = given[item.nodeid.partition("[")[0], name]
+            if value not in known:
+                known.append(value)
+    chosen = {}
+    for (test, name), values in given.items():
+        first = zlib.crc32(test.encode()) % len(values)
+        chosen[test, name] = (values[first:] + values[:first])[: BY_TURNS[name]]
+    return [
+        item
+        for item in items
+        if all(
+            value in chosen[item.nodeid.partition("[")[0], name] for name, value in _by_turns(item)
+        )
+    ]
+
+
+def _by_turns(item: pytest.Item) -> list[tuple[str, object]]:
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    if THINNED.isdisjoint(item.path.parents):
+        return []
+    alone = [names[0] for names in _sets(item, params) if len(names) == 1]
+    return [(name, params[name]) for name in alone if name in BY_TURNS and params[name] != "memory"]
 
 
 def _thinned(items: list[pytest.Item]) -> list[pytest.Item]:

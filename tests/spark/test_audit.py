@@ -250,7 +250,7 @@ def test_timestamps_and_seconds_mean_the_same(spark, history, judged):
     [
         # Slices count from the same moments as the audit: with an overflow that raises, they stay.
         ("true", True),
-        ("false", False),
+        pytest.param("false", False, marks=pytest.mark.long),
         pytest.param("true", False, marks=pytest.mark.long),
         pytest.param("false", True, marks=pytest.mark.long),
     ],
@@ -307,6 +307,7 @@ def test_a_column_beside_the_log_s_is_there_once(spark, history):
         audit(log, history)
 
 
+@pytest.mark.long
 def test_a_log_with_a_column_reason_is_judged_and_its_rejected_rows_need_another_name(
     spark, history
 ):
@@ -316,6 +317,7 @@ def test_a_log_with_a_column_reason_is_judged_and_its_rejected_rows_need_another
         _ = found.rejected
 
 
+@pytest.mark.long
 def test_nodes_of_a_collated_column_are_told_apart(spark):
     history = ring_history(
         [change(1, "join", ("A",), [HALF], at=at(10)), change(2, "join", ("a",), [0], at=at(20))]
@@ -481,7 +483,7 @@ def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed, is_lon
         assert (per_key[key].periods, per_key[key].worked) == (len(owned), len(worked))
 
 
-@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("is_cut", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_history_of_any_length_tells_which_work_met(spark, is_cut):
     """With many nodes or in a long history, an end and its node do not fit into one number."""
     nodes = [f"n{i:02d}" for i in range(20)]
@@ -513,6 +515,7 @@ def test_the_state_between_slices_is_two_rows(spark, history):
     assert len(before) == slices.keys[0].last  # each but the first
 
 
+@pytest.mark.long
 def test_all_hot_keys_together_have_so_many_slices_at_most(spark, history, monkeypatch):
     monkeypatch.setattr("hashring.spark.analysis.hot_key_slices._ALL_SLICES", 30)
     log = [(f"k{i % 3}", "a", 12.0 + i, 13.0 + i) for i in range(600)]

@@ -270,6 +270,7 @@ def test_an_audit_of_a_live_ring_hashes_as_its_nodes_do(spark, redis_server, nod
     assert (told["hash algorithm"], told["hash algorithm from"]) == ("crc-32", "--hash-algorithm")
 
 
+@pytest.mark.long
 def test_an_audit_of_a_ring_that_all_nodes_have_left_says_what_it_assumes(
     spark, redis_server, node, tmp_path
 ):
@@ -279,6 +280,7 @@ def test_an_audit_of_a_ring_that_all_nodes_have_left_says_what_it_assumes(
     assert (told["hash algorithm"], told["hash algorithm from"]) == ("crc-32", ASSUMED)
 
 
+@pytest.mark.long
 def test_an_audit_of_nodes_that_do_not_agree_on_the_hash_is_refused_with_a_remedy(
     spark, redis_server, node, tmp_path, monkeypatch
 ):

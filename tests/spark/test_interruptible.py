@@ -112,7 +112,11 @@ def _until_ended():
             thread.join()
 
 
-@pytest.mark.parametrize("seconds", [600.0, 0.0], ids=["that waits", "that does not"])
+@pytest.mark.parametrize(
+    "seconds",
+    [600.0, pytest.param(0.0, marks=pytest.mark.long)],
+    ids=["that waits", "that does not"],
+)
 def test_an_interrupt_while_java_plans_leaves_no_rows(spark, tmp_path, monkeypatch, seconds):
     monkeypatch.setattr("hashring.spark.engine.interruptible._ENDING", seconds)
     # Java computes the distance as it plans, which takes a second or more.

@@ -153,6 +153,7 @@ def test_assign_by_owner_gives_a_directory_several_files(keys, ring_file, tmp_pa
         assert len(list(out.glob(f"owner={node}/*.parquet"))) == 3
 
 
+@pytest.mark.long
 def test_assign_by_owner_to_many_nodes_starts_few_tasks(spark, tmp_path, monkeypatch):
     assert [_nodes_per_task(spark, nodes) for nodes in (200, 201, 450)] == [1, 2, 3]
     # As with ten times as many of both. Few nodes have keys: each file takes time.
@@ -321,6 +322,7 @@ def test_bad_records_of_a_csv_are_left_out_and_counted(tmp_path, ring_file):
     assert (told["rows"], told["bad records left out"], told["weight"]) == ("2", "2", "4")
 
 
+@pytest.mark.long
 def test_bad_records_of_json_are_left_out_and_counted(tmp_path, ring_file):
     source = tmp_path / "in.json"
     source.write_text('{"key": "a"}\n{"key": \n{"key": "b"}\n')
@@ -543,6 +545,7 @@ def test_empty_fields_in_the_first_row_of_a_csv_without_a_header_are_null(spark,
     assert rows(found) == [("a", None, None), ("b", "1", "x")]
 
 
+@pytest.mark.long
 def test_globs_and_several_inputs_are_read_together(spark, keys, ring_file, tmp_path):
     shutil.copytree(keys, tmp_path / "keys.parquet")
     more = keep(tmp_path / "more.parquet", key=list("01234"), w=[1.0] * 5)
@@ -844,13 +847,16 @@ def test_a_path_that_spark_cannot_use_is_refused_with_a_remedy(spark, ring_file,
         run("load", "--input", path, "--ring-file", ring_file)
 
 
+@pytest.mark.long
 def test_infinite_weights_are_unusable(spark, ring_file, tmp_path):
     keep(tmp_path / "k.parquet", key=["k", "q"], w=[float("inf"), 2.0])
     told = run("load", "--input", tmp_path / "k.parquet", "--weight", "w", "--ring-file", ring_file)
     assert (told["weight"], told["unusable weights"], told["hottest key"]) == ("2", "1", "q")
 
 
-@pytest.mark.parametrize("job", [("load",), ("plan", "--join", "x")])
+@pytest.mark.parametrize(
+    "job", [("load",), pytest.param(("plan", "--join", "x"), marks=pytest.mark.long)]
+)
 def test_weights_that_sum_up_to_more_than_a_double_are_refused(spark, ring_file, tmp_path, job):
     keep(tmp_path / "in.parquet", key=[f"k{i}" for i in range(9)], w=[1e308] * 9)
     with pytest.raises(ColumnError, match="'w' sums up to more than a DOUBLE holds"):
@@ -859,6 +865,7 @@ def test_weights_that_sum_up_to_more_than_a_double_are_refused(spark, ring_file,
     assert not (tmp_path / "out.parquet").exists()
 
 
+@pytest.mark.long
 def test_weights_of_a_histogram_that_sum_up_to_more_than_a_double_are_refused_without_a_warning(
     spark, ring_file, tmp_path
 ):
@@ -1058,6 +1065,7 @@ def test_the_report_of_a_large_ring_is_no_large_file(spark, tmp_path):
     assert "and 2,800 more" in page
 
 
+@pytest.mark.long
 def test_the_plan_of_a_large_ring_is_no_large_file(spark):
     source = Input(spark.range(20_000).selectExpr("cast(id as string) key"), "keys")
     outcome = plan_job(source, random_ring(3000, 4), leave=[f"n{i}" for i in range(0, 3000, 2)])
@@ -1120,6 +1128,7 @@ def test_an_output_that_cannot_be_written_stops_the_job_before_it_starts(
         run("load", "--input", keys, "--ring-file", ring_file, option, tmp_path / "file" / "x.csv")
 
 
+@pytest.mark.long
 def test_an_audit_of_files_needs_no_redis(spark, tmp_path):
     spark.sql(
         "select 1L epoch, timestamp'2024-01-01 00:00:10' at, 'join' kind, array('a') nodes, "
@@ -1154,6 +1163,7 @@ def test_an_audit_of_files_needs_no_redis(spark, tmp_path):
     assert Page((tmp_path / "audit.html").read_text()).loads == []
 
 
+@pytest.mark.long
 def test_an_event_that_is_in_two_files_counts_once(spark, tmp_path):
     """Two archives of a ring have what happened in the time of both."""
     (tmp_path / "log.csv").write_text("key,node,start,end\nk,a,1704067211,1704067222\n")
@@ -1183,7 +1193,9 @@ def test_an_event_that_is_in_two_files_counts_once(spark, tmp_path):
     ("given", "name", "source"),
     [
         (["--base", "ring.json"], "crc-32c", "--base"),
-        (["--hash-algorithm", "crc32c"], "crc-32c", "--hash-algorithm"),
+        pytest.param(
+            ["--hash-algorithm", "crc32c"], "crc-32c", "--hash-algorithm", marks=pytest.mark.long
+        ),
     ],
 )
 def test_an_audit_of_files_has_the_hash_algorithm_that_is_given(  # noqa: PLR0917
@@ -1358,6 +1370,7 @@ def test_bad_records_are_counted_whatever_is_left_to_judge(  # noqa: PLR0917
     assert spark.read.parquet(str(tmp_path / "findings.parquet")).isEmpty()
 
 
+@pytest.mark.long
 def test_malformed_records_are_counted_where_spark_finds_that_nothing_is_left(spark, tmp_path):
     for name, data, schema in (
         ("in.json", '{"key": "a"}\n{"key": \n', None),

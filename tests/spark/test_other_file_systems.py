@@ -120,6 +120,7 @@ def test_rows_in_a_directory_that_a_failed_job_left_are_counted(spark, tmp_path,
     assert written.get() == {"rows": 40}
 
 
+@pytest.mark.long
 def test_of_jobs_that_make_one_output_elsewhere_at_once_the_last_is_refused(
     spark, tmp_path, monkeypatch, elsewhere
 ):
@@ -287,6 +288,7 @@ def test_files_elsewhere_are_found_by_any_spelling_of_their_path(spark, elsewher
     assert not has_others(spark, elsewhere + path, "part-")
 
 
+@pytest.mark.long
 def test_an_append_elsewhere_keeps_the_columns_by_any_spelling_of_the_path(spark, elsewhere):
     path = f"{elsewhere}/data//out.csv"
     Output(path).write(spark.sql("SELECT 'k1' AS key, 'v1' AS val"))
@@ -339,7 +341,14 @@ def test_files_elsewhere_that_cannot_be_told_from_others_are_not_passed_over(spa
         files_there(spark, path, None)
 
 
-@pytest.mark.parametrize("beside", ["both are there", "are there", "or all are missing"])
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "both are there",
+        pytest.param("are there", marks=pytest.mark.long),
+        pytest.param("or all are missing", marks=pytest.mark.long),
+    ],
+)
 def test_a_batch_elsewhere_that_another_process_wrote_too_is_refused_and_then_replaced(
     spark, tmp_path, monkeypatch, elsewhere, beside
 ):
@@ -427,7 +436,7 @@ def ends_late(tmp_path, monkeypatch, of_another):
     return {there / part.name for part in of_another.glob("part-*")}
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_batch_that_another_process_ends_before_it_is_written_is_not_deleted(
     spark, tmp_path, elsewhere, ends_late, fails
 ):
@@ -441,6 +450,7 @@ def test_a_batch_that_another_process_ends_before_it_is_written_is_not_deleted(
     assert all(part.exists() for part in ends_late)
 
 
+@pytest.mark.long
 def test_a_batch_that_a_killed_process_deleted_after_another_ended_it_is_missed(
     spark, tmp_path, monkeypatch, elsewhere, of_another
 ):
@@ -502,7 +512,7 @@ def write_late(spark, disk):
 
 
 @pytest.mark.parametrize("harm", [fail_late, write_late])
-@pytest.mark.parametrize("is_next_planned", [False, True])
+@pytest.mark.parametrize("is_next_planned", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_batch_that_is_not_whole_although_it_was_noted_is_refused_and_then_written_again(
     spark, tmp_path, elsewhere, harm, is_next_planned
 ):
@@ -529,6 +539,7 @@ def test_a_batch_that_is_not_whole_although_it_was_noted_is_refused_and_then_wri
     assert sorted(found) == list(range(40 if is_next_planned else 20))
 
 
+@pytest.mark.long
 def test_a_batch_that_a_user_has_moved_away_does_not_stop_the_stream(spark, tmp_path, elsewhere):
     files(tmp_path, 0)
     tag_elsewhere(stream(spark, tmp_path), elsewhere)
@@ -552,7 +563,7 @@ def test_a_new_stream_hides_no_files_that_are_in_its_output(
         tag_stream(stream(spark, tmp_path), ring, output, f"{elsewhere}/data/cp")
 
 
-@pytest.mark.parametrize("hidden", [None, "_notes"])
+@pytest.mark.parametrize("hidden", ["_notes", pytest.param(None, marks=pytest.mark.long)])
 def test_a_new_stream_takes_a_directory_elsewhere_in_which_readers_see_nothing(
     spark, tmp_path, elsewhere, hidden
 ):
@@ -564,6 +575,7 @@ def test_a_new_stream_takes_a_directory_elsewhere_in_which_readers_see_nothing(
     assert batches(tmp_path / "disk") == ["batch=0"]
 
 
+@pytest.mark.long
 def test_a_session_that_leaves_no_marks_starts_a_stream_again(spark, tmp_path, elsewhere):
     setting = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
     spark.conf.set(setting, "false")
@@ -577,6 +589,7 @@ def test_a_session_that_leaves_no_marks_starts_a_stream_again(spark, tmp_path, e
     assert len(stored(tmp_path / "disk" / "out")) == 40
 
 
+@pytest.mark.long
 def test_rows_of_another_process_are_refused_also_where_workers_may_have_disks_of_their_own(
     spark, tmp_path, monkeypatch, elsewhere
 ):
@@ -602,6 +615,7 @@ def test_a_place_that_cannot_be_written_is_not_blamed_on_another_job():
     assert not was_taken_away(denied)
 
 
+@pytest.mark.long
 def test_a_batch_elsewhere_of_which_spark_would_leave_out_files_ends_the_stream(
     spark, tmp_path, elsewhere
 ):
@@ -617,6 +631,7 @@ def test_a_batch_elsewhere_of_which_spark_would_leave_out_files_ends_the_stream(
     assert sorted(row["key"] for row in stored(tmp_path / "disk" / "out")) == ["a", "b"]
 
 
+@pytest.mark.long
 def test_an_older_copy_of_a_checkpoint_elsewhere_is_refused(spark, tmp_path, elsewhere):
     disk = tmp_path / "disk"
 

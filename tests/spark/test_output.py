@@ -70,7 +70,12 @@ def layout(spark, table):
 
 
 @pytest.mark.parametrize(
-    ("mode", "held"), [("overwrite", [7, 8]), ("append", [0, 1, 2, 7, 8]), ("error", [7, 8])]
+    ("mode", "held"),
+    [
+        ("overwrite", [7, 8]),
+        ("append", [0, 1, 2, 7, 8]),
+        pytest.param("error", [7, 8], marks=pytest.mark.long),
+    ],
 )
 def test_a_frame_that_spark_keeps_of_an_output_is_read_anew(spark, tmp_path, mode, held):
     place = tmp_path / "out"
@@ -130,6 +135,7 @@ def refused():
     raise PermissionError
 
 
+@pytest.mark.long
 def test_ctrl_c_twice_in_an_append_leaves_nothing(spark, tmp_path, monkeypatch):
     place = tmp_path / "out"
     spark.range(4).write.parquet(str(place))
@@ -152,6 +158,7 @@ def test_ctrl_c_after_the_last_file_was_appended_takes_all_back(spark, tmp_path,
     assert ids_in(place) == [0, 1, 2, 3]
 
 
+@pytest.mark.long
 def test_a_signal_that_a_program_only_notes_does_not_end_an_append(spark, tmp_path, monkeypatch):
     place, noted = tmp_path / "out", []
     spark.range(4).write.parquet(str(place))
@@ -214,6 +221,7 @@ def test_an_input_that_grows_is_not_counted_again(spark, tmp_path, monkeypatch, 
     assert ids_in(tmp_path / "out") == [1, 2, 3, 4]
 
 
+@pytest.mark.long
 def test_an_input_that_grows_is_not_counted_again_for_a_table(spark, table, growing):
     Output(None, table=table, mode="append").write(growing)
     assert ids(spark.table(table)) == [0, 1, 1, 2, 2, 3, 3, 4]
@@ -573,6 +581,7 @@ def test_rows_whose_types_orc_does_not_keep_are_appended_to_it(spark, tmp_path, 
     assert spark.read.orc(str(tmp_path / "out")).count() == 2
 
 
+@pytest.mark.long
 def test_rows_of_a_type_of_a_user_are_appended_to_orc(spark, tmp_path):
     out = Output(str(tmp_path / "out"), "orc", mode="append")
     vectors = spark.createDataFrame([([Vectors.dense(1.0, 2.0)],)], ["vectors"])
@@ -953,6 +962,7 @@ def test_an_overwrite_replaces_the_whole_input_if_it_is_the_output(spark, deep, 
     assert found.select("key").collect() == [("a",)]
 
 
+@pytest.mark.long
 def test_an_overwrite_replaces_directories_of_columns_by_what_was_read_from_them(spark, tmp_path):
     place = str(tmp_path / "out")
     spark.sql("SELECT 1L id, 2 k UNION ALL SELECT 2L, 3").write.partitionBy("k").parquet(place)
@@ -1021,7 +1031,7 @@ def test_a_replaced_table_keeps_its_properties_and_its_comment(spark):
     spark.sql("DROP TABLE described")
 
 
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("mode", [pytest.param("append", marks=pytest.mark.long), "overwrite"])
 def test_a_job_that_fails_leaves_a_table_as_it_was(spark, table, mode):
     tables = [t.name for t in spark.catalog.listTables()]
     with pytest.raises(Exception, match="boom"):
@@ -1316,6 +1326,7 @@ def test_a_binary_key_goes_to_no_table_of_text(spark, kind, how):
     spark.sql("DROP TABLE IF EXISTS texts")
 
 
+@pytest.mark.long
 def test_a_binary_key_goes_to_a_table_of_parquet_whatever_the_default(spark):
     spark.sql("DROP TABLE IF EXISTS bytes")
     spark.sql("CREATE TABLE bytes (key BINARY, point LONG, owner STRING) USING parquet")

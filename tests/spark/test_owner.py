@@ -308,13 +308,13 @@ def test_owner_and_point_are_columns(spark, ring):
 @pytest.mark.parametrize(
     ("nodes", "how", "first"),
     [
-        (4, "column", "filter"),
         (4, "SQL", "owner"),
-        (3000, "column", "owner"),
-        (3000, "SQL", "filter"),
+        (3000, "column", "filter"),
+        pytest.param(4, "column", "filter", marks=pytest.mark.long),
+        pytest.param(3000, "column", "owner", marks=pytest.mark.long),
+        pytest.param(3000, "SQL", "filter", marks=pytest.mark.long),
         pytest.param(4, "column", "owner", marks=pytest.mark.long),
         pytest.param(4, "SQL", "filter", marks=pytest.mark.long),
-        pytest.param(3000, "column", "filter", marks=pytest.mark.long),
         pytest.param(3000, "SQL", "owner", marks=pytest.mark.long),
     ],
 )
@@ -417,6 +417,7 @@ def test_functions_registered_again_answer_by_one_ring_meanwhile(spark, monkeypa
     assert asked() == {key: second.owner(key) for key in keys}
 
 
+@pytest.mark.long
 def test_functions_registered_many_times_leave_the_views_of_two_rings(spark):
     def views():
         return {t.name for t in spark.catalog.listTables() if t.name.startswith("again_")}
@@ -587,6 +588,7 @@ def test_only_keys_of_heavy_buckets_are_shuffled(spark, ring, capsys):
     assert "LeftSemi" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_as_many_hot_keys_as_are_asked_for_are_found_among_more(spark, ring):
     # Each is in a bucket of its own, nearly.
     assert hot_keys(spark.range(1000), ring, "id", n=400).count() == 400

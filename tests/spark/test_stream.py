@@ -99,6 +99,7 @@ def test_a_batch_that_was_written_is_not_written_again(spark, tmp_path):
     assert {row["ring"] for row in found} == {first.fingerprint}
 
 
+@pytest.mark.long
 def test_a_batch_on_another_file_system_is_not_written_again_either(spark, tmp_path, monkeypatch):
     # As if Spark alone could see the paths.
     monkeypatch.setattr("hashring.spark.streams.tagging.local_path", lambda spark, path: None)
@@ -191,6 +192,7 @@ def test_a_redis_that_is_away_for_a_moment_ends_no_stream(spark, server_program)
         back.join()
 
 
+@pytest.mark.long
 def test_a_redis_that_stays_away_ends_a_stream(spark, server_program, monkeypatch):
     monkeypatch.setattr("hashring.spark.streams.tagging._PATIENCE", 1)
     with (
@@ -349,7 +351,9 @@ def test_an_output_without_its_checkpoint_is_refused(spark, tmp_path, place):
         tag_stream(stream(spark, tmp_path), fixed_ring(FIRST), output, str(tmp_path / "cp"))
 
 
-@pytest.mark.parametrize("hidden", [None, ".gitkeep", "_notes"])
+@pytest.mark.parametrize(
+    "hidden", [None, pytest.param(".gitkeep", marks=pytest.mark.long), "_notes"]
+)
 def test_a_new_stream_takes_a_directory_in_which_readers_see_nothing(spark, tmp_path, hidden):
     files(tmp_path, 0)
     (tmp_path / "out").mkdir()
@@ -519,7 +523,7 @@ def test_an_older_copy_of_the_checkpoint_is_refused_and_loses_no_row(
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("is_written", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_checkpoint_that_planned_the_newest_batch_goes_on(
     spark, tmp_path, monkeypatch, elsewhere, is_written
 ):
@@ -564,6 +568,7 @@ def test_a_pattern_matches_the_numbers_after_another(number, other):
     assert found == (other > number)
 
 
+@pytest.mark.long
 def test_an_output_of_an_older_version_is_taken_and_marked(spark, tmp_path):
     files(tmp_path, 0)
     places = fixed_ring(random_ring(4, 8)), str(tmp_path / "out"), str(tmp_path / "cp")
@@ -591,8 +596,8 @@ def tag_all(folder, rows, ring=FIRST, **more):
     ("number", "job", "why"),
     [
         ("1", {"format": "json"}, "it holds parquet, and the job writes json"),
-        ("1L", {}, "'n' is int in .*; the job writes bigint"),
-        (None, {}, "the job writes key, point, owner, ring"),
+        pytest.param("1L", {}, "'n' is int in .*; the job writes bigint", marks=pytest.mark.long),
+        pytest.param(None, {}, "the job writes key, point, owner, ring", marks=pytest.mark.long),
         ("1", {"key": "n"}, "made by key=key in .*; the job makes it by key=n"),
         ("1", {"ring": OTHER_HASH}, "made by hash_algorithm=crc-32 in .* it by .*=crc-32c"),
     ],
@@ -632,6 +637,7 @@ def test_columns_of_csv_stay_in_the_order_of_the_batches_there(spark, tmp_path):
     assert sorted(int(row.key) for row in found) == list(range(80))
 
 
+@pytest.mark.long
 def test_a_stream_of_collated_text_to_orc_is_started_again(spark, tmp_path):
     for number in range(2):
         files(tmp_path, number)
@@ -714,6 +720,7 @@ def test_an_input_in_an_output_of_files_is_refused(spark, tmp_path, path, output
     )
 
 
+@pytest.mark.long
 def test_places_of_a_stream_may_lie_side_by_side_or_in_the_input(spark, tmp_path):
     files(tmp_path, 0)
     places = str(tmp_path / "in" / "out"), str(tmp_path / "in" / "out_state")
@@ -857,6 +864,7 @@ def test_files_that_are_moved_after_a_batch_failed_are_read_once(spark, tmp_path
     assert tagged_keys(tmp_path) == ["a", "b"]
 
 
+@pytest.mark.long
 def test_a_batch_that_failed_goes_on_by_a_pattern_which_names_all(spark, tmp_path, mixed):
     with pytest.raises(StreamingQueryException, match=LEFT_OUT):
         tag_all(tmp_path, mixed)
@@ -864,11 +872,13 @@ def test_a_batch_that_failed_goes_on_by_a_pattern_which_names_all(spark, tmp_pat
     assert tagged_keys(tmp_path) == ["a", "b"]
 
 
+@pytest.mark.long
 def test_a_stream_with_a_state_leaves_out_no_files_either(tmp_path, mixed):
     with pytest.raises(StreamingQueryException, match=LEFT_OUT):
         tag_all(tmp_path, mixed.dropDuplicates(["key"]))
 
 
+@pytest.mark.long
 def test_directories_of_columns_may_come_after_the_batches_of_other_files(spark, tmp_path):
     interval = "spark.sql.streaming.fileSource.log.compactInterval"
     spark.conf.set(interval, 2)  # each second list of the checkpoint has the files before, too
@@ -884,6 +894,7 @@ def test_directories_of_columns_may_come_after_the_batches_of_other_files(spark,
     assert tagged_keys(tmp_path) == ["0", "a"]
 
 
+@pytest.mark.long
 def test_a_batch_after_a_crash_may_have_the_files_of_two_lists(spark, tmp_path):
     for number in range(2):
         files(tmp_path, number, rows=1)
@@ -1048,6 +1059,7 @@ def test_binary_keys_are_not_streamed_to_a_format_that_holds_other_keys(spark, t
         )
 
 
+@pytest.mark.long
 def test_a_file_that_is_far_older_than_those_read_is_read(spark, tmp_path):
     (tmp_path / "in").mkdir()
     for name, age in (("a", 0), ("b", 30 * 86400)):

@@ -289,6 +289,7 @@ def test_the_page_fits_its_window(
     assert tab.wrong == []
 
 
+@pytest.mark.long
 def test_of_107_rings_the_two_that_are_ill_are_seen_first_and_the_groups_without_much_way(
     client: Redis, running: Running, tab: Watched
 ) -> None:
@@ -622,6 +623,7 @@ def test_the_list_begins_with_what_is_wrong_and_leads_there(
         page.close()
 
 
+@pytest.mark.long
 def test_ages_in_the_list_are_right_though_the_browser_s_clock_is_wrong(
     redis: Redis, redis_server: RedisServer, context: BrowserContext
 ) -> None:
@@ -644,6 +646,7 @@ SELECT = "(element) => getSelection().selectAllChildren(element)"
 SELECTED = "getSelection().toString()"
 
 
+@pytest.mark.long
 def test_a_selection_holds_the_verdict_for_seconds_and_the_title_not_at_all(
     client: Redis, running: Running, context: BrowserContext
 ) -> None:
@@ -666,6 +669,7 @@ def test_a_selection_holds_the_verdict_for_seconds_and_the_title_not_at_all(
     page.close()
 
 
+@pytest.mark.long
 def test_a_selection_does_not_hold_the_banner_of_a_failure(
     redis_server: RedisServer, context: BrowserContext
 ) -> None:
@@ -715,6 +719,7 @@ def test_while_redis_is_away_nothing_is_green_and_nothing_expires_in_some_time(
         page.close()
 
 
+@pytest.mark.long
 def test_a_page_whose_service_is_gone_does_not_count_down(
     redis_server: RedisServer, context: BrowserContext
 ) -> None:
@@ -797,7 +802,7 @@ AXE_PAGES = (
 )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_axe_finds_nothing(client: Redis, running: Running, browser: Browser, scheme: Any) -> None:
     put(client, "well", 0, ring="axe", told={"ttl": 900, "held": 3, "limit": 5, "unserved": 2})
     put(client, "late", 7, ring="axe", expires_in=60, told={"ttl": 900})
@@ -855,6 +860,7 @@ def test_the_list_of_servers_is_renewed_in_the_order_that_was_asked_for(
     page.close()
 
 
+@pytest.mark.long
 def test_a_report_of_the_pipeline_fits_a_phone(context: BrowserContext, tmp_path: Path) -> None:
     names = [f"a-long-name-of-a-host-{n}.example.org:4711" for n in range(3)]
     report = Report("Load of the ring")

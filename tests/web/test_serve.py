@@ -303,6 +303,7 @@ def test_it_ends_when_told_to_though_pages_are_open(
         silent.close()
 
 
+@pytest.mark.long
 @pytest.mark.one_server
 def test_it_ends_soon_though_none_of_many_servers_responds() -> None:
     with ExitStack() as stack:

@@ -89,6 +89,7 @@ def test_seven_over_three_settle_at_three_two_two(terms: Any, seed: int) -> None
     assert sorted(world.counts().values()) == [2, 2, 3]
 
 
+@pytest.mark.long
 @CHALLENGES
 @pytest.mark.parametrize("seed", some(range(3)))
 def test_sixteen_over_four_do_not_move_once_level(terms: Any, seed: int) -> None:
