@@ -10,8 +10,7 @@ from typing import Final
 from hashring.atomic_writes import new_file
 from hashring.cli.connection import Connection
 from hashring.errors import ConfigError, EventsLost, InputDamaged, OutputRefused
-from hashring.store.command import text
-from hashring.store.ring.ring_events import after, event_json, iso_time
+from hashring.store.ring.ring_events import after, event_json, iso_time, oldest
 
 _BEGINNING: Final = "0-0"
 _ID: Final = re.compile(r"[0-9]+-[0-9]+")
@@ -46,18 +45,17 @@ def archive(connection: Connection, ring: str, folder: Path) -> int:
     if of not in (None, ring):
         remedy = f"has events of ring {of!r}, not of {ring!r}: give each ring its own directory"
         raise ConfigError("archive", str(folder), remedy)
-    stream = connection.keys.events
-    events = list(after(connection, stream, last))
+    keys = connection.keys
+    events = list(after(connection, keys, last))
     # Looked at after reading: as long as it is there, nothing after it was dropped.
-    if last != _BEGINNING and not connection.call("XRANGE", stream, last, last):
-        found = connection.call("XRANGE", stream, "-", "+", "COUNT", 1)
-        oldest = text(found[0][0]) if found else None
+    if last != _BEGINNING and not connection.call("XRANGE", keys.events, last, last):
+        left = oldest(connection, keys)
         remedy = "archive into another directory, beside an exported ring"
-        if oldest is None or _order(oldest) < _order(last):
+        if left is None or _order(left) < _order(last):
             # A ring drops its oldest events alone, and never all of them.
             cause = "Redis lost its data, or the directory is of a ring on another Redis"
-            raise EventsLost(ring, last, oldest, f"{cause}; {remedy}")
-        raise EventsLost(ring, last, oldest, f"{remedy}, and more often")
+            raise EventsLost(ring, last, left, f"{cause}; {remedy}")
+        raise EventsLost(ring, last, left, f"{remedy}, and more often")
     if events:
         with new_file(folder / f"{last}.json") as aside, aside.open("w", encoding="utf-8") as file:
             for event in events:

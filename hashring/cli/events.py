@@ -116,11 +116,11 @@ def _keys_of(event: RingEvent) -> str:
 
 def _follow(settings: Settings, connection: Connection, events: list[RingEvent]) -> None:
     # With nothing to begin with, from the newest there is, without showing it.
-    stream = connection.keys.events
-    last = deque(events or newest(connection, stream, 1), maxlen=1)
+    keys = connection.keys
+    last = deque(events or newest(connection, keys.events, 1), maxlen=1)
 
     def look() -> list[RingEvent]:
-        new = list(after(connection, stream, last[0].id if last else "0-0"))
+        new = list(after(connection, keys, last[0].id if last else "0-0"))
         last.extend(new)
         return new
 

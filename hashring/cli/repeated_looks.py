@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import Final
 
 from hashring.cli import standard_streams
 from hashring.cli.connection import Connection
-from hashring.errors import RetryLater
+from hashring.errors import EventsLost, RetryLater
 from hashring.store.interface import Subscription
 from hashring.store.ring.ring_events import RingEvent, after, newest
 from hashring.store.ring.snapshot import Snapshot
@@ -44,7 +45,10 @@ class LastLook:
         # The ring first: an event that changed it is then among the new ones, and shown before it.
         snapshot = self._connection.snapshot()
         last = self.events[-1].id if self.events else "0-0"
-        new = list(after(self._connection, self._connection.keys.events, last))
+        new: list[RingEvent] = []
+        # If some are dropped meanwhile, the next look goes on after them.
+        with suppress(EventsLost):
+            new.extend(after(self._connection, self._connection.keys, last))
         self.events.extend(new)
         self.snapshot = snapshot
         self.took = time.monotonic() - started

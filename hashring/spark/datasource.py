@@ -55,14 +55,14 @@ from hashring.core.readable_numbers import in_calendar
 from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, EventsLost
-from hashring.store.command import pairs
+from hashring.store.command import pairs, text
 from hashring.store.locks.commands import LOCKS_A_CALL, look
 from hashring.store.redis_store import RedisStore
 from hashring.store.redis_url import check_url, client_of
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.node_reports import unreported_algorithm
-from hashring.store.ring.ring_events import RingEvent, read_event
+from hashring.store.ring.ring_events import RingEvent, after, oldest
 from hashring.store.ring.snapshot import Snapshot, snapshot
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ SCHEMAS: Final = {
 """The columns of each table. A plain ``timestamp`` may be without a time zone in a session."""
 
 _PATIENCE: Final = 10.0  # seconds that Redis may take to answer
-_PAGE: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FIRST: Final = "0-0"
 _REGISTERED: Final = "hashring.datasource.registered"
@@ -213,7 +212,7 @@ class _Reader(DataSourceReader):
         keys = ring_keys(self._ring)
         with _store(self._url) as store:
             if self._table == "events":
-                yield from map(_event_row, _events(store, keys, _FIRST))
+                yield from map(_event_row, after(store, keys, _FIRST))
             elif self._table == "locks":
                 yield from _locks(store, keys)
             else:
@@ -268,27 +267,6 @@ def _locks(store: RedisStore, keys: RingKeys) -> Iterator[tuple[Any, ...]]:
             return
 
 
-def _events(store: RedisStore, keys: RingKeys, after: str, until: str = "+") -> Iterator[RingEvent]:
-    """The events after one id, up to and with another.
-
-    Raises:
-        EventsLost: some were dropped between two that were read.
-    """
-    page = store.call("XRANGE", keys.events, f"({after}", until, "COUNT", _PAGE)
-    while True:
-        for entry in page:
-            event = read_event(entry)
-            after = event.id
-            yield event
-        if len(page) < _PAGE:
-            return
-        # The history is cut from its old end: while the last one is there, those after it are, too.
-        last, *page = store.call("XRANGE", keys.events, after, until, "COUNT", _PAGE + 1) or [None]
-        if last is None or _text(last[0]) != after:
-            remedy = "they were dropped while the history was read: read it again"
-            raise EventsLost(_text(keys.ring), after, _oldest(store, keys), remedy)
-
-
 def _event_row(event: RingEvent) -> tuple[Any, ...]:
     change = event.change
     micros = change.stamp.at if change else round(in_calendar(event.at) * 1e6)
@@ -312,22 +290,13 @@ def _state(store: RedisStore, keys: RingKeys) -> tuple[str, str]:
     if not store.call("EXISTS", keys.events):
         return _FIRST, "0"
     found = store.call("XINFO", "STREAM", keys.events)
-    told = {_text(name): value for name, value in pairs(found)}
-    return _text(told["last-generated-id"]), str(told.get("entries-added", ""))
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    told = {text(name): value for name, value in pairs(found)}
+    return text(told["last-generated-id"]), str(told.get("entries-added", ""))
 
 
 def _is_there(store: RedisStore, keys: RingKeys, id_: str) -> bool:
     # After the reading: the history is cut from its old end, so nothing after it was gone then.
     return bool(store.call("XRANGE", keys.events, id_, id_))
-
-
-def _oldest(store: RedisStore, keys: RingKeys) -> str | None:
-    found = store.call("XRANGE", keys.events, "-", "+", "COUNT", 1)
-    return _text(found[0][0]) if found else None
 
 
 def _order(id_: str) -> tuple[int, ...]:
@@ -358,8 +327,8 @@ class _EventStream(SimpleDataSourceStreamReader):
             last, added = _state(store, keys)
             if last != _FIRST and _order(last) < _order(start["id"]):
                 # Redis lost data, and its clock is behind: nothing that is there follows.
-                raise EventsLost(self._ring, start["id"], _oldest(store, keys))
-            events = list(_events(store, keys, start["id"], last)) if last != start["id"] else []
+                raise EventsLost(self._ring, start["id"], oldest(store, keys))
+            events = list(after(store, keys, start["id"], last)) if last != start["id"] else []
             follows = start == self.initialOffset() or _is_there(store, keys, start["id"])
         # Redis came back empty, and nothing happened since or the ring began anew.
         anew = last == _FIRST or any(event.change and not event.change.prev for event in events)
@@ -377,7 +346,7 @@ class _EventStream(SimpleDataSourceStreamReader):
         if start["id"] == end["id"]:
             return iter([])
         with _store(self._url) as store:
-            events = list(_events(store, ring_keys(self._ring), start["id"], end["id"]))
+            events = list(after(store, ring_keys(self._ring), start["id"], end["id"]))
         # The first batch begins before any event, so only their number tells that some are gone.
         if {**self._after(start, events), "added": end["added"]} != end:
             raise EventsLost(self._ring, start["id"], events[0].id if events else None)

@@ -11,12 +11,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 from zlib import crc32
 
 from hashring.core.replica import Replica
-from hashring.errors import HashringError, RedisUnavailable
+from hashring.errors import EventsLost, HashringError, RedisUnavailable
 from hashring.metrics import FleetCollector
 from hashring.metrics.fleet_collector import STALE
 from hashring.store.discovery import Found, check_slots_served, discover
@@ -305,7 +306,10 @@ class RingWatcher(FoundWatcher[RingView]):
         """Read the ring and what is new in its history."""
         seen = self._store.run(snapshot(self.keys, scoring=self.scoring, parsed=self._parsed))
         if self._events:
-            new = list(after(self._store, self.keys.events, self._events[-1].id))
+            new: list[RingEvent] = []
+            # If some are dropped meanwhile, the next look goes on after them.
+            with suppress(EventsLost):
+                new.extend(after(self._store, self.keys, self._events[-1].id))
             # After Redis came back empty the new ids may be smaller than the old ones.
             lost = not new and (self.view is None or self.view.snapshot.stamp.tag != seen.stamp.tag)
         if not self._events or lost:

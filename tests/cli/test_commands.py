@@ -11,6 +11,7 @@ import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -19,6 +20,7 @@ from redis_hashring import HashAlgorithm as OldAlgorithm
 from redis_hashring import RingNode as OldNode
 
 from hashring import Ring, RingNode
+from hashring.cli.connection import Connection
 from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, put, spawn, until
 
@@ -514,6 +516,25 @@ def test_archived_changes_have_the_very_time_of_the_change(
     begin = datetime(1970, 1, 1, tzinfo=timezone.utc)
     times = [datetime.fromisoformat(event["at"]) for event in found]
     assert [(time - begin) // timedelta(microseconds=1) for time in times] == stamps
+
+
+def test_an_archive_whose_events_are_dropped_as_they_are_read_is_refused(
+    client: Redis, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 1501):
+        client.xadd("{ring}:events", {"kind": "note"}, id=f"{number}-0")
+    call = Connection.call
+
+    def then_cut(connection: Connection, *command: Any) -> Any:
+        found = call(connection, *command)
+        if command[0] == "XRANGE":
+            client.xtrim("{ring}:events", maxlen=400, approximate=False)
+        return found
+
+    monkeypatch.setattr(Connection, "call", then_cut)
+    lost = run("events", "--archive", str(tmp_path), status=2).err
+    assert "after 1000-0 are gone (the oldest left is 1101-0): they were dropped while" in lost
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("separator", ["\u0085", "\u2028", "\u2029"])

@@ -14,6 +14,7 @@ import sys
 import termios
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -75,6 +76,27 @@ def test_an_event_is_not_shown_after_its_ring(client: Redis, redis_server: Redis
         new = look.again()
         assert look.snapshot.ring().nodes == ("alder",)
         assert [node for event in new for node in event.nodes] == ["alder"]
+
+
+def test_a_look_goes_on_after_events_that_are_dropped_meanwhile(
+    client: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(Settings(url=redis_server.url)) as connection:
+        events = connection.keys.events
+        look = LastLook(connection, 5)
+        for number in range(1, 1501):
+            client.xadd(events, {"kind": "note"}, id=f"{number}-0")
+        call = connection.call
+
+        def then_cut(*command: Any) -> Any:
+            found = call(*command)
+            if command[0] == "XRANGE":
+                client.xtrim(events, maxlen=400, approximate=False)
+            return found
+
+        monkeypatch.setattr(connection, "call", then_cut)
+        assert [look.again()[-1].id, look.again()[0].id] == ["1000-0", "1101-0"]
+    assert [event.id for event in look.events] == [f"{number}-0" for number in range(1496, 1501)]
 
 
 def test_a_change_that_nobody_told_of_shows_as_well(

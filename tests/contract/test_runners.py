@@ -621,10 +621,16 @@ def test_a_hundred_starts_and_stops_leak_nothing(make: Make, host: Host, client:
     connections = client.info("clients")["connected_clients"]
     before = host.do("resources")
     node.do("cycles", count=100)
-    eventually(
-        lambda: fewer(host.do("resources"), before),
-        f"no more descriptors, threads, greenlets and tasks than {before}",
-    )
+    now: dict[str, int] = {}
+
+    def no_more() -> bool:
+        now.update(host.do("resources"))
+        return fewer(now, before)
+
+    try:
+        eventually(no_more, "no more descriptors, threads, greenlets and tasks")
+    finally:
+        print(f"{before} became {now}")
     eventually(
         lambda: client.info("clients")["connected_clients"] <= connections, "no more connections"
     )

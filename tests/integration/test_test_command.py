@@ -22,7 +22,7 @@ $FAILS)
     ;;
 esac
 """
-PARTS = ("checks", "tests", "tests on Spark")
+PARTS = ("checks", "tests", "tests on Spark", "tests of Spark's engines")
 
 
 @pytest.fixture
@@ -64,10 +64,11 @@ def ended(checkout: Path, fails: str, *arguments: str) -> tuple[int, list[str]]:
         ("lint-imports*", ("checks",)),
         ("pytest --numprocesses 4*", ("tests",)),
         ("pytest --numprocesses 2*", ("tests on Spark",)),
+        ("pytest tests/spark_programs/*", ("tests of Spark's engines",)),
         # A file of tests that cannot be read.
-        ("pytest*", ("tests", "tests on Spark")),
+        ("pytest*", PARTS[1:]),
         # What all tests share cannot be read.
-        ("pyt*", ("tests", "tests on Spark")),
+        ("pyt*", PARTS[1:]),
     ],
 )
 def test_each_part_that_fails_is_reported(

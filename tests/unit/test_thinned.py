@@ -70,7 +70,7 @@ def host(request):
 
 @pytest.mark.parametrize("_server", ["redis", "valkey", "memory"])
 @pytest.mark.parametrize(("runner", "call"), [("thread", "stop"), ("task", "hold"), ("hub", "-")])
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", range(3))
 class TestAll:
 """
 A_TEST = "    def test_{}(self, host, _server, runner, call, number): pass\n"
@@ -106,7 +106,7 @@ def test_each_kind_of_process_and_each_server_has_its_tests(in_turn: Chosen) -> 
 def test_what_is_given_with_others_and_what_is_no_kind_all_run(in_turn: Chosen) -> None:
     for of_test in in_turn.values():
         assert of_test["runner"] == {"thread", "task", "hub"}
-        assert of_test["number"] == set(range(12))
+        assert of_test["number"] == set(range(3))
 
 
 def test_elsewhere_all_kinds_run(all_in_turn: list[pytest.Item]) -> None:

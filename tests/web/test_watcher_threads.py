@@ -210,6 +210,28 @@ def test_a_history_that_began_again_with_smaller_ids_is_read_however_much_is_in_
     store.close()
 
 
+def test_a_look_goes_on_after_events_that_are_dropped_meanwhile(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RedisStore(redis, 5.0)
+    watcher = RingWatcher(store, "ring", Scoring.expiry(0.0))
+    for number in range(1, 1502):
+        redis.xadd("{ring}:events", {"kind": "note"}, id=f"{number}-0")
+        if number == 1:
+            watcher.view = watcher._look()
+    call = RedisStore.call
+
+    def then_cut(store: RedisStore, *command: Any) -> Any:
+        found = call(store, *command)
+        redis.xtrim("{ring}:events", maxlen=400, approximate=False)
+        return found
+
+    monkeypatch.setattr(RedisStore, "call", then_cut)
+    assert watcher._look().events[-1].id == "1001-0"
+    assert watcher._look().events[-1].id == "1501-0"
+    store.close()
+
+
 def test_a_service_that_cannot_show_what_it_reads_is_not_ready(visit: Visit) -> None:
     visitor = visit()
     eventually(lambda: visitor.get("/readyz").status_code == 200, "it is ready")

@@ -5,7 +5,7 @@ local LAST_EPOCH = 999999999999 -- more digits are read as garbage; after it com
 -- Number and tag of the last change, when its history began, and until when no lock may be taken:
 -- the times in microseconds, '' and 0 when they are not known.
 local function stamp()
-  local epoch, tag, more = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (%x+)(.*)$')
+  local epoch, tag, more = string.match(stamped or '', '^(%d+) (%x+)(.*)$')
   local began, till = string.match(more or '', '^ (%d+) (%d+)$')
   -- Anything else was not written here: begin a new history, which every reader notices.
   if not epoch or #epoch > 12 or not (began or more == '') then
@@ -15,7 +15,8 @@ local function stamp()
 end
 
 local function set_stamp(epoch, tag, began, till)
-  redis.call('SET', KEYS[2], string.format('%d %s %s %.0f', epoch, tag, began, till))
+  stamped = string.format('%d %s %s %.0f', epoch, tag, began, till)
+  redis.call('SET', KEYS[2], stamped)
 end
 
 local function log(history, ...)

@@ -4,6 +4,9 @@ local OVER = 'its time was up'
 
 -- What was ordered about a node; an empty table when nothing was, or nothing that was written here.
 local function orders_of(node)
+  if not some_ordered then
+    return {}
+  end
   local ok, orders = pcall(cjson.decode, redis.call('HGET', KEYS[10], node) or '')
   return ok and type(orders) == 'table' and orders or {}
 end
@@ -70,6 +73,7 @@ local function write_order(node, kind, order)
   end
   if next(orders) then
     redis.call('HSET', KEYS[10], node, written)
+    some_ordered = true
   else
     redis.call('HDEL', KEYS[10], node)
   end

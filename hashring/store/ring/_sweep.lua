@@ -41,6 +41,9 @@ end
 
 -- Forget the drained nodes that did not beat since `horizon`. The orders about them stand.
 local function sweep_drained(horizon)
+  if not some_drained then
+    return
+  end
   local gone = redis.call('ZRANGEBYSCORE', KEYS[11], '-inf', '(' .. seconds(horizon), 'LIMIT', 0, 1000)
   for _, node in ipairs(gone) do
     redis.call('ZREM', KEYS[11], node)
@@ -108,9 +111,12 @@ end
 -- its node has an entry, and does not itself know all its ranges from the index: a node of a version
 -- without. Any other is taken away. An index that was lost as a whole is made anew. Returns how many
 -- members went.
-local function reconcile(by, history)
-  local count = redis.call('ZCARD', KEYS[1])
-  local indexed = redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8])
+local function reconcile(by, history, swept)
+  local count, indexed = members_at_first, indexed_at_first
+  if swept > 0 then
+    count = redis.call('ZCARD', KEYS[1])
+    indexed = redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8])
+  end
   if count == indexed then
     return 0
   end

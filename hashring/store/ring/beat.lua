@@ -47,7 +47,7 @@ end
 cut_scores(lead, lag)
 local swept = sweep(now - lag, node, history)
 if indexed then
-  swept = swept + reconcile(node, history)
+  swept = swept + reconcile(node, history, swept)
 end
 local _, before = stamp()
 
@@ -145,13 +145,14 @@ for i = 1, drop do
   dropping[i] = ARGV[14 + i]
 end
 
+local places = redis.call('HGET', KEYS[9], node)
+
 -- The first heartbeat with these points takes away those that the node has besides, which a failover
 -- brought back, or a late heartbeat after Redis lost the node's entry; or the process whose name it
 -- takes joined with after it was seen, perhaps at the same points.
 local function drop_others()
-  local others = redis.call('HGET', KEYS[9], node)
-  if mine == known or back or not indexed or not others
-    or (others == places_of(own) and holder == session) then
+  if mine == known or back or not indexed or not places
+    or (places == places_of(own) and holder == session) then
     return
   end
   local listed = {}
@@ -160,7 +161,7 @@ local function drop_others()
       listed[member] = true
     end
   end
-  for digits in string.gmatch(others, '%d+') do
+  for digits in string.gmatch(places, '%d+') do
     for i = 7, #digits <= 10 and 8 or 0 do
       for _, member in ipairs(at_point(KEYS[i], tonumber(digits))) do
         if node_of(member) == node and not listed[member] then
@@ -170,10 +171,6 @@ local function drop_others()
       end
     end
   end
-end
-
-local function nodes_on_ring()
-  return math.max(0, redis.call('HLEN', KEYS[3]) - redis.call('ZCARD', KEYS[11]))
 end
 
 -- Its own code gave the node its weight: the order that it knew does not count any more.
@@ -253,7 +250,7 @@ if status == 'ok' then
     end
     redis.call('HSET', KEYS[9], node, places_of(own))
     redis.call('HDEL', KEYS[5], node)
-  elseif redis.call('HLEN', KEYS[9]) < nodes_on_ring() then
+  elseif not places then
     -- Somebody deleted places: each node puts its own back.
     redis.call('HSET', KEYS[9], node, places_of(own))
   end
@@ -288,7 +285,7 @@ if status == 'ok' and indexed and not asked and own[1]
   put_on_index(own, full)
 end
 
-if status == 'ok' and full ~= (redis.call('SISMEMBER', KEYS[6], node) == 1) then
+if status == 'ok' and full ~= (some_full and redis.call('SISMEMBER', KEYS[6], node) == 1) then
   redis.call(full and 'SADD' or 'SREM', KEYS[6], node)
   local change = {kind = full and 'full' or 'room', nodes = {node}}
   announce(change, 0, node, history)
@@ -375,6 +372,7 @@ elseif status ~= 'drained' then
   -- A drained node takes nothing over, so it need not be there when a member expires.
   soonest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 end
+local nodes = math.max(0, redis.call('HLEN', KEYS[3]) - redis.call('ZCARD', KEYS[11]))
 local members = redis.call('ZCARD', KEYS[1])
 local with_room = redis.call('ZCOUNT', KEYS[7], 0, '+inf')
 local ordered = accepted and weight_of(node, session)
@@ -382,7 +380,7 @@ local reply = {
   status, epoch, tag, before, members, at,
   soonest and seconds(tonumber(soonest) + lag - now) or '', swept,
   began, seconds(math.max(0, till - tonumber(at)) / 1000000),
-  nodes_on_ring(), indexed and with_room == 0 and members > 0 and 1 or 0, ranges,
+  nodes, indexed and with_room == 0 and members > 0 and 1 or 0, ranges,
   ordered and cjson.encode(ordered) or '',
 }
 if string.find(flags, 's') then

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from hashring.core.readable_numbers import in_calendar
 from hashring.core.ring_change import RingChange, parse_change
-from hashring.errors import MessageFormatError
+from hashring.errors import EventsLost, MessageFormatError
 from hashring.store.command import pairs, text
 from hashring.store.interface import RedisCaller
+from hashring.store.ring.key_names import RingKeys
 
 EVENTS_KEPT: Final = 10_000
 """About how many entries the history of a ring keeps."""
@@ -93,20 +94,38 @@ def newest(redis: RedisCaller, stream: bytes, count: int) -> list[RingEvent]:
     return found[::-1]
 
 
-def after(redis: RedisCaller, stream: bytes, id_: str) -> Iterator[RingEvent]:
-    """The events after that id, oldest first.
+def after(redis: RedisCaller, keys: RingKeys, id_: str, until: str = "+") -> Iterator[RingEvent]:
+    """The events after that id, up to and with ``until``, oldest first.
+
+    Whether those right after ``id_`` were dropped before is not told.
 
     Raises:
+        EventsLost: some were dropped between two that were read.
         StoreError: they could not be read.
     """
+    page = redis.call("XRANGE", keys.events, f"({id_}", until, "COUNT", _PAGE)
     while True:
-        page = redis.call("XRANGE", stream, f"({id_}", "+", "COUNT", _PAGE)
         for entry in page:
             event = read_event(entry)
             id_ = event.id
             yield event
         if len(page) < _PAGE:
             return
+        # The history is cut from its old end: while the last one is there, those after it are, too.
+        last, *page = redis.call("XRANGE", keys.events, id_, until, "COUNT", _PAGE + 1) or [None]
+        if last is None or text(last[0]) != id_:
+            remedy = "they were dropped while the history was read: read it again"
+            raise EventsLost(text(keys.ring), id_, oldest(redis, keys), remedy)
+
+
+def oldest(redis: RedisCaller, keys: RingKeys) -> str | None:
+    """The id of the oldest event that is left; ``None`` when there is none.
+
+    Raises:
+        StoreError: it could not be read.
+    """
+    found = redis.call("XRANGE", keys.events, "-", "+", "COUNT", 1)
+    return text(found[0][0]) if found else None
 
 
 def event_json(event: RingEvent) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 cut_scores(0, tonumber(ARGV[1]))
 local swept = sweep(now - tonumber(ARGV[1]), ARGV[2], ARGV[3])
 if tonumber(ARGV[1]) == 0 then
-  swept = swept + reconcile(ARGV[2], ARGV[3])
+  swept = swept + reconcile(ARGV[2], ARGV[3], swept)
 end
 
 local present = {}

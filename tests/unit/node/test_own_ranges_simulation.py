@@ -130,7 +130,7 @@ def _tells_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _never_reconciles(monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that was lost, or a member that nobody vouches for, stays as it is."""
-    plant_at_the_beginning(monkeypatch, "reconcile(by, history)", "return 0")
+    plant_at_the_beginning(monkeypatch, "reconcile(by, history, swept)", "return 0")
 
 
 def _never_looks_at_the_tag(monkeypatch: pytest.MonkeyPatch) -> None:
