@@ -269,6 +269,16 @@ def test_what_is_on_the_index_alone_is_taken_off_when_the_numbers_differ(place: 
     assert place.index() == {b"10:n:id10": (10, False)}
 
 
+def test_what_is_on_the_index_alone_is_taken_off_when_the_numbers_differ_after_a_sweep(
+    place: Place,
+) -> None:
+    place.join("n", A, 10)
+    place.zadd(b"20:phantom:x", place.now() - 1.0)
+    place.index_alone(b"30:ghost:x", 30)
+    assert place.sweep().members == 1
+    assert set(place.index()) == {b"10:n:id10"}
+
+
 @pytest.mark.parametrize("where", [None, 25])
 def test_a_node_that_is_not_where_it_should_be_on_the_index_goes_back_there(
     place: Place, where: int | None
