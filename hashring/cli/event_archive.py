@@ -10,7 +10,7 @@ from typing import Final
 from hashring.atomic_writes import new_file
 from hashring.cli.connection import Connection
 from hashring.errors import ConfigError, EventsLost, InputDamaged, OutputRefused
-from hashring.store.ring.ring_events import after, event_json, iso_time, oldest
+from hashring.store.ring.ring_events import after, event_json, id_order, iso_time, oldest
 
 _BEGINNING: Final = "0-0"
 _ID: Final = re.compile(r"[0-9]+-[0-9]+")
@@ -51,7 +51,7 @@ def archive(connection: Connection, ring: str, folder: Path) -> int:
     if last != _BEGINNING and not connection.call("XRANGE", keys.events, last, last):
         left = oldest(connection, keys)
         remedy = "archive into another directory, beside an exported ring"
-        if left is None or _order(left) < _order(last):
+        if left is None or id_order(left) < id_order(last):
             # A ring drops its oldest events alone, and never all of them.
             cause = "Redis lost its data, or the directory is of a ring on another Redis"
             raise EventsLost(ring, last, left, f"{cause}; {remedy}")
@@ -69,16 +69,11 @@ def archive(connection: Connection, ring: str, folder: Path) -> int:
     return len(events)
 
 
-def _order(id_: str) -> tuple[int, ...]:
-    """A key by which the ids of events, or what is named for one, are in order."""
-    return tuple(int(part) for part in id_.split("-"))
-
-
 def _last(files: list[Path]) -> tuple[str, str | None]:
     """The id of the newest event in the files, and its ring; ``None`` if it does not say."""
     if not files:
         return _BEGINNING, None
-    newest = max(files, key=lambda file: _order(file.stem))
+    newest = max(files, key=lambda file: id_order(file.stem))
     try:
         # Names may hold what str.splitlines() takes for the end of a line, such as U+2028.
         lines = newest.read_text(encoding="utf-8").rstrip("\n").split("\n")

@@ -62,7 +62,7 @@ from hashring.store.redis_url import check_url, client_of
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.node_reports import unreported_algorithm
-from hashring.store.ring.ring_events import RingEvent, after, oldest
+from hashring.store.ring.ring_events import RingEvent, after, id_order, oldest
 from hashring.store.ring.snapshot import Snapshot, snapshot
 
 if TYPE_CHECKING:
@@ -299,10 +299,6 @@ def _is_there(store: RedisStore, keys: RingKeys, id_: str) -> bool:
     return bool(store.call("XRANGE", keys.events, id_, id_))
 
 
-def _order(id_: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in id_.split("-"))
-
-
 class _EventStream(SimpleDataSourceStreamReader):
     """An offset is where reading ended.
 
@@ -325,7 +321,7 @@ class _EventStream(SimpleDataSourceStreamReader):
             keys = ring_keys(self._ring)
             # What is added after this is of the next batch.
             last, added = _state(store, keys)
-            if last != _FIRST and _order(last) < _order(start["id"]):
+            if last != _FIRST and id_order(last) < id_order(start["id"]):
                 # Redis lost data, and its clock is behind: nothing that is there follows.
                 raise EventsLost(self._ring, start["id"], oldest(store, keys))
             events = list(after(store, keys, start["id"], last)) if last != start["id"] else []

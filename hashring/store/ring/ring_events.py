@@ -128,6 +128,11 @@ def oldest(redis: RedisCaller, keys: RingKeys) -> str | None:
     return text(found[0][0]) if found else None
 
 
+def id_order(id_: str) -> tuple[int, ...]:
+    """A key by which the ids of events are in order."""
+    return tuple(int(part) for part in id_.split("-"))
+
+
 def event_json(event: RingEvent) -> dict[str, Any]:
     """The event as JSON types."""
     change = event.change
