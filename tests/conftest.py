@@ -190,31 +190,29 @@ def _in_turn(items: list[pytest.Item]) -> list[pytest.Item]:
     A rule seldom fails on one of them alone, and each of them has many rules. A test's name says
     which ones it has, so they are the same every time.
     """
+    turns = [(item, _by_turns(item)) for item in items]
     given: defaultdict[tuple[str, str], list[object]] = defaultdict(list)
-    for item in items:
-        for name, value in _by_turns(item):
-            known = given[item.nodeid.partition("[")[0], name]
-            if value not in known:
-                known.append(value)
+    for _, kinds in turns:
+        for kind, value in kinds.items():
+            if value not in given[kind]:
+                given[kind].append(value)
     chosen = {}
     for (test, name), values in given.items():
         first = zlib.crc32(test.encode()) % len(values)
         chosen[test, name] = (values[first:] + values[:first])[: BY_TURNS[name]]
     return [
-        item
-        for item in items
-        if all(
-            value in chosen[item.nodeid.partition("[")[0], name] for name, value in _by_turns(item)
-        )
+        item for item, kinds in turns if all(value in chosen[kind] for kind, value in kinds.items())
     ]
 
 
-def _by_turns(item: pytest.Item) -> list[tuple[str, object]]:
-    params = getattr(getattr(item, "callspec", None), "params", {})
+def _by_turns(item: pytest.Item) -> dict[tuple[str, str], object]:
+    """What a case has of what takes turns, by its test and the name of the parameter."""
     if THINNED.isdisjoint(item.path.parents):
-        return []
-    alone = [names[0] for names in _sets(item, params) if len(names) == 1]
-    return [(name, params[name]) for name in alone if name in BY_TURNS and params[name] != "memory"]
+        return {}
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    alone = BY_TURNS.keys() & {names[0] for names in _sets(item, params) if len(names) == 1}
+    test = item.nodeid.partition("[")[0]
+    return {(test, name): params[name] for name in alone if params[name] != "memory"}
 
 
 def _thinned(items: list[pytest.Item]) -> list[pytest.Item]:

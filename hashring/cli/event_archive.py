@@ -10,7 +10,7 @@ from typing import Final
 from hashring.atomic_writes import new_file
 from hashring.cli.connection import Connection
 from hashring.errors import ConfigError, EventsLost, InputDamaged, OutputRefused
-from hashring.store.ring.ring_events import after, event_json, id_order, iso_time, oldest
+from hashring.store.ring.ring_events import after, event_json, id_order, is_left, iso_time, oldest
 
 _BEGINNING: Final = "0-0"
 _ID: Final = re.compile(r"[0-9]+-[0-9]+")
@@ -47,8 +47,8 @@ def archive(connection: Connection, ring: str, folder: Path) -> int:
         raise ConfigError("archive", str(folder), remedy)
     keys = connection.keys
     events = list(after(connection, keys, last))
-    # Looked at after reading: as long as it is there, nothing after it was dropped.
-    if last != _BEGINNING and not connection.call("XRANGE", keys.events, last, last):
+    # Looked at after reading: nothing after it was dropped until then.
+    if last != _BEGINNING and not is_left(connection, keys, last):
         left = oldest(connection, keys)
         remedy = "archive into another directory, beside an exported ring"
         if left is None or id_order(left) < id_order(last):

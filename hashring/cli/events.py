@@ -64,7 +64,7 @@ def command(ctx: click.Context, /, *, count: int, follow: bool, archive: Path | 
             _archive(settings, connection, archive)
         return
     with connected(settings) as connection:
-        events = newest(connection, connection.keys.events, count)
+        events = newest(connection, connection.keys, count)
         _show(settings, events)
         if follow:
             _follow(settings, connection, events)
@@ -117,7 +117,7 @@ def _keys_of(event: RingEvent) -> str:
 def _follow(settings: Settings, connection: Connection, events: list[RingEvent]) -> None:
     # With nothing to begin with, from the newest there is, without showing it.
     keys = connection.keys
-    last = deque(events or newest(connection, keys.events, 1), maxlen=1)
+    last = deque(events or newest(connection, keys, 1), maxlen=1)
 
     def look() -> list[RingEvent]:
         new = list(after(connection, keys, last[0].id if last else "0-0"))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from typing import Final
 
 from hashring.cli import standard_streams
 from hashring.cli.connection import Connection
-from hashring.errors import EventsLost, RetryLater
+from hashring.errors import RetryLater
 from hashring.store.interface import Subscription
-from hashring.store.ring.ring_events import RingEvent, after, newest
+from hashring.store.ring.ring_events import RingEvent, left_after, newest
 from hashring.store.ring.snapshot import Snapshot
 
 INTERVAL: Final = 1.0
@@ -34,7 +33,7 @@ class LastLook:
     def __init__(self, connection: Connection, kept: int) -> None:
         self._connection = connection
         self.events: deque[RingEvent] = deque(
-            newest(connection, connection.keys.events, kept), maxlen=kept
+            newest(connection, connection.keys, kept), maxlen=kept
         )
         self.snapshot: Snapshot = connection.snapshot()
         self.took = 0.0
@@ -45,10 +44,7 @@ class LastLook:
         # The ring first: an event that changed it is then among the new ones, and shown before it.
         snapshot = self._connection.snapshot()
         last = self.events[-1].id if self.events else "0-0"
-        new: list[RingEvent] = []
-        # If some are dropped meanwhile, the next look goes on after them.
-        with suppress(EventsLost):
-            new.extend(after(self._connection, self._connection.keys, last))
+        new = left_after(self._connection, self._connection.keys, last)
         self.events.extend(new)
         self.snapshot = snapshot
         self.took = time.monotonic() - started

@@ -47,7 +47,7 @@ def exists(connection: Connection, seen: Snapshot) -> bool:
         StoreError: its history could not be read.
     """
     traces = (seen.stamp.epoch, seen.replicas, seen.unvouched, seen.garbage, seen.nodes)
-    return any(traces) or bool(newest(connection, connection.keys.events, 1))
+    return any(traces) or bool(newest(connection, connection.keys, 1))
 
 
 def rings_instead(connection: Connection, seen: Snapshot) -> str:

@@ -103,7 +103,7 @@ def _verdict(connection: Connection, name: str, seen: Snapshot, scoring: Scoring
     nodes = node_facts(seen, scoring)
     return ring_health(
         nodes,
-        newest(connection, ring_keys(name).events, _EVENTS),
+        newest(connection, ring_keys(name), _EVENTS),
         ring=name,
         now=seen.now,
         algorithms=told_algorithms(seen),

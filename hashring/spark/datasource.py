@@ -62,7 +62,7 @@ from hashring.store.redis_url import check_url, client_of
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.node_reports import unreported_algorithm
-from hashring.store.ring.ring_events import RingEvent, after, id_order, oldest
+from hashring.store.ring.ring_events import RingEvent, after, id_order, is_left, oldest
 from hashring.store.ring.snapshot import Snapshot, snapshot
 
 if TYPE_CHECKING:
@@ -294,11 +294,6 @@ def _state(store: RedisStore, keys: RingKeys) -> tuple[str, str]:
     return text(told["last-generated-id"]), str(told.get("entries-added", ""))
 
 
-def _is_there(store: RedisStore, keys: RingKeys, id_: str) -> bool:
-    # After the reading: the history is cut from its old end, so nothing after it was gone then.
-    return bool(store.call("XRANGE", keys.events, id_, id_))
-
-
 class _EventStream(SimpleDataSourceStreamReader):
     """An offset is where reading ended.
 
@@ -325,7 +320,8 @@ class _EventStream(SimpleDataSourceStreamReader):
                 # Redis lost data, and its clock is behind: nothing that is there follows.
                 raise EventsLost(self._ring, start["id"], oldest(store, keys))
             events = list(after(store, keys, start["id"], last)) if last != start["id"] else []
-            follows = start == self.initialOffset() or _is_there(store, keys, start["id"])
+            # After the reading: nothing after it was dropped until then.
+            follows = start == self.initialOffset() or is_left(store, keys, start["id"])
         # Redis came back empty, and nothing happened since or the ring began anew.
         anew = last == _FIRST or any(event.change and not event.change.prev for event in events)
         if not (follows or anew):

@@ -76,7 +76,7 @@ class RingAction(Action[A]):
     def _event(self, watcher: RingWatcher, kind: str, by: str) -> str:
         """The id of the event about what was done; empty if it cannot be found."""
         try:
-            events = newest(self._service.store, watcher.keys.events, _RECENT)
+            events = newest(self._service.store, watcher.keys, _RECENT)
         except StoreError:
             return ""  # what was done stays done
         return next((e.id for e in reversed(events) if (e.kind, e.by) == (kind, by)), "")

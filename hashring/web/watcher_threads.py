@@ -11,13 +11,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 from zlib import crc32
 
 from hashring.core.replica import Replica
-from hashring.errors import EventsLost, HashringError, RedisUnavailable
+from hashring.errors import HashringError, RedisUnavailable
 from hashring.metrics import FleetCollector
 from hashring.metrics.fleet_collector import STALE
 from hashring.store.discovery import Found, check_slots_served, discover
@@ -29,7 +28,7 @@ from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
-from hashring.store.ring.ring_events import RingEvent, after, newest
+from hashring.store.ring.ring_events import RingEvent, left_after, newest
 from hashring.store.ring.snapshot import snapshot
 from hashring.web.group_view import GroupView
 from hashring.web.last_hour import LastHour
@@ -306,14 +305,11 @@ class RingWatcher(FoundWatcher[RingView]):
         """Read the ring and what is new in its history."""
         seen = self._store.run(snapshot(self.keys, scoring=self.scoring, parsed=self._parsed))
         if self._events:
-            new: list[RingEvent] = []
-            # If some are dropped meanwhile, the next look goes on after them.
-            with suppress(EventsLost):
-                new.extend(after(self._store, self.keys, self._events[-1].id))
+            new = left_after(self._store, self.keys, self._events[-1].id)
             # After Redis came back empty the new ids may be smaller than the old ones.
             lost = not new and (self.view is None or self.view.snapshot.stamp.tag != seen.stamp.tag)
         if not self._events or lost:
-            new = newest(self._store, self.keys.events, EVENTS)
+            new = newest(self._store, self.keys, EVENTS)
             kept: tuple[RingEvent, ...] = ()
         else:
             kept = self._events

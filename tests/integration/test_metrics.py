@@ -282,7 +282,7 @@ def test_a_service_that_reads_a_ring_has_its_numbers(client: Redis) -> None:
 
     def look() -> None:
         seen = store.run(snapshot(keys, scoring=scoring))
-        events = newest(store, keys.events, 100)
+        events = newest(store, keys, 100)
         collector.saw_ring(RingReading.of(RING, seen, events, scoring))
 
     def is_left(name: str) -> bool:

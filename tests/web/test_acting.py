@@ -78,7 +78,7 @@ def test_a_person_takes_a_node_off_and_the_history_says_who(
     data = form_data(page)
     done = visitor.client.post("/act/remove", data=data)
     assert (done.status_code, done.location) == (303, "/ring?name=ring")
-    [event] = newest(store, ring_keys("ring").events, 1)
+    [event] = newest(store, ring_keys("ring"), 1)
     page = visitor.page("/ring", name="ring")
     assert "a was taken off the ring ring" in page
     assert f'href="/ring?name=ring#e-{event.id}"' in page
@@ -110,7 +110,7 @@ def test_a_program_releases_a_lock_and_no_other(
     answer = visitor.client.post("/api/act/release", json=asked, headers=headers)
     assert "was released" in answer.json["done"]
     assert not store.run(look(keys, locked=[b"k"]))
-    [event] = newest(store, keys.events, 1)
+    [event] = newest(store, keys, 1)
     assert (event.kind, event.keys) == ("release", "k")
     assert event.by.startswith("a script (hashring serve")
 
@@ -172,7 +172,7 @@ def test_a_ring_whose_nodes_are_gone_is_forgotten_from_the_list_and_stays_so(
     done = visitor.client.post("/act/forget", data=data)
     assert (done.status_code, done.location) == (303, "/")
     assert "The ring old was forgotten" in visitor.page("/")
-    [event] = newest(store, ring_keys("old").events, 1)
+    [event] = newest(store, ring_keys("old"), 1)
     assert (event.kind, event.by.split()[0]) == ("forget", "ada")
     # Another service, or this one after a restart, does not show it either.
     other = visit()

@@ -26,7 +26,7 @@ def as_(user: str) -> dict[str, str]:
 def last_event(redis: Redis) -> Any:
     store = RedisStore(redis, 5.0)
     try:
-        return newest(store, ring_keys("ring").events, 1)[-1]
+        return newest(store, ring_keys("ring"), 1)[-1]
     finally:
         store.close()
 

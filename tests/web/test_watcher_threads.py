@@ -124,7 +124,7 @@ def counted(visitor: Visitor) -> int:
     return sum(map(int, found))
 
 
-@pytest.mark.parametrize("step", ["snapshot", "after"])
+@pytest.mark.parametrize("step", ["snapshot", "left_after"])
 def test_requests_that_act_while_a_ring_is_read_take_no_event_and_add_none(
     redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

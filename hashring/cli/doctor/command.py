@@ -96,7 +96,7 @@ def _ring_findings(settings: Settings, connection: Connection) -> Iterator[Findi
         return
     events: list[RingEvent] = []
     try:
-        events = newest(connection, connection.keys.events, _EVENTS)
+        events = newest(connection, connection.keys, _EVENTS)
     except RedisRefused as error:
         yield Finding("history", Level.UNKNOWN, str(error))
     yield from ring_checks(

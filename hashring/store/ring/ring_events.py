@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final
@@ -76,7 +77,7 @@ def read_event(entry: Any) -> RingEvent:
     )
 
 
-def newest(redis: RedisCaller, stream: bytes, count: int) -> list[RingEvent]:
+def newest(redis: RedisCaller, keys: RingKeys, count: int) -> list[RingEvent]:
     """The last ``count`` events, oldest first.
 
     Raises:
@@ -86,7 +87,7 @@ def newest(redis: RedisCaller, stream: bytes, count: int) -> list[RingEvent]:
     end = "+"
     while len(found) < count:
         size = min(_PAGE, count - len(found))
-        page = redis.call("XREVRANGE", stream, end, "-", "COUNT", size)
+        page = redis.call("XREVRANGE", keys.events, end, "-", "COUNT", size)
         found.extend(read_event(entry) for entry in page)
         if len(page) < size:
             break
@@ -116,6 +117,29 @@ def after(redis: RedisCaller, keys: RingKeys, id_: str, until: str = "+") -> Ite
         if last is None or text(last[0]) != id_:
             remedy = "they were dropped while the history was read: read it again"
             raise EventsLost(text(keys.ring), id_, oldest(redis, keys), remedy)
+
+
+def left_after(redis: RedisCaller, keys: RingKeys, id_: str) -> list[RingEvent]:
+    """As :func:`after`, for those who show what is left.
+
+    If the ring drops some meanwhile, these are those before; who asks again gets those after them.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    found: list[RingEvent] = []
+    with suppress(EventsLost):
+        found.extend(after(redis, keys, id_))
+    return found
+
+
+def is_left(redis: RedisCaller, keys: RingKeys, id_: str) -> bool:
+    """Whether the event is there. Then so is all that came after it: the oldest are dropped first.
+
+    Raises:
+        StoreError: it could not be read.
+    """
+    return bool(redis.call("XRANGE", keys.events, id_, id_))
 
 
 def oldest(redis: RedisCaller, keys: RingKeys) -> str | None:
