@@ -12,7 +12,7 @@ from hashring.core.ring_change import ChangeKind
 from hashring.store.ring import node_orders
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Scoring, park
 from hashring.store.ring.node_entries import AWAY
-from tests.contract.places import LONG_AGO, TTL, Listener, Place, replicas
+from tests.contract.places import AVAILABLE, LONG_AGO, TTL, Listener, Place, replicas
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 
@@ -20,22 +20,27 @@ NAMED: dict[str, Any] = {"told": {"named": True, "ranges": ""}}
 
 
 def stop_to_stay(
-    place: Place, node: str, session: str, *points: int, told: tuple[str, str] = ("", "")
+    place: Place,
+    node: str,
+    session: str,
+    *points: int,
+    told: tuple[str, str] = ("", ""),
+    scoring: Scoring = AVAILABLE,
 ) -> LeaveStatus:
     command = park(
         place.keys,
         node=node,
         session=session,
-        scoring=Scoring.expiry(TTL),
+        scoring=scoring,
         replicas=replicas(node, *points),
         told=told,
     )
     return place.store.run(command)
 
 
-def come_back(place: Place, node: str, session: str) -> BeatReply:
+def come_back(place: Place, node: str, session: str, scoring: Scoring = AVAILABLE) -> BeatReply:
     """Join as a process that knows its name and no more."""
-    return place.join(node, session, back=True, digest="", **NAMED)
+    return place.join(node, session, back=True, digest="", scoring=scoring, **NAMED)
 
 
 def test_a_node_that_stays_is_on_the_ring_for_one_ttl_more_and_nobody_is_told(
@@ -127,6 +132,46 @@ def test_a_process_that_gave_up_its_start_takes_nothing_along(
     assert place.join("n", B, 10, **NAMED).status is BeatStatus.SUPERSEDED
     assert come_back(place, "n", C).stayed == tuple(replicas("n", 10, 20))
     assert channel.payloads() == []
+
+
+@pytest.mark.parametrize("displaced", [False, True])
+def test_a_process_that_did_not_hear_where_it_is_back_leaves_all_there(
+    place: Place, channel: Listener, displaced: bool
+) -> None:
+    place.join("n", A, 10, 20, **NAMED)
+    place.join("m", C, 15)
+    stop_to_stay(place, "n", A, 10, 20)
+    channel.changes()
+    assert come_back(place, "n", B).status is BeatStatus.OK
+    if displaced:
+        place.displace()
+    for member in (b"10:n:id10", b"20:n:id20"):
+        place.zadd(member, place.now() + 1)
+    assert stop_to_stay(place, "n", B) is LeaveStatus.OK
+    seen = place.look()
+    assert (seen.nodes["n"].session, seen.nodes["n"].away) == ("", True)
+    assert min(r.expires_in for r in seen.replicas) > TTL / 2
+    assert come_back(place, "n", C).stayed == tuple(replicas("n", 10, 20))
+    assert channel.payloads() == []
+
+
+def test_so_it_does_on_a_ring_that_has_no_index(place: Place) -> None:
+    shared = Scoring.last_heartbeat(TTL)
+    place.join("n", A, 10, 20, scoring=shared, **NAMED)
+    stop_to_stay(place, "n", A, 10, 20, scoring=shared)
+    come_back(place, "n", B, scoring=shared)
+    assert stop_to_stay(place, "n", B, scoring=shared) is LeaveStatus.OK
+    assert come_back(place, "n", C, scoring=shared).stayed == tuple(replicas("n", 10, 20))
+
+
+def test_a_drained_node_that_did_not_hear_it_has_nothing_to_stay(place: Place) -> None:
+    place.join("n", A, 10, **NAMED)
+    place.join("m", C, 15)
+    stop_to_stay(place, "n", A, 10)
+    place.store.run(node_orders.drain(place.keys, node="n", by="somebody"))
+    assert come_back(place, "n", B).status is BeatStatus.DRAINED
+    assert stop_to_stay(place, "n", B) is LeaveStatus.ABSENT
+    assert place.look().nodes.keys() == {"m"}
 
 
 def test_a_process_that_wakes_up_does_not_change_what_is_there(

@@ -44,6 +44,32 @@ local function at_point(index, point)
   return found
 end
 
+-- The members of a node on the index, at the points that a text names.
+local function members_at(text, node)
+  local found = {}
+  for digits in string.gmatch(text, '%d+') do
+    for i = 7, #digits <= 10 and 8 or 0 do
+      for _, member in ipairs(at_point(KEYS[i], tonumber(digits))) do
+        if node_of(member) == node then
+          found[#found + 1] = member
+        end
+      end
+    end
+  end
+  return found
+end
+
+-- A node's members, looked for among all of the ring.
+local function search_members(node)
+  local found = {}
+  for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+    if node_of(member) == node then
+      found[#found + 1] = member
+    end
+  end
+  return found
+end
+
 -- The next point on an index after `point`, as a distance from it, with a member there. The whole
 -- ring when there is none but the point itself; nothing on an empty index.
 local function ahead(index, point)

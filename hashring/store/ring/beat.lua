@@ -161,14 +161,10 @@ local function drop_others()
       listed[member] = true
     end
   end
-  for digits in string.gmatch(places, '%d+') do
-    for i = 7, #digits <= 10 and 8 or 0 do
-      for _, member in ipairs(at_point(KEYS[i], tonumber(digits))) do
-        if node_of(member) == node and not listed[member] then
-          listed[member] = true
-          dropping[#dropping + 1] = member
-        end
-      end
+  for _, member in ipairs(members_at(places, node)) do
+    if not listed[member] then
+      listed[member] = true
+      dropping[#dropping + 1] = member
     end
   end
 end

@@ -24,12 +24,12 @@ local function numbers(text)
   return found
 end
 
--- The members of the ring at a point; those of one node alone, when it is given.
-local function here(point, of)
+-- The members of the ring at a point.
+local function here(point)
   local found = {}
   for i = 7, 8 do
     for _, member in ipairs(at_point(KEYS[i], point)) do
-      if (not of or node_of(member) == of) and redis.call('ZSCORE', KEYS[1], member) then
+      if redis.call('ZSCORE', KEYS[1], member) then
         found[#found + 1] = member
       end
     end
@@ -56,12 +56,7 @@ if #own == 0 then
 end
 if entry and not place and not redis.call('ZSCORE', KEYS[11], node) then
   -- Somebody deleted the places: look for its members among all.
-  own = {}
-  for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
-    if node_of(member) == node then
-      own[#own + 1] = member
-    end
-  end
+  own = search_members(node)
 end
 
 local epoch, tag = stamp()

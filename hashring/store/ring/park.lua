@@ -6,7 +6,7 @@
 --
 -- ARGV  1 node   2 session   3 lead: a score is now + lead   4 lag   5 how many events to keep
 --       6 the ring's tag when the node was told its ranges   7 those; both '' if it follows the ring
---       8... the node's members
+--       8... the node's members; none: it asked to be back, and did not hear where it was
 -- Answer  status: ok, superseded, absent (it is not on the ring).
 local node, session, history = ARGV[1], ARGV[2], ARGV[5]
 end_session(session)
@@ -16,12 +16,18 @@ if holder ~= session then
   return holder == '' and 'absent' or 'superseded'
 end
 local members, renewed, expires = {}, 0, seconds(now + tonumber(ARGV[3]))
-for i = 8, #ARGV, 500 do
+for i = 8, #ARGV do
+  members[#members + 1] = ARGV[i]
+end
+if #members == 0 and not redis.call('ZSCORE', KEYS[11], node) then
+  local places = tonumber(ARGV[4]) == 0 and redis.call('HGET', KEYS[9], node)
+  members = places and members_at(places, node) or search_members(node)
+end
+for i = 1, #members, 500 do
   local scored = {'XX', 'CH'}
-  for j = i, math.min(i + 499, #ARGV) do
-    members[#members + 1] = ARGV[j]
+  for j = i, math.min(i + 499, #members) do
     scored[#scored + 1] = expires
-    scored[#scored + 1] = ARGV[j]
+    scored[#scored + 1] = members[j]
   end
   renewed = renewed + redis.call('ZADD', KEYS[1], unpack(scored))
 end

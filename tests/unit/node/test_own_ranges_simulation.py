@@ -138,6 +138,11 @@ def _never_looks_at_the_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, ("left_ranges ~= '' and left_at == tag then", "left_ranges ~= '' then"))
 
 
+def _gives_up_what_it_does_not_know_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who did not hear where it is back leaves its replicas there under a name that nobody has."""
+    plant(monkeypatch, ("if #members == 0 and not ", "if false and not "))
+
+
 TELL = "tell_neighbours(points, change, own, gone)"
 SERVERS = [
     _tells_nobody,
@@ -146,6 +151,7 @@ SERVERS = [
     _tells_before,
     _never_reconciles,
     _never_looks_at_the_tag,
+    _gives_up_what_it_does_not_know_of,
 ]
 
 
@@ -154,4 +160,4 @@ def test_a_fault_in_redis_scripts_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    found(RingSimulator(), "own|recovery|told|freshness")
+    found(RingSimulator(), "own|recovery|told|freshness|stays")

@@ -722,6 +722,12 @@ class Stays(RingRule):
         if reply is LeaveStatus.OK and command.script.name == "park":
             self._parked[name] = (world.now, members)
             return
+        if reply is LeaveStatus.ABSENT and command.script.name == "park":
+            if members and world.tampered_at == NEVER:
+                raise self.broken(
+                    world, f"{process.spec.label} has given up a name with {sorted(members)}"
+                )
+            return
         if isinstance(reply, BeatReply) and reply.status in ACCEPTED:
             self._since.setdefault(process.spec.label, world.now)
         if isinstance(reply, BeatReply) and reply.status is BeatStatus.DRAINED:

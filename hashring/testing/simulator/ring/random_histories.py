@@ -107,6 +107,7 @@ def random_history(seed: int) -> NodeHistory:
 
     kinds, weights = list(KINDS), list(KINDS.values())
     at = 0.0
+    back = []
     number = rng.randrange(1, 9) if rng.random() < 0.9 else rng.randrange(9, 25)
     for kind in rng.choices(kinds, weights, k=number):
         # Half of all trouble comes with other trouble.
@@ -132,6 +133,19 @@ def random_history(seed: int) -> NodeHistory:
                 later = rng.choice((0.02, 1.5, 1.5 * TTL)) * rng.random()
             processes.append(again)
             events.append(Event(round(at + later, 3), "start", again.label))
+            if kind == "stay":
+                back.append((again, events[-1].at))
+    apart = Random(f"{seed} given up")
+    for again, at in back:
+        if apart.random() < 0.5:
+            # Its start is given up while an answer is on its way, and somebody starts one more.
+            kind = apart.choice(("slow reply", "lose reply"))
+            late = seconds(apart) if kind == "slow reply" else 0.0
+            events += [Event(at, kind, again.label, late) for _ in range(apart.choice((1, 2, 3)))]
+            events.append(Event(round(at + 0.1 * apart.random(), 3), "stop", again.label))
+            processes.append(replace(again, label=f"{again.label}x"))
+            at += apart.uniform(0.1, 2.5)
+            events.append(Event(round(at, 3), "start", processes[-1].label))
     return NodeHistory(seed, tuple(processes), tuple(events))
 
 
