@@ -367,6 +367,15 @@ def test_a_waiter_is_told_when_the_lock_is_freed_and_only_then(place: Place, new
     assert news_b.told() == [LockNews(b"k", None)]
 
 
+def test_a_waiter_is_told_when_another_waits_in_its_place(place: Place, news_b: News) -> None:
+    take(place, A, b"k")
+    take(place, B, b"k")
+    take(place, B, b"k")
+    assert news_b.told() == []
+    take(place, C, b"k")
+    assert news_b.told() == [LockNews(b"k", replaced=True)]
+
+
 def test_a_waiter_is_told_when_the_lock_is_to_end_early(place: Place, news_b: News) -> None:
     # Nobody tells it when the lock expires; it knows the time from when it asked.
     first = token(place, A, b"k")
@@ -386,7 +395,7 @@ def test_a_lock_remembers_the_last_who_waits(place: Place, news_b: News) -> None
     take(place, C, b"k")
     assert again(place, A, (b"k", first)).wanted == {0: NODE[C]}
     let_go(place, A, (b"k", first))
-    assert news_b.told() == []
+    assert news_b.told() == [LockNews(b"k", replaced=True)]
 
 
 def test_nothing_of_a_waiter_is_left_on_a_lock_taken_anew(place: Place) -> None:
@@ -685,6 +694,7 @@ def test_other_messages_on_a_nodes_channel_are_no_news(payload: bytes) -> None:
 
 def test_news_may_name_any_key_and_any_node() -> None:
     assert parse_lock_news(b"freed\na\nb:c") == LockNews(b"a\nb:c", None)
+    assert parse_lock_news(b"replaced\na\nb:c") == LockNews(b"a\nb:c", replaced=True)
     assert parse_lock_news("wanted:h:1 é\nk\n".encode()) == LockNews(b"k\n", "h:1 é")
 
 

@@ -122,6 +122,21 @@ def test_over_several_full_nodes_the_next_one_with_room_is_told(place: Place) ->
     listener.close()
 
 
+def test_of_several_that_expired_each_hears_of_itself_and_who_stays_of_all(place: Place) -> None:
+    # Else what is sent grows with the square of how many expired.
+    for number, node in enumerate(("n", "o", "m", "p"), 1):
+        place.join(node, A, 100 * number, told=OWN)
+    place.age("n", "o")
+    listener = Listener(place, "n", "o", "p")
+    place.beat("m", A, 300, told=OWN)
+    assert [(node, sorted(news.change.nodes)) for node, news in listener.nearby()] == [
+        ("p", ["n", "o"]),
+        ("n", ["n"]),
+        ("o", ["o"]),
+    ]
+    listener.close()
+
+
 def _nearby(place: Place, node: str, deed: Any) -> list[Nearby]:
     listener = Listener(place, node)
     deed()

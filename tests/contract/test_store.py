@@ -780,8 +780,8 @@ def test_a_sweep_names_the_nodes_of_exactly_those_members_that_are_replicas(
             continue
     assert 300 < len(nodes) < len(members) - 300
     assert place.sweep().members == len(members)
-    (change,) = channel.changes()
-    assert set(change.nodes) == nodes
+    told = [node for change in channel.changes() for node in change.nodes]
+    assert set(told) == nodes
 
 
 @pytest.mark.parametrize(
@@ -906,6 +906,36 @@ def test_a_ring_is_in_the_keys_that_the_documentation_names(real: RealPlace) -> 
 
 
 # --- size -------------------------------------------------------------------------------------
+
+
+def _expired_garbage(place: Place, count: int) -> None:
+    expired = place.now() + 2 * LONG_AGO
+    for number in range(count):
+        place.zadd(b"garbage %d" % number, expired)
+
+
+def test_of_thousands_that_expired_a_heartbeat_takes_some_and_says_that_there_are_more(
+    place: Place, channel: Listener
+) -> None:
+    for node, session, points in (("m", B, (3,)), ("n", A, (10, 20, 30)), ("o", C, (40,))):
+        place.join(node, session, *points)
+    _expired_garbage(place, 1998)
+    place.age("n")
+    place.zadd(b"40:o:id40", place.now() + LONG_AGO / 2)
+    channel.changes()
+    # What one heartbeat wrote expires together, and goes together.
+    first = place.beat("m", B, 3)
+    assert (first.swept, first.soonest is not None and first.soonest < 0) == (2001, True)
+    second = place.beat("m", B, 3)
+    assert (second.swept, second.soonest is not None and second.soonest > 0) == (1, True)
+    assert [change.nodes for change in channel.changes()] == [("n",), ("o",)]
+
+
+def test_a_sweep_by_hand_takes_all_that_expired(place: Place) -> None:
+    place.join("m", B, 3)
+    _expired_garbage(place, 4100)
+    assert place.sweep().members == 4100
+    assert place.zset().keys() == {b"3:m:id3"}
 
 
 @pytest.mark.slow

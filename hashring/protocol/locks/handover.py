@@ -93,7 +93,10 @@ class Handover:
         known = self._keys.others.get(news.key)
         # The message and the answer that it is waited for come by two connections.
         if known is not None and known.state in (_S.AWAITED, _S.TAKING):
-            known.until = now
+            # Not at once where two wait, each for a key that it takes for its own: they might
+            # replace each other as fast as Redis answers.
+            later = self._due_calls.retry if news.replaced else 0.0
+            known.until = min(known.until, now + later)
 
     def want(self, held: Key, waiter: str, now: float) -> None:
         """Another node waits for a key that is held."""

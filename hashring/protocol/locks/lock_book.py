@@ -67,6 +67,7 @@ class LockBook:
 
     Attributes:
         held: the keys that the node holds. ``contains`` reads it whatever else goes on.
+        others: those that it does not hold, and of which it knows something.
         limit: how many they may be.
         due_calls: what the node's loop has to do.
     """
@@ -77,6 +78,7 @@ class LockBook:
         self.limit = parts.limit
         self.due_calls = parts.due_calls
         self.held = parts.keys.held
+        self.others = parts.keys.others
         self._keys = parts.keys
         self._place = parts.place
         self._hold_off = parts.hold_off

@@ -124,11 +124,13 @@ class Taking:
     def _leave_to_other(self, key: Key, answer: HeldByOther, now: float) -> None:
         key.other = answer.holder
         lasts = answer.expires_in + 0.001
-        if not answer.awaited:
+        # The ring may have given the key to another node since it was asked for.
+        awaited = answer.awaited and self._place.owns(key.point)
+        if not awaited:
             lasts = key.wait = min(2 * key.wait or self._due_calls.retry, lasts)
         # At once, where it was freed before the answer arrived.
         key.until = min(key.until, now + lasts)
-        self._keys.enter(_E.WAITED_FOR if answer.awaited else _E.OF_OTHER, key)
+        self._keys.enter(_E.WAITED_FOR if awaited else _E.OF_OTHER, key)
 
 
 def _taken(answered: Iterable[tuple[Key, AcquireAnswer]]) -> list[tuple[Key, int]]:

@@ -45,6 +45,10 @@ local function wait(i, holder, waiter, value)
   if waiter ~= node then
     call('SET', KEYS[i], string.match(value, '^[^\n]*') .. '\n' .. node, 'KEEPTTL')
     tell(holder, 'wanted:' .. node, KEYS[i])
+    if waiter ~= '' then
+      -- One of the two has not heard yet whose key it is.
+      tell(waiter, 'replaced', KEYS[i])
+    end
   end
 end
 

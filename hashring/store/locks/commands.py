@@ -306,11 +306,13 @@ class LockNews:
     Attributes:
         key: the key it is about.
         wanted_by: the node that waits for it; ``None`` when the key was freed, or will be sooner
-            than this node was told.
+            than this node was told, and when it was replaced.
+        replaced: whether another node waits for it in this one's place.
     """
 
     key: bytes
-    wanted_by: str | None
+    wanted_by: str | None = None
+    replaced: bool = False
 
 
 def parse_lock_news(payload: bytes) -> LockNews | None:
@@ -320,8 +322,8 @@ def parse_lock_news(payload: bytes) -> LockNews | None:
     kind, _, waiter = what.partition(b":")
     if not key:
         return None
-    if kind == b"freed":
-        return LockNews(key, None)
+    if kind in (b"freed", b"replaced"):
+        return LockNews(key, replaced=kind == b"replaced")
     try:
         return LockNews(key, waiter.decode()) if kind == b"wanted" and waiter else None
     except UnicodeDecodeError:

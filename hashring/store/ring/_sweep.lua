@@ -2,6 +2,7 @@
 
 local ROUNDING = 0.001 -- seconds that a score may be higher than it should be
 local MOST_CUT = 10000 -- members that one call looks at; the next one goes on
+local MOST_SWEPT = 2000 -- members that one call takes away, or a few more
 
 -- Cut scores from before the clock of this machine was set back.
 --
@@ -54,31 +55,31 @@ local function sweep_drained(horizon)
 end
 
 -- Take away what expired before `horizon`; returns how many members went.
--- 1000 at a time keeps the arguments of one ZREM within Lua's stack.
+--
+-- Of very many it takes the first, with all that one heartbeat wrote: whoever beats sees that more
+-- have expired, and beats again. Thousands of nodes expire together when Redis was away.
 local function sweep(horizon, by, history)
-  local swept, nodes, points, ends = 0, {}, {}, {}
+  local nodes, points, ends = {}, {}, {}
   sweep_drained(horizon)
-  while true do
-    local expired = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. seconds(horizon), 'LIMIT', 0,
-      1000)
-    if #expired == 0 then
-      break
-    end
-    for _, member in ipairs(expired) do
-      local node = node_of(member)
-      if node then
-        if not points[node] then
-          nodes[#nodes + 1] = node
-          points[node] = {}
-        end
-        table.insert(points[node], point_of(member))
-        ends[#ends + 1] = point_of(member)
-      end
-    end
-    redis.call('ZREM', KEYS[1], unpack(expired))
-    take_off_index(expired)
-    swept = swept + #expired
+  local expired = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. seconds(horizon), 'LIMIT', 0,
+    MOST_SWEPT)
+  if #expired == MOST_SWEPT then
+    local last = redis.call('ZSCORE', KEYS[1], expired[MOST_SWEPT])
+    expired = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', last)
   end
+  for _, member in ipairs(expired) do
+    local node = node_of(member)
+    if node then
+      if not points[node] then
+        nodes[#nodes + 1] = node
+        points[node] = {}
+      end
+      table.insert(points[node], point_of(member))
+      ends[#ends + 1] = point_of(member)
+    end
+  end
+  local swept = in_parts('ZREM', KEYS[1], expired)
+  take_off_index(expired)
   if swept == 0 then
     return 0
   end
@@ -102,6 +103,15 @@ local function sweep(horizon, by, history)
   }
   announce(change, -swept, by, history)
   tell_neighbours(ends, change, by, gone)
+  return swept
+end
+
+local function sweep_all(horizon, by, history)
+  local swept = 0
+  repeat
+    local part = sweep(horizon, by, history)
+    swept = swept + part
+  until part == 0
   return swept
 end
 

@@ -64,8 +64,11 @@ local function tell_neighbours(points, change, own, gone)
     end
   end
   change.points = nil
-  local head = 'ranges\n' .. string.sub(cjson.encode(change), 1, -2) .. ',"ranges":"'
   local channel = string.sub(KEYS[7], 1, -7) .. 'to:'
+  local function head()
+    return 'ranges\n' .. string.sub(cjson.encode(change), 1, -2) .. ',"ranges":"'
+  end
+  local begins = head()
   for _, node in ipairs(order) do
     local ranges, ends = {}, {}
     for point in pairs(concerned[node]) do
@@ -75,11 +78,13 @@ local function tell_neighbours(points, change, own, gone)
     for i, point in ipairs(ends) do
       ranges[i] = range_text(concerned[node][point], node, nobody_full)
     end
-    redis.call('PUBLISH', channel .. node, head .. table.concat(ranges, ',') .. '"}')
+    redis.call('PUBLISH', channel .. node, begins .. table.concat(ranges, ',') .. '"}')
   end
   for _, node in ipairs(gone) do
     if not concerned[node] then
-      redis.call('PUBLISH', channel .. node, head .. '"}')
+      -- Thousands may go at once: to name all of them to each would take the square of that.
+      change.nodes = {node}
+      redis.call('PUBLISH', channel .. node, head() .. '"}')
     end
   end
 end

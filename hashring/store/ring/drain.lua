@@ -6,7 +6,7 @@
 -- Answer  ok, unknown (there is no such node), last (no other node is left; nothing was ordered).
 local node, by, history = ARGV[1], ARGV[2], ARGV[6]
 local lag = tonumber(ARGV[5])
-sweep(now - lag, by, history)
+sweep_all(now - lag, by, history)
 lift_orders_about_crashed()
 
 local entry = redis.call('HGET', KEYS[3], node)

@@ -2,7 +2,7 @@
 --
 -- ARGV  1 lag: a member is dead when its score < now - lag   2 by whom   3 how many events to keep
 -- Answer  how many members and drained nodes are left on the ring: with none it was noted.
-sweep(now - tonumber(ARGV[1]), ARGV[2], ARGV[3])
+sweep_all(now - tonumber(ARGV[1]), ARGV[2], ARGV[3])
 local left = redis.call('ZCARD', KEYS[1]) + redis.call('ZCARD', KEYS[11])
 if left == 0 then
   log(ARGV[3], 'kind', 'forget', 'by', ARGV[2])

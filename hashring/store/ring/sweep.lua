@@ -3,7 +3,7 @@
 -- ARGV  1 lag: a member is dead when its score < now - lag   2 by whom   3 how many events to keep
 -- Answer  how many members went, how many stray entries went.
 cut_scores(0, tonumber(ARGV[1]))
-local swept = sweep(now - tonumber(ARGV[1]), ARGV[2], ARGV[3])
+local swept = sweep_all(now - tonumber(ARGV[1]), ARGV[2], ARGV[3])
 if tonumber(ARGV[1]) == 0 then
   swept = swept + reconcile(ARGV[2], ARGV[3], swept)
 end

@@ -39,3 +39,7 @@ ANOTHER_SERVER_THAT_HOLDS_NOBODY_OFF = (
     "  if false then\n",
 )
 LOCKS_PUT_BACK_AT_ANY_TIME = ("may_put_back and to_put_back[number] then", "may_put_back then")
+WAITER_THAT_IS_REPLACED_AND_NOT_TOLD = (
+    "    if waiter ~= '' then\n      --",
+    "    if false then\n      --",
+)

@@ -159,6 +159,44 @@ def test_a_key_that_is_freed_before_the_answer_that_another_holds_it_is_taken_at
     assert b.contains(b"b0")
 
 
+def all_but_b_know_of_c(world: World) -> tuple[Node, Node, Node]:
+    """``a`` holds c0, which b takes for its own, as it was before c joined."""
+    world.set_ring("a")
+    a, b, c = (world.node(name) for name in "abc")
+    assert a.contains(b"c0")
+    world.set_ring("a", "b", tell="ab")
+    world.set_ring("a", "b", "c", tell="ac")
+    return a, b, c
+
+
+def test_who_was_replaced_as_the_one_that_waits_asks_again_after_a_moment(world: World) -> None:
+    a, b, c = all_but_b_know_of_c(world)
+    assert not c.contains(b"c0")
+    assert not b.contains(b"c0")
+    c.deliver()
+    calls = world.calls("acquire")
+    # At once the two might replace each other as fast as Redis answers.
+    assert not c.contains(b"c0")
+    assert world.calls("acquire") == calls
+    world.now += 0.5
+    assert not c.contains(b"c0")
+    assert world.calls("acquire") == calls + 1
+    assert not a.contains(b"c0")
+    a.loop()
+    c.deliver()
+    assert c.contains(b"c0")
+
+
+def test_a_key_that_moved_on_before_the_answer_is_not_waited_for(world: World) -> None:
+    _, b, _ = all_but_b_know_of_c(world)
+    take = b.take(b"c0")
+    assert take is not None
+    answer = b.run(take.command)
+    world.set_ring("a", "b", "c")
+    b.book.acquired(take, answer, world.now, world.now)
+    assert (b.book.waiting, b.book.count) == (0, 0)
+
+
 def test_when_the_message_is_lost_it_is_asked_for_again_once_its_ttl_is_over(world: World) -> None:
     a, b = moved_to_b(world)
     b.silent = True

@@ -116,14 +116,17 @@ def _tells_no_joiner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _tells_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """What expired is still on the index when the neighbours are told."""
-    begins, ends = "  local swept, nodes, points,", "(ends, change, by, gone)\n  return swept"
+    begins, ends = (
+        "  local nodes, points, ends = {}, {}, {}\n  sweep_drained",
+        "(ends, change, by, gone)\n  return swept",
+    )
     late = (
         "(ends, change, by, gone)\n  for _, members in ipairs(late) do take_off_index(members) end"
     )
     plant(
         monkeypatch,
         (begins, f"  local late = {{}}\n{begins}"),
-        ("    take_off_index(expired)\n    swept", "    late[#late + 1] = expired\n    swept"),
+        ("expired)\n  take_off_index(expired)", "expired)\n  late[#late + 1] = expired"),
         (ends, f"{late}\n  return swept"),
     )
 

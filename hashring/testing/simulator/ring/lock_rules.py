@@ -23,6 +23,9 @@ after it had been given up.
 **Waits.** A hold waits for a key that another node has until its timeout is over, and then for one
 call at most. Where its own node has a call about the key under way, it may wait for that first.
 
+**Freed.** Who waits for a key that nobody has any more asks for it again within :data:`ASKS_AGAIN`.
+Excepted are histories in which messages may be late or lost, or locks end without one.
+
 **Handoff.** A lease that was asked to finish does not last longer than the handoff time after it.
 
 **Lasts.** A lease is lost only when its node stops, when it was asked to finish, when Redis lost
@@ -51,6 +54,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from hashring.errors import HoldTimeout
+from hashring.protocol.locks.key_states import KeyState
 from hashring.protocol.node.node_states import NodeState
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply
@@ -65,6 +69,15 @@ GONE: Final = (0, "", 0.0)
 
 SCHEDULING: Final = 0.05
 """Seconds between the end of a wait, or of a pause, and what is done then."""
+
+ASKS_AGAIN: Final = HEARTBEAT / 2 + 4 * SCHEDULING
+"""Seconds: who was replaced as the one that waits asks again after half a heartbeat."""
+
+_UNTOLD: Final = {
+    *("cut", "hole", "pause", "pause unsent", "pause untold", "down", "hang", "refuse", "failover"),
+    *("lose messages", "delay messages", "double messages", "mix messages", "unsubscribe", "deaf"),
+    *("wipe", "delete", "set back", "release by hand"),
+}
 
 SETTLED: Final = RECOVERY + 2 * TTL
 """Seconds from the end of all faults until every key is held at the latest.
@@ -345,6 +358,34 @@ class LockWaits(RingRule):
         for process in world.alive:
             if process.user is not None and process.user.holders:
                 raise self.broken(world, f"{process.spec.label} waits still")
+
+
+class LockFreed(LockWatch):
+    name = "freed"
+
+    def __init__(self) -> None:
+        self._free_since: dict[bytes, float] = {}
+
+    def look(self, world: RingWorld) -> None:
+        locks = world.locks()
+        self._free_since = {
+            key: self._free_since.get(key, world.now)
+            for key in world.lock_terms.keys
+            if key not in locks
+        }
+        if any(event.kind in _UNTOLD and event.at <= world.now for event in world.history.events):
+            return
+        for process in world.alive:
+            if process.paused or process.machine.book is None:
+                continue
+            for key in process.machine.book.others.values():
+                since = self._free_since.get(key.key, world.now)
+                waits = key.state is KeyState.AWAITED and process.true(key.until) > world.now
+                # While its loop waits for Redis, it hears nothing.
+                if waits and world.now > max(since, process.trouble_until) + ASKS_AGAIN:
+                    raise self.broken(
+                        world, f"{process.spec.label} waits for {key.key.decode()}, which is free"
+                    )
 
 
 class LockHandoff(LockWatch):

@@ -723,7 +723,7 @@ class Stays(RingRule):
             self._parked[name] = (world.now, members)
             return
         if reply is LeaveStatus.ABSENT and command.script.name == "park":
-            if members and world.tampered_at == NEVER:
+            if members and world.tampered_at == world.names_lost_at == NEVER:
                 raise self.broken(
                     world, f"{process.spec.label} has given up a name with {sorted(members)}"
                 )

@@ -144,8 +144,8 @@ def random_history(seed: int) -> NodeHistory:
             events += [Event(at, kind, again.label, late) for _ in range(apart.choice((1, 2, 3)))]
             events.append(Event(round(at + 0.1 * apart.random(), 3), "stop", again.label))
             processes.append(replace(again, label=f"{again.label}x"))
-            at += apart.uniform(0.1, 2.5)
-            events.append(Event(round(at, 3), "start", processes[-1].label))
+            later = at + apart.uniform(0.1, 2.5)
+            events.append(Event(round(later, 3), "start", processes[-1].label))
     return NodeHistory(seed, tuple(processes), tuple(events))
 
 
@@ -221,6 +221,8 @@ def random_lock_history(seed: int) -> NodeHistory:
     """A history at random in which nodes lock keys and have limits, always the same for a seed."""
     plain = random_history(seed)
     rng = Random(f"{seed} locks")
+    if Random(f"{seed} joins").random() < 0.1:
+        return _joins_at_work(seed)
     # A server whose clock was set back is beyond what is promised of tokens.
     events = [
         replace(event, what=f"{event.lag_and_skew[0]} 0") if event.kind == "failover" else event
@@ -249,6 +251,26 @@ def random_lock_history(seed: int) -> NodeHistory:
         else:
             events.append(Event(at, kind, who, seconds(rng), key if kind == "hold" else ""))
     return NodeHistory(seed, processes, tuple(events), terms)
+
+
+def _joins_at_work(seed: int) -> NodeHistory:
+    """Nodes join while one holds the keys. What they ask is late, but for the last that joins."""
+    rng = Random(f"{seed} joins at work")
+    processes = [_process(index, rng) for index in range(rng.choice((3, 3, 4)))]
+    keys = tuple(b"key-%d" % number for number in range(8))
+    # What the first holds lasts beyond the joins, for the others to wait for.
+    events = [Event(0.0, "start", processes[0].label)]
+    for key in rng.sample(keys, 7):
+        begins, lasts = round(rng.uniform(0.5, 0.9), 3), round(rng.uniform(1.5, 4.0), 3)
+        events.append(Event(begins, "hold", processes[0].label, lasts, key.decode()))
+    at = 1.0
+    for spec in processes[1:]:
+        events.append(Event(round(at, 3), "start", spec.label))
+        if spec is not processes[-1]:
+            asks, late = at + rng.uniform(0.02, 0.4), rng.uniform(0.3, 1.5)
+            events.append(Event(round(asks, 3), "slow command", spec.label, round(late, 3)))
+        at += rng.uniform(0.05, 0.6)
+    return NodeHistory(seed, tuple(processes), tuple(events), LockTerms(keys, 3.0, 3.0, 3.0))
 
 
 def _process(index: int, rng: Random) -> ProcessSpec:

@@ -8,6 +8,7 @@ from hashring.testing.simulator.ring.history import NodeHistory
 from hashring.testing.simulator.ring.lock_rules import (
     Calm,
     LockDepartures,
+    LockFreed,
     LockHandoff,
     LockHolder,
     LockLasts,
@@ -91,6 +92,7 @@ def lock_rules() -> list[RingRule]:
         LockTokens(),
         LockLimit(),
         LockWaits(),
+        LockFreed(),
         LockHandoff(),
         LockLasts(),
         LockDepartures(),
