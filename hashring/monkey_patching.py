@@ -12,9 +12,18 @@ import sys
 from typing import Any
 
 
+def _patcher() -> Any:
+    """gevent's monkey-patching; ``None`` unless it is imported.
+
+    While another thread is about to import it, the module is there without what it will have.
+    """
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey if hasattr(monkey, "get_original") else None
+
+
 def threads_are_greenlets() -> bool:
     """Whether gevent's monkey-patching has put greenlets in the place of threads."""
-    monkey = sys.modules.get("gevent.monkey")
+    monkey = _patcher()
     return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
@@ -23,7 +32,7 @@ def socket_hub() -> Any:
 
     ``None`` where gevent has patched no sockets: then any thread may use any.
     """
-    monkey = sys.modules.get("gevent.monkey")
+    monkey = _patcher()
     if monkey is None or not monkey.is_module_patched("socket"):
         return None
     return sys.modules["gevent"].get_hub()
@@ -41,7 +50,7 @@ def connections_home() -> Any:
 
 def original(module: str, name: str) -> Any:
     """What stands in a module when nobody has patched it."""
-    monkey = sys.modules.get("gevent.monkey")
+    monkey = _patcher()
     if monkey is None:
         return getattr(importlib.import_module(module), name)
     return monkey.get_original(module, name)
