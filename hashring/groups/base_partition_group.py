@@ -78,7 +78,7 @@ class BasePartitionGroup(BaseMember):
         self._rule = rule
         # A weight that is none is refused below, once the member has a name to be called by.
         plain = plain_number(weight)
-        self.weight = weight if plain is None else plain
+        self._weight = weight if plain is None else plain
         ttl = self._mine.ttl
         super().__init__(
             redis,
@@ -89,7 +89,7 @@ class BasePartitionGroup(BaseMember):
             progress_timeout=progress_timeout,
             callbacks=Callbacks(on_assigned, on_revoked, on_lost, on_warmup, on_drain, on_active),
         )
-        self.weight = GroupMember(self.member, weight=self.weight).weight
+        self._weight = GroupMember(self.member, weight=self._weight).weight
 
     def _new_machine(self) -> GroupMemberMachine:
         self._deciding: tuple[Loop, Latch] | None = None
@@ -97,7 +97,7 @@ class BasePartitionGroup(BaseMember):
             self.name,
             self._keys,
             self.member,
-            weight=self.weight,
+            weight=self._weight,
             terms=self._mine,
             counted=self._counted,
             migrate=self._migrate,
@@ -109,6 +109,11 @@ class BasePartitionGroup(BaseMember):
             warms_up=self._warms_up,
         )
         return machine
+
+    @property
+    def weight(self) -> float:
+        """The weight it was made with; ``weigh()`` orders another for it."""
+        return self._weight
 
     @property
     def partitions(self) -> int:

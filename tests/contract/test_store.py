@@ -1243,6 +1243,31 @@ def test_what_does_not_tell_its_ttl_is_left_as_it_is(place: Place) -> None:
     assert place.zset()[member] == pytest.approx(score + 100 * TTL, abs=1e-3)
 
 
+def test_what_may_be_as_late_as_it_is_hides_nothing_that_is_too_late(place: Place) -> None:
+    place.join("silent", A, 10)
+    place.join("crashed", B, 20, told={"ttl": TTL})
+    garbage, late = b"no replica", place.now() + 100 * TTL
+    place.zadd(b"20:crashed:id20", late)
+    place.zadd(b"10:silent:id10", late + TTL)
+    place.zadd(garbage, late + 2 * TTL)
+    place.join("other", C, 40)
+    assert place.zset()[b"20:crashed:id20"] <= place.now() + TTL
+    # That is nobody's, and expires like what the others write now.
+    assert place.zset()[garbage] <= place.now() + TTL
+
+
+def test_a_drained_node_that_crashed_is_forgotten_a_ttl_after_the_clock_was_set_back(
+    real: RealPlace,
+) -> None:
+    real.join("other", A, 10)
+    real.join("crashed", B, 20, told={"ttl": TTL})
+    real.store.run(node_orders.drain(real.keys, node="crashed", by="somebody"))
+    real.beat("crashed", B, 20, told={"ttl": TTL})
+    real.client.zincrby(real.keys.drained, 100 * TTL, "crashed")
+    real.beat("other", A, 10)
+    assert real.client.zscore(real.keys.drained, "crashed") <= real.now() + TTL
+
+
 def test_heartbeats_of_redis_hashring_are_none_of_later_than_now(place: Place) -> None:
     scoring = Scoring.last_heartbeat(TTL)
     place.join("crashed", A, 10, scoring=scoring)

@@ -128,6 +128,33 @@ def test_a_child_of_a_running_node_is_refused_until_it_starts_as_a_node_of_its_o
     )
 
 
+def test_a_lease_of_the_parents_is_lost_in_the_child_and_goes_on_in_the_parent(
+    runner: str, redis_server: RedisServer
+) -> None:
+    run(
+        runner,
+        redis_server,
+        """
+        from hashring import LeaseLost
+        parent = node(lock=True)
+        begin(parent)
+        with parent.hold("key") as lease:
+            def child():
+                assert lease.lost.wait(30)
+                try:
+                    lease.check()
+                except LeaseLost as error:
+                    assert "the lease was lost" in str(error), error
+                else:
+                    raise AssertionError("it lasts")
+            wait(in_child(child))
+            lease.check()
+            assert not lease.lost.is_set()
+        parent.stop()
+        """,
+    )
+
+
 def test_stop_in_a_child_leaves_the_parents_node_alone(
     runner: str, redis_server: RedisServer
 ) -> None:

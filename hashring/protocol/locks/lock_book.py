@@ -206,8 +206,10 @@ class LockBook:
 
     def abandon(self) -> None:
         """In a forked child: the locks, and the leases on them, are the parent's."""
-        for held in list(self.held.values()):
-            held.deadline = -NEVER
+        for key in (*self.held.values(), *self._keys.of(_S.FINISHING)):
+            key.deadline = -NEVER
+            if key.lease is not None:
+                key.lease.lost.set()
 
     def mend(self) -> None:
         """Make whole again what was raised into, between any two lines, by a signal handler.

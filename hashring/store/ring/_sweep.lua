@@ -1,6 +1,7 @@
 -- What expired goes, and the index holds what the ring holds.
 
 local ROUNDING = 0.001 -- seconds that a score may be higher than it should be
+local LOOKED_AT = 32 -- members with the highest scores, of which one call sees whether any is too high
 local MOST_CUT = 10000 -- members that one call looks at; the next one goes on
 local MOST_SWEPT = 2000 -- members that one call takes away, or a few more
 
@@ -8,34 +9,41 @@ local MOST_SWEPT = 2000 -- members that one call takes away, or a few more
 --
 -- No heartbeat writes a higher score than now and its node's ttl, so a higher one is from before, and
 -- the member would not expire for as long as the clock was set back. Live nodes write theirs anew. One
--- whose node does not tell its ttl stays: too short a time could give away what it still owns.
+-- whose node does not tell its ttl stays: too short a time could give away what it still owns. What is
+-- no replica is nobody's.
 local function cut_scores(lead, lag)
-  local function latest(node)
+  local function latest_of(node)
     if lag > 0 then
       return now
+    elseif not node then
+      return lead > 0 and now + lead or math.huge
     end
-    local ttl = node and told_of(redis.call('HGET', KEYS[3], node)).ttl
+    local ttl = told_of(redis.call('HGET', KEYS[3], node)).ttl
     return type(ttl) == 'number' and now + ttl or math.huge
   end
-  local function higher(key, count)
-    return redis.call('ZREVRANGEBYSCORE', key, '+inf', '(' .. seconds(now + lead + ROUNDING),
+  -- Those of the highest scores that are too high, each after the score that it may have.
+  local function too_high(key, count)
+    local found = redis.call('ZREVRANGEBYSCORE', key, '+inf', '(' .. seconds(now + lead + ROUNDING),
       'WITHSCORES', 'LIMIT', 0, count)
-  end
-  local highest = higher(KEYS[1], 1)
-  if not highest[1] or tonumber(highest[2]) <= latest(node_of(highest[1])) + ROUNDING then
-    return
-  end
-  for _, key in ipairs({KEYS[1], KEYS[11]}) do
-    local found, known = higher(key, MOST_CUT), {}
+    local known, cut = {}, {}
     for i = 1, #found, 2 do
       local node = found[i]
       if key == KEYS[1] then
-        node = node_of(found[i]) or ''
+        node = node_of(found[i])
       end
-      known[node] = known[node] or latest(node)
-      if tonumber(found[i + 1]) > known[node] + ROUNDING then
-        redis.call('ZADD', key, seconds(known[node]), found[i])
+      local latest = known[node or ''] or latest_of(node)
+      known[node or ''] = latest
+      if tonumber(found[i + 1]) > latest + ROUNDING then
+        cut[#cut + 1] = seconds(latest)
+        cut[#cut + 1] = found[i]
       end
+    end
+    return cut
+  end
+  for _, key in ipairs(some_drained and {KEYS[1], KEYS[11]} or {KEYS[1]}) do
+    -- Most are right, also where others have a longer ttl.
+    if too_high(key, LOOKED_AT)[1] then
+      in_parts('ZADD', key, too_high(key, MOST_CUT))
     end
   end
 end

@@ -192,6 +192,13 @@ def test_without_gevent_a_start_in_it_says_what_to_install(monkeypatch: pytest.M
             start()
 
 
+def test_the_weight_of_a_member_is_not_assigned() -> None:
+    group = PartitionGroup(MemoryStore(), "group", 4, weight=2)
+    with pytest.raises(AttributeError):
+        group.weight = 5.0  # type: ignore[misc]
+    assert group.weight == 2.0
+
+
 def test_an_own_hash_function_that_only_knows_keys_of_some_form_is_taken() -> None:
     by_number = HashAlgorithm("by number", lambda data: int(data) << 20)
     with RingNode(MemoryStore(), "ring", hash_algorithm=by_number) as node:
