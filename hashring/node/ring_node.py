@@ -87,7 +87,8 @@ class RingNode(Node):
 
     With locks, at most one node holds a key at any time, and every hold has a fencing token.
     Not guaranteed without locks: that two nodes never both own a key. After a change of the
-    ring they may for as long as the message travels, or for one heartbeat when it is lost.
+    ring they may for as long as the message travels, for one heartbeat when it is lost, and for
+    up to the ttl when the old owner cannot reach Redis.
     """
 
     def _equip(self) -> None:

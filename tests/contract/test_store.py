@@ -537,6 +537,16 @@ def test_a_stream_that_takes_no_entry_any_more_is_begun_anew_with_the_next(real:
     assert fields[b"kind"] == b"join"
 
 
+@pytest.mark.slow
+def test_the_history_keeps_fewer_events_where_these_are_large(real: RealPlace) -> None:
+    for number in range(600):
+        real.client.xadd(real.keys.events, {"kind": "old", "number": number})
+    real.join("few", A, 10)
+    assert real.client.xlen(real.keys.events) == 601
+    real.join("many", B, *range(4_000_000_000, 4_000_030_000))
+    assert 100 <= real.client.xlen(real.keys.events) < 400
+
+
 # --- points that are remembered ---------------------------------------------------------------
 
 

@@ -1,5 +1,8 @@
 -- Where the ring stands in its history, and how a change of it is announced.
 
+local HISTORY_BYTES = 64 * 1024 * 1024 -- the history keeps fewer events where these are large
+local FEWEST_EVENTS = 100
+
 local LAST_EPOCH = 999999999999 -- more digits are read as garbage; after it comes 1
 
 -- Number and tag of the last change, when its history began, and until when no lock may be taken:
@@ -37,5 +40,8 @@ local function announce(body, growth, by, history)
   local message = cjson.encode(body)
   set_stamp(body.epoch, body.tag, began ~= '' and began or at, till)
   redis.call('PUBLISH', KEYS[1], message)
-  log(history, 'kind', body.kind, 'epoch', body.epoch, 'by', by, 'data', message)
+  -- A start of a node with thousands of points tells of each, and it may start again and again.
+  local kept = math.max(FEWEST_EVENTS, math.floor(HISTORY_BYTES / #message))
+  log(math.min(tonumber(history), kept), 'kind', body.kind, 'epoch', body.epoch, 'by', by, 'data',
+    message)
 end
