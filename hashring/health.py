@@ -281,6 +281,15 @@ def _ring_reasons(
             f"{counted(unserved, 'key')} unserved: all nodes full",
             "add nodes or raise the limit",
         )
+    if refused := [node for node in live if node.live and node.refusal is not None]:
+        yield Reason(
+            State.DEGRADED,
+            f"Redis refuses new locks to {_names(refused)}: {refused[0].refusal}",
+            "lift the reason: until then it takes no more keys"
+            if len(refused) == 1
+            else "lift the reason: until then they take no more keys",
+            command_line("doctor", ring=ring),
+        )
     if expired:
         since = max(-node.expires_in for node in expired)
         yield Reason(

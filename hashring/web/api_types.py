@@ -164,7 +164,7 @@ class NodeAnswer(Answer):
     """A node.
 
     ``late``: half of its ttl has passed since its last heartbeat. ``away``: it stopped to come back
-    before it expires.
+    before it expires. ``refusal`` is why Redis refuses it locks.
     """
 
     name: str
@@ -193,6 +193,7 @@ class NodeAnswer(Answer):
     load: float | None
     drained: bool
     away: bool
+    refusal: str | None
 
 
 class Nodes(Answer):

@@ -393,6 +393,27 @@ def test_a_node_that_knows_the_last_change_and_sees_another_ring(client: Redis, 
         assert finding(run("doctor", "--json"), "agreement")["level"] == "note"
 
 
+def test_a_node_to_which_redis_refuses_locks(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", lock=True) as (alder,):
+        assert alder.select(["held"]) == ["held"]
+        client.config_set("maxmemory", "1")
+        try:
+            assert alder.select(["held", "new"]) == ["held"]
+            alder.heartbeat()  # tells it
+            found = finding(run("doctor", "--json", status=1), "locks")
+            assert found["text"] == ("Redis refuses new locks to 1 node")
+            (detail,) = found["details"]
+            assert detail.startswith("alder: ")
+            assert "raise maxmemory" in detail
+            status = run("status", status=1)
+            assert f"Redis refuses new locks to {detail}" in " ".join(status.out.split())
+        finally:
+            client.config_set("maxmemory", "0")
+        assert alder.select(["held", "new"]) == ["held", "new"]
+        alder.heartbeat()
+        assert finding(run("doctor", "--json"), "locks")["text"] == "every node locks keys"
+
+
 def test_keys_that_no_node_has_room_for(client: Redis, run: Run) -> None:
     keys = [f"key-{number}" for number in range(40)]
     with nodes_on(client, "alder", "birch", lock=True, limit=3) as nodes:

@@ -72,6 +72,7 @@ def test_a_ring_without_fault_is_healthy_and_gives_no_reason() -> None:
     [
         ({"unserved": 25}, "25 keys unserved: all nodes full"),
         ({"unserved": 1}, "1 key unserved"),
+        ({"refusal": "OOM: full"}, "Redis refuses new locks to b: OOM: full"),
         ({"delay": 40.0, "expires_in": 20.0}, "1 node late: b; no heartbeat for 40 s"),
         ({"expired": True, "expires_in": -65.0, "delay": 125.0}, "1 node expired 65 s ago"),
         ({"sees": Sees.ANOTHER}, "1 node sees another ring than Redis has: b"),

@@ -320,6 +320,16 @@ def _locks(snapshot: Snapshot, live: list[NodeFacts]) -> Finding:
     without = nodes_without_locks(snapshot, live)
     if not locking_nodes(snapshot):
         return ok("locks", "no node locks keys")
+    if refused := [node for node in live if node.refusal is not None]:
+        return problem(
+            "locks",
+            f"Redis refuses new locks to {counted(len(refused), 'node')}",
+            "lift the reason that each tells",
+            tuple(
+                f"{printable(node.name)}: {printable(node.refusal or '')}"
+                for node in refused[:_SHOWN]
+            ),
+        )
     if not without:
         return ok("locks", "every node locks keys")
     return problem(

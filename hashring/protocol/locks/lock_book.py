@@ -190,8 +190,13 @@ class LockBook:
     @property
     def error(self) -> StoreError | None:
         """Why Redis did not do what was last asked of it about locks; ``None`` when it did."""
+        return self.due_calls.failure or self.refusal
+
+    @property
+    def refusal(self) -> StoreError | None:
+        """Why Redis refuses to give the node locks; ``None`` when it does not."""
         refusal = self._calls.refusal
-        return self.due_calls.failure or (refusal[0] if refusal else None)
+        return refusal[0] if refusal else None
 
     @property
     def waiting(self) -> int:

@@ -89,6 +89,9 @@ _GRACE_BEATS: Final = 0.25
 _GROWS_AGAIN: Final = 8
 
 _FIRST_RETRY: Final = 0.05
+_REFUSAL_TOLD: Final = 300
+"""Characters that a heartbeat tells of why Redis refuses to give the node locks."""
+
 _LAST_RETRY: Final = 2.0
 
 
@@ -741,6 +744,8 @@ class NodeMachine:
                 "unserved": self.book.limit.unserved,
                 "lock": self.book.config.locking,
             }
+            if self.book.refusal is not None:
+                told["refusal"] = str(self.book.refusal)[:_REFUSAL_TOLD]
         return told
 
     def _seen_ring(self) -> dict[str, Any]:

@@ -65,6 +65,7 @@ class NodeFacts:
         drained: whether by order it beats and has no replica.
         load: how much it has to do, in a unit of its own code's; ``None`` when not reported.
         away: whether it stopped to come back, and has time for that until it expires.
+        refusal: why Redis refuses to give it locks; ``None`` when it does not.
     """
 
     name: str
@@ -89,6 +90,7 @@ class NodeFacts:
     drained: bool = False
     load: float | None = None
     away: bool = False
+    refusal: str | None = None
 
     @property
     def live(self) -> bool:
@@ -215,6 +217,7 @@ def _facts(
         sees=Sees.UNKNOWN if seen.get("away") else _sees(name, told, rings, mixed=mixed),
         zone=_text(told.get("zone")),
         load=_load(told.get("load")),
+        refusal=_text(told.get("refusal")),
     )
 
 
