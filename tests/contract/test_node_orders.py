@@ -50,6 +50,14 @@ def test_nothing_is_left_of_where_a_drained_node_was(place: Place) -> None:
     assert place.placed() == {b"b": b"30"}
 
 
+def test_nobody_has_the_former_name_of_a_drained_node(place: Place) -> None:
+    two(place)
+    place.join("a-before", C, 40)
+    drain(place, "a")
+    place.beat("a", A, 10, 20, drop=replicas("a-before", 40), **NAMED)
+    assert place.look().nodes.keys() == {"a", "b"}
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_where_a_drained_node_was_is_remembered_if_it_has_a_name_of_its_own(
     place: Place, named: bool

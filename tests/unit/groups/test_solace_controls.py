@@ -50,6 +50,9 @@ def test_the_history_tells_of_the_wait_and_of_its_end() -> None:
 def test_a_wait_that_somebody_ends_is_over_at_once() -> None:
     desk = balanced_trio().join("d").step()
     outcome = next_state.hasten(desk.state, desk.now, "an operator")
+    assert [(event.kind, event.why) for event in outcome.events] == [
+        (EventKind.ASKED, "by an operator")
+    ]
     desk.state = outcome.state.stamped(desk.now)
     assert desk.step().phase is GroupPhase.REBALANCING
 

@@ -408,8 +408,10 @@ def test_a_live_one_is_brought_up_to_date_by_a_heartbeat() -> None:
 def test_one_that_is_not_on_the_ring_counts_the_nodes_there() -> None:
     hand = NearHand()
     step = hand.machine.look_step()
-    step.done(seen(hand.stamp, [(b"5:you:x", 1.0), (b"9:he:y", 1.0)]), hand.now, hand.now)
+    members = [(b"5:you:x", 1.0), (b"9:he:y", 1.0), (b"garbage", 1.0)]
+    step.done(seen(hand.stamp, members), hand.now, hand.now)
     assert hand.view.node_count == 2
+    assert hand.machine.sight.garbage == 1
 
 
 def test_one_that_has_not_begun_knows_of_no_nodes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -296,6 +297,14 @@ def test_what_plays_a_history_again_has_its_orders() -> None:
 def test_every_kind_of_event_about_weights_comes_up() -> None:
     drawn = {event.kind for seed in range(50) for event in plain(seed).events}
     assert drawn >= {"weigh", "weigh itself", *LATE}
+
+
+def test_its_replicas_are_counted_anew_when_they_are_others() -> None:
+    own = OwnReplicas("me", "random", Random(1))
+    own.draw(2)
+    assert [own.count_placed(), own.count_placed()] == [1, 1]
+    own.draw(2)
+    assert own.count_placed() == 2
 
 
 class AlwaysElsewhere(OwnReplicas):
