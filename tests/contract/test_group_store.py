@@ -934,6 +934,19 @@ def test_a_report_of_a_shorter_lease_asks_for_no_step(store: Store, keys: GroupK
     assert (told.due, told.left) == (False, False)
 
 
+@pytest.mark.parametrize("leases", [(2.0, 1.0), (1.0, 2.0)])
+def test_a_lease_gets_no_shorter_than_its_member_may_have_had_it_lately(
+    store: Store, keys: GroupKeys, leases: tuple[float, float]
+) -> None:
+    before, after = (factor * TERMS.ttl for factor in leases)
+    store.run(join(keys, facts("a", lease=before), TERMS))
+    store.run(beat(keys, facts("a", lease=before), 2 * TERMS.ttl))
+    [longer] = store.run(read(keys)).facts.members
+    store.run(beat(keys, facts("a", turn=1, lease=after), TERMS.ttl))
+    [found] = store.run(read(keys)).facts.members
+    assert found.expires == longer.expires
+
+
 def due_to_last(store: Store, keys: GroupKeys, member: str, seconds: float) -> bool:
     """Whether a member that leaves steps to the others for so long is to take the next one."""
     found = store.run(beat(keys, facts(member), TERMS.ttl, others_first=seconds))
