@@ -358,6 +358,15 @@ def test_a_decider_that_ends_before_the_last_step_has_its_member_look_whether_it
     assert report.look == hand.now + CLAIM
 
 
+def test_a_decider_goes_by_no_assignor_that_only_others_know() -> None:
+    decider = Hand().decider
+    with pytest.raises(GroupMismatch, match="assignor"):
+        decider.follow("of another program")
+    assert decider.assignor.name == "balanced"
+    decider.follow("contiguous")
+    assert decider.assignor.name == "contiguous"
+
+
 @dataclass(frozen=True)
 class Raises:
     name: str = "balanced"

@@ -529,6 +529,12 @@ def test_terms_that_do_not_change_the_access_do_not_end_a_holddown() -> None:
     assert migrated.holddown == desk.state.holddown is not None
 
 
+def test_terms_with_another_access_end_a_holddown() -> None:
+    desk = Desk(2, rebalance_delay=60).join("a").step().join("b").step()
+    migrated = next_state.migrate(desk.state, replace(desk.state.terms, access="exclusive")).state
+    assert (migrated.phase, migrated.holddown) == (GroupPhase.REBALANCING, None)
+
+
 def test_to_resize_to_the_present_count_decides_nothing() -> None:
     desk = Desk(2).join("a").step()
     assert next_state.resize(desk.state, 2).state is desk.state
