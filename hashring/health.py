@@ -285,9 +285,7 @@ def _ring_reasons(
         yield Reason(
             State.DEGRADED,
             f"Redis refuses new locks to {_names(refused)}: {refused[0].refusal}",
-            "lift the reason: until then it takes no more keys"
-            if len(refused) == 1
-            else "lift the reason: until then they take no more keys",
+            "lift the reason: until then no more keys are taken there",
             command_line("doctor", ring=ring),
         )
     if expired:

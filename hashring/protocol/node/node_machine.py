@@ -89,10 +89,10 @@ _GRACE_BEATS: Final = 0.25
 _GROWS_AGAIN: Final = 8
 
 _FIRST_RETRY: Final = 0.05
+_LAST_RETRY: Final = 2.0
+
 _REFUSAL_TOLD: Final = 300
 """Characters that a heartbeat tells of why Redis refuses to give the node locks."""
-
-_LAST_RETRY: Final = 2.0
 
 
 @dataclass(frozen=True)
