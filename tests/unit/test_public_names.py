@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import builtins
+import inspect
+import re
 import subprocess
 
 import pytest
@@ -28,6 +32,22 @@ def test_no_other_name_is_public() -> None:
 def test_a_name_that_is_not_there_is_named() -> None:
     with pytest.raises(AttributeError, match="module 'hashring' has no attribute 'RingNod'"):
         hashring.RingNod  # noqa: B018 - to ask is what is tested
+
+
+def _raised(public: object) -> set[str]:
+    """The errors that the docstrings of a class and its methods, or of a function, name."""
+    members = vars(public).items() if inspect.isclass(public) else ()
+    parts = [public, *(part for name, part in members if not name.startswith("_"))]
+    told = [(inspect.getdoc(part) or "").partition("Raises:\n")[2] for part in parts]
+    sections = [text.partition("\n\n")[0] for text in told]
+    lists = [names for text in sections for names in re.findall(r"(?m)^    ([A-Z][\w, ]+):", text)]
+    return {name for names in lists for name in names.split(", ")}
+
+
+@pytest.mark.parametrize("name", hashring.__all__)
+def test_every_error_that_it_names_is_public(name: str) -> None:
+    known = {*hashring.__all__, *vars(builtins), *vars(asyncio)}
+    assert _raised(getattr(hashring, name)) - known == set()
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
