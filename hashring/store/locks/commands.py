@@ -305,9 +305,9 @@ class LockNews:
 
     Attributes:
         key: the key it is about.
-        wanted_by: the node that waits for it; ``None`` when the key was freed, or will be sooner
-            than this node was told, and when it was replaced.
-        replaced: whether another node waits for it in this one's place.
+        wanted_by: the node that waits for it.
+        replaced: whether another node waits for it in this one's place. In news with neither, the
+            key was freed, or will be sooner than this node was told.
     """
 
     key: bytes
