@@ -306,8 +306,9 @@ class LockNews:
     Attributes:
         key: the key it is about.
         wanted_by: the node that waits for it.
-        replaced: whether another node waits for it in this one's place. In news with neither, the
-            key was freed, or will be sooner than this node was told.
+        replaced: whether another node waits for it in this one's place.
+
+    With neither, the lock is free, or ends earlier than Redis said before.
     """
 
     key: bytes

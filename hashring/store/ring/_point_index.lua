@@ -44,15 +44,33 @@ local function at_point(index, point)
   return found
 end
 
+-- The same, whether their nodes have room or are full.
+local function all_at_point(point)
+  local found = at_point(KEYS[7], point)
+  for _, member in ipairs(at_point(KEYS[8], point)) do
+    found[#found + 1] = member
+  end
+  return found
+end
+
+-- The points that a text names, whoever wrote it.
+local function points_in(text)
+  local found = {}
+  for digits in string.gmatch(text, '%d+') do
+    if #digits <= 10 then
+      found[#found + 1] = tonumber(digits)
+    end
+  end
+  return found
+end
+
 -- The members of a node on the index, at the points that a text names.
 local function members_at(text, node)
   local found = {}
-  for digits in string.gmatch(text, '%d+') do
-    for i = 7, #digits <= 10 and 8 or 0 do
-      for _, member in ipairs(at_point(KEYS[i], tonumber(digits))) do
-        if node_of(member) == node then
-          found[#found + 1] = member
-        end
+  for _, point in ipairs(points_in(text)) do
+    for _, member in ipairs(all_at_point(point)) do
+      if node_of(member) == node then
+        found[#found + 1] = member
       end
     end
   end

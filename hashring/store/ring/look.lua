@@ -13,35 +13,13 @@ local entry = redis.call('HGET', KEYS[3], node)
 local place = redis.call('HGET', KEYS[9], node)
 local memory = redis.call('HGET', KEYS[5], node)
 
--- The numbers in a text, whoever wrote it.
-local function numbers(text)
-  local found = {}
-  for digits in string.gmatch(text or '', '%d+') do
-    if #digits <= 10 then
-      found[#found + 1] = tonumber(digits)
-    end
-  end
-  return found
-end
-
--- The members of the ring at a point.
-local function here(point)
-  local found = {}
-  for i = 7, 8 do
-    for _, member in ipairs(at_point(KEYS[i], point)) do
-      if redis.call('ZSCORE', KEYS[1], member) then
-        found[#found + 1] = member
-      end
-    end
-  end
-  return found
-end
-
 local own, taken = {}, {}
 local function look_at(points)
   for _, point in ipairs(points) do
-    for _, member in ipairs(here(point)) do
-      if node_of(member) == node then
+    for _, member in ipairs(all_at_point(point)) do
+      if not redis.call('ZSCORE', KEYS[1], member) then
+        -- It is on the index alone.
+      elseif node_of(member) == node then
         own[#own + 1] = member
       else
         taken[#taken + 1] = point
@@ -50,9 +28,9 @@ local function look_at(points)
     end
   end
 end
-look_at(numbers(place))
+look_at(points_in(place or ''))
 if #own == 0 then
-  look_at(numbers(memory))
+  look_at(points_in(memory or ''))
 end
 if entry and not place and not redis.call('ZSCORE', KEYS[11], node) then
   -- Somebody deleted the places: look for its members among all.

@@ -78,6 +78,7 @@ _UNTOLD: Final = {
     *("lose messages", "delay messages", "double messages", "mix messages", "unsubscribe", "deaf"),
     *("wipe", "delete", "set back", "release by hand"),
 }
+"""Kinds of events after which a node may not hear in time that a key is free."""
 
 SETTLED: Final = RECOVERY + 2 * TTL
 """Seconds from the end of all faults until every key is held at the latest.

@@ -719,11 +719,11 @@ class Stays(RingRule):
     ) -> None:
         name = process.machine.name
         members = world.members().get(name, frozenset())
-        if reply is LeaveStatus.OK and command.script.name == "park":
-            self._parked[name] = (world.now, members)
-            return
-        if reply is LeaveStatus.ABSENT and command.script.name == "park":
-            if members and world.tampered_at == world.names_lost_at == NEVER:
+        if command.script.name == "park":
+            whole = world.tampered_at == world.names_lost_at == NEVER
+            if reply is LeaveStatus.OK:
+                self._parked[name] = (world.now, members)
+            elif reply is LeaveStatus.ABSENT and members and whole:
                 raise self.broken(
                     world, f"{process.spec.label} has given up a name with {sorted(members)}"
                 )

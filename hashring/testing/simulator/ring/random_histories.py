@@ -219,10 +219,10 @@ def _orders(history: NodeHistory, rng: Random, most: int) -> Iterator[tuple[floa
 
 def random_lock_history(seed: int) -> NodeHistory:
     """A history at random in which nodes lock keys and have limits, always the same for a seed."""
-    plain = random_history(seed)
-    rng = Random(f"{seed} locks")
     if Random(f"{seed} joins").random() < 0.1:
         return _joins_at_work(seed)
+    plain = random_history(seed)
+    rng = Random(f"{seed} locks")
     # A server whose clock was set back is beyond what is promised of tokens.
     events = [
         replace(event, what=f"{event.lag_and_skew[0]} 0") if event.kind == "failover" else event
