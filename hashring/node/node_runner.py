@@ -165,7 +165,8 @@ class Runner(Loop):
                 self.backend.close()
 
     def _set_all(self, *, last_word: bool) -> None:
-        if last_word and not self._abandoned:
+        # Once it has ended, another run may drive the machine.
+        if last_word and not self._abandoned and not self.ended.is_set():
             self.publish()
         self.settled.set()
         self.ended.set()

@@ -19,7 +19,7 @@ from hashring.node.node_runner import Runner
 from hashring.node.node_settings import OnChange
 from hashring.node.on_change_calls import OnChangeCalls
 from hashring.node.user_calls import UserCalls
-from hashring.protocol.node.node_states import AT_WORK, ENDED
+from hashring.protocol.node.node_states import AT_WORK
 from hashring.running.loop_log import LoopLog, is_logging
 from hashring.running.threads_and_greenlets import (
     Backend,
@@ -84,9 +84,8 @@ class Life:
         patience = 2 * node._machine.config.io_timeout
         cancelled = started.cancel()
         try:
-            ended = cancelled or started.ended.wait(patience)
-            if ended and self._forget_runner(started):
-                self._leave_by_hand(node)
+            if cancelled or started.ended.wait(patience):
+                self._leave_by_hand(node, over=started)
         finally:
             # Perhaps no thread was there to run it in: then nothing else lets go who waits for it.
             if cancelled:
@@ -101,9 +100,8 @@ class Life:
             # Ctrl-C in the loop: leave the ring as stop() would, then let it through.
             runner = self._launched(backend)
             try:
-                if runner is not None and self._forget_runner(runner):
-                    self._leave_by_hand(node)
-                    runner.publish()
+                if runner is not None:
+                    self._leave_by_hand(node, over=runner)
             finally:
                 # Perhaps the loop never began: then nothing else lets go who waits for it.
                 if runner is not None:
@@ -120,7 +118,7 @@ class Life:
                 have called it since, when there was no runner to tell.
         """
         if (last := self._calls.runner) is not None and last.gone():
-            backend.call(partial(self._leave_by_hand, node, gone=last))
+            backend.call(partial(self._leave_by_hand, node, over=last))
         runner = self._by_hand.driving.run(partial(self._new_runner, node, backend))
         node._machine.start(monotonic(), strict=strict)
         if self._stops != stops:
@@ -174,10 +172,10 @@ class Life:
         if waits:
             runner.wait()
         if runner.gone():
-            where_it_may_wait(partial(self._leave_by_hand, node, stay=stay, gone=runner))
-        elif waits and self._forget_runner(runner) and node._machine.state not in ENDED:
-            # Its greenlet was killed before it had left.
-            self._leave_by_hand(node, stay=stay)
+            where_it_may_wait(partial(self._leave_by_hand, node, stay=stay, over=runner))
+        elif waits:
+            # Its greenlet may have been killed before it had left.
+            self._leave_by_hand(node, stay=stay, over=runner)
 
     def _is_interrupted(self, node: Node, runner: Runner) -> bool:
         """Whether the caller, a signal handler then, interrupted what the loop may wait for."""
@@ -201,22 +199,24 @@ class Life:
 
         return self._by_hand.driving.run(forget)
 
-    def _leave_by_hand(self, node: Node, *, stay: bool = False, gone: Runner | None = None) -> None:
-        """Leave the ring when no loop runs.
+    def _leave_by_hand(self, node: Node, *, stay: bool = False, over: Runner | None = None) -> None:
+        """Leave the ring when no loop runs, if the node is on it.
 
         Args:
-            gone: what ran the node, and will never go on.
+            over: what ran the node, and has ended or will never go on.
         """
         failures: list[StoreError] = []
 
         def leave() -> None:
-            if gone is None or self._forget_runner(gone):
+            if over is None or self._forget_runner(over):
                 self._by_hand.do(partial(self._by_hand.leave, node, failures.append, stay=stay))
+                if over is not None and not over.backend.gone():
+                    over.publish()
 
-        # In one: another thread must not start the node before it has left.
+        # In one: another thread must not start the node before it has left, and has said so.
         self._by_hand.driving.run(leave)
-        if gone is not None:
-            gone.bury()
+        if over is not None:
+            over.bury()
         # Later: a signal handler may have interrupted a log handler, and wait for its turn.
         for error in failures:
             logger.warning("hashring %s: %s; it expires by itself", node.name, error)
@@ -246,7 +246,7 @@ class Life:
 
     def bury(self, node: Node, runner: Runner) -> None:
         """Leave in place of a runner that will never go on."""
-        self._leave_by_hand(node, gone=runner)
+        self._leave_by_hand(node, over=runner)
 
     def abandon(self) -> None:
         """In a forked child: what runs the node is the parent's."""
