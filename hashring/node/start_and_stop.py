@@ -117,7 +117,7 @@ class Life:
             stops: how often stop() had been called when the start began. A signal handler may
                 have called it since, when there was no runner to tell.
         """
-        if (last := self._calls.runner) is not None and last.gone():
+        if (last := self._calls.runner) is not None and (last.gone() or last.ended.is_set()):
             backend.call(partial(self._leave_by_hand, node, over=last))
         runner = self._by_hand.driving.run(partial(self._new_runner, node, backend))
         node._machine.start(monotonic(), strict=strict)

@@ -52,13 +52,17 @@ def test_a_run_says_nothing_once_the_next_may_have_begun() -> None:
     assert words == ["gained", "lost", "gained", "lost"]
 
 
-def test_what_a_killed_loop_leaves_behind_is_told_by_stop_and_the_next_run_tells_its_own() -> None:
+@pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "not stopped"])
+def test_what_a_killed_loop_had_is_told_as_lost_before_the_next_run_tells_its_own(
+    stopped: bool,
+) -> None:
     words, on_change = told()
     node = RingNode(MemoryStore(), "again", on_change=on_change)
     node.gevent_start()
     backend: Any = node._life._calls.runner.backend
-    gevent.kill(backend._spawned[0])
-    node.gevent_stop()
+    backend._spawned[0].kill()
+    if stopped:
+        node.gevent_stop()
     node.gevent_start()
     node.gevent_stop()
     with gevent.Timeout(PATIENCE):
