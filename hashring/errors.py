@@ -49,7 +49,7 @@ _SHOWN = 200
 
 def _near(name: str, names: Iterable[str], advice: str) -> str:
     """The names that are near to one that is unknown; the advice if there are none."""
-    near = get_close_matches(name, names)
+    near = get_close_matches(name, names) if isinstance(name, str) else []
     if near:
         return f"did you mean {' or '.join(map(repr, near))}?"
     return f"{advice}, and mind that names are case-sensitive"

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from hashring.core.hashing import key_bytes
 from hashring.core.value_checks import is_whole
-from hashring.errors import ConfigError, RedisUnavailable, StaleToken, StoreError
+from hashring.errors import ConfigError, HashringError, RedisUnavailable, StaleToken
 from hashring.monkey_patching import native_mutex
 from hashring.store.asyncio_cancellation import over
 from hashring.store.client_errors import in_doubt, is_of_call, may_have_been_done, translate
@@ -120,7 +120,8 @@ class RedisFence:
         Raises:
             StaleToken: a newer token has been seen for the resource; nothing was done.
             ConfigError: the token is no token, or a command has no words, or more than 7,997, or
-                ``keys`` is one text, or no sequence.
+                a word of a type that the client does not send; or ``keys`` is one text, or no
+                sequence.
             KeyTypeError, KeyValueError: the resource is neither, or is empty.
             RedisUnavailable: Redis did not answer. The write was not done, or its outcome is
                 unknown. Write again only if the commands may run twice, as ``SET`` may and
@@ -136,7 +137,7 @@ class RedisFence:
         except Exception as error:
             if not is_of_call(error):
                 raise
-            raise _failure(error, resource) from error
+            raise _failure(error, resource, commands, keys) from error
         return _admitted(resource, token, answer)
 
 
@@ -172,7 +173,7 @@ class AsyncRedisFence:
         except Exception as error:
             if not is_of_call(error):
                 raise
-            raise _failure(error, resource) from error
+            raise _failure(error, resource, commands, keys) from error
         return _admitted(resource, token, answer)
 
 
@@ -228,7 +229,18 @@ def _arguments(
     )
 
 
-def _failure(error: Exception, resource: str | bytes) -> StoreError:
+def _failure(
+    error: Exception,
+    resource: str | bytes,
+    commands: Sequence[Sequence[Argument]],
+    keys: Iterable[str | bytes] | None,
+) -> HashringError:
+    if type(error).__name__ == "DataError":
+        # Of the client's own: it knows what it can send, and sent nothing.
+        setting, value = (
+            ("commands", commands) if keys is None else ("commands, keys", (commands, keys))
+        )
+        return ConfigError(setting, value, str(error))
     failure = translate(error, f"fenced write to {resource!r}")
     if isinstance(failure, RedisUnavailable) and may_have_been_done(error):
         return in_doubt(failure)

@@ -65,6 +65,7 @@ def write_ring(ring: RingFile | Ring, path: str | os.PathLike[str]) -> None:
 
     Args:
         ring: the ring, alone or with where it was taken from.
+        path: of the new file; directories that are missing are made.
 
     Raises:
         OutputExists: the path is there already.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import click
+
 from hashring.cli.common_options import Settings
 from hashring.cli.connection import connected
 from hashring.core.hashing import hash_algorithm
+from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
 from hashring.errors import EmptyRingError
 from hashring.store.ring.node_reports import ring_algorithm, told_algorithms
+from hashring.store.ring.snapshot import Snapshot
 
 
 def live_ring(settings: Settings, algorithm: str | None = None) -> RingFile:
@@ -23,10 +27,30 @@ def live_ring(settings: Settings, algorithm: str | None = None) -> RingFile:
     """
     with connected(settings) as connection:
         seen = connection.snapshot()
-    ring = seen.ring(ring_algorithm(seen, algorithm, settings.wire))
+    ring = ring_as_hashed(seen, settings, algorithm)
     if not ring.node_count:
         raise EmptyRingError
     return RingFile(ring, settings.ring, seen.stamp.epoch, seen.stamp.tag, seen.stamp.at)
+
+
+def ring_as_hashed(seen: Snapshot, settings: Settings, algorithm: str | None) -> Ring:
+    """The ring of a snapshot; warns of an algorithm that none of its nodes hashes with.
+
+    Args:
+        algorithm: as in :func:`live_ring`.
+
+    Raises:
+        ConfigError: its nodes do not agree on the function.
+    """
+    ring = seen.ring(ring_algorithm(seen, algorithm, settings.wire))
+    told, mine = told_algorithms(seen), ring.hash_algorithm.name
+    if algorithm is not None and told and mine not in told:
+        click.echo(
+            f"hashring: the nodes hash with {' and '.join(sorted(told))}, not {mine}: they own "
+            "other keys than this answer says",
+            err=True,
+        )
+    return ring
 
 
 def live_algorithm(settings: Settings) -> tuple[str, bool]:

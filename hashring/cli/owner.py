@@ -13,11 +13,12 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.key_file import BadLines, read_keys
+from hashring.cli.live_ring import ring_as_hashed
 from hashring.core.hashing import key_bytes
 from hashring.core.ring import Ring
 from hashring.core.safe_text import printable
 from hashring.errors import EmptyRingError, KeyValueError
-from hashring.store.ring.node_reports import node_facts, ring_algorithm, told_zones
+from hashring.store.ring.node_reports import node_facts, told_zones
 
 _BATCH: Final = 1000  # keys whose answers are written in one call
 
@@ -61,7 +62,7 @@ def command(
             _check(key)
     with connected(settings) as connection:
         snapshot = connection.snapshot()
-    ring = snapshot.ring(ring_algorithm(snapshot, algorithm, settings.wire))
+    ring = ring_as_hashed(snapshot, settings, algorithm)
     if not ring.node_count:
         raise EmptyRingError
     bad = BadLines("standard input", lambda text: click.echo(f"hashring: {text}", err=True))

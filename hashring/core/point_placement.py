@@ -33,6 +33,9 @@ from hashring.errors import ConfigError
 MAX_POINTS: Final = 100_000
 """The most points one node may place: its heartbeat refreshes each of them in one call."""
 
+LEAST_REFUSED_WEIGHT: Final = 1e6
+"""Weights from this one on are a mistake, however few points a node of weight 1 has."""
+
 
 def points_of_weight(n_replicas: int, weight: float) -> int:
     """How many points a node of a weight has; at least one, and at most :data:`MAX_POINTS`.

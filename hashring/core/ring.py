@@ -180,8 +180,8 @@ class Ring:
 
         Args:
             file: a path, to which the file is written whole or not at all: Parquet if it ends in
-                ``.parquet``, else JSON. Or an open file, which gets JSON: anything with a
-                ``write()`` that takes ``str``.
+                ``.parquet``, else JSON. Directories that are missing are made. Or an open file,
+                which gets JSON: anything with a ``write()`` that takes ``str``.
 
         Raises:
             OutputExists: the path is there already.
@@ -527,8 +527,10 @@ class Ring:
         hash algorithms place every key anew, so comparing their ranges would say nothing.
 
         Raises:
-            ConfigError: the rings hash keys differently.
+            ConfigError: the rings hash keys differently, or ``after`` is no ring.
         """
+        if not isinstance(after, Ring):
+            raise ConfigError("after", after, "give a Ring, as Ring.load() makes one")
         if after.hash_algorithm.name != self.hash_algorithm.name:
             raise ConfigError(
                 "hash_algorithm",

@@ -11,6 +11,7 @@ from typing import Final
 from hashring.core.hashing import RING_SIZE
 from hashring.core.order_checks import GREATEST_WEIGHT
 from hashring.core.point_placement import (
+    LEAST_REFUSED_WEIGHT,
     MAX_POINTS,
     OwnedRanges,
     Random,
@@ -28,9 +29,6 @@ from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
 
 _USUAL: Final = 16
 """Points of a node of weight 1, where nothing else is known."""
-
-_LEAST_REFUSED: Final = 1e6
-"""Weights from this one on are a mistake, however few points a node of weight 1 has."""
 
 
 @dataclass(frozen=True)
@@ -139,9 +137,9 @@ def planned_counts(
     for node, weight in weights.items():
         if node not in ring and node not in twice:
             raise UnknownNodeError(node, nodes=ring.nodes)
-        if not 0 < weight < _LEAST_REFUSED:
+        if not 0 < weight < LEAST_REFUSED_WEIGHT:
             most = f", {GREATEST_WEIGHT:.0f} at most"
-            limits = most if node in ring else f" and below {_LEAST_REFUSED:.0f}"
+            limits = most if node in ring else f" and below {LEAST_REFUSED_WEIGHT:.0f}"
             raise ConfigError(
                 "weights",
                 weight,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hashring._version import __version__
 from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
-from hashring.core.point_placement import MAX_POINTS, check_placement
+from hashring.core.point_placement import LEAST_REFUSED_WEIGHT, MAX_POINTS, check_placement
 from hashring.core.ranges import PointRange
 from hashring.core.value_checks import (
     TOO_LARGE,
@@ -36,6 +36,8 @@ DEFAULT_HEARTBEAT_INTERVAL: Final = 10.0
 
 # Enough to find a function of signed points, or of longer ones.
 _TRIED_KEYS: Final = 32
+
+_TOO_LONG: Final = 1e9  # seconds
 
 OnChange = Callable[[tuple[PointRange, ...], tuple[PointRange, ...]], Any]
 
@@ -199,8 +201,10 @@ class NodeSettings:
 
 def _checked_seconds(setting: str, value: float) -> float:
     seconds = plain_number(value)
-    if seconds is None or not 0 < seconds < 1e9:
-        raise ConfigError(setting, value, "give a positive number of seconds")
+    if seconds is None or not 0 < seconds < _TOO_LONG:
+        raise ConfigError(
+            setting, value, f"give a positive number of seconds below {_TOO_LONG:.0f}"
+        )
     return float(seconds)
 
 
@@ -258,8 +262,12 @@ def checked_weight(n_replicas: int, weight: float) -> float:
         ConfigError: it is none, or makes too many points.
     """
     plain = plain_number(weight)
-    if plain is None or not 0 < plain < 1e6:
-        raise ConfigError("weight", weight, "give a positive number; 1 is an ordinary node")
+    if plain is None or not 0 < plain < LEAST_REFUSED_WEIGHT:
+        raise ConfigError(
+            "weight",
+            weight,
+            f"give a positive number below {LEAST_REFUSED_WEIGHT:.0f}; 1 is an ordinary node",
+        )
     try:
         points = round(n_replicas * plain)
     except OverflowError:
@@ -282,7 +290,11 @@ def checked_load(load: Any) -> float | None:
         return None
     plain = plain_number(load)
     if plain is None or not 0 <= plain < TOO_LARGE:
-        raise ConfigError("load", load, "give a finite number, at least 0, or None for no report")
+        raise ConfigError(
+            "load",
+            load,
+            f"give a number of at least 0 and below {TOO_LARGE:g}, or None for no report",
+        )
     return float(plain)
 
 

@@ -38,7 +38,16 @@ _TAKEN_OFF: Final = {
 # A server that still loads its data refuses with a class of its own.
 _REFUSALS: Final = frozenset({"ResponseError", "BusyLoadingError", "AuthenticationError"})
 
-_NOT_CONNECTED: Final = re.compile(r"(Error|Timeout)\b.* connecting to ")
+_NOT_CONNECTED: Final = re.compile(
+    r"(Error|Timeout)\b.* connecting to |max number of clients reached|No (master|slave) found for "
+)
+
+# What would fill the screen: the words of a command that a server does not know, and what a client
+# of Sentinel says of each Sentinel.
+_TOO_MUCH: Final = re.compile(
+    r"(unknown command .*?), with args beginning with: .*|(No master found for .*?) : .*",
+    re.DOTALL,
+)
 
 # uvloop raises a RuntimeError with these words where asyncio's own loop raises a
 # ConnectionResetError: the connection was closed before anything was written.
@@ -129,4 +138,5 @@ def in_doubt(failure: RedisUnavailable) -> RedisUnavailable:
 
 def _bare(text: str) -> str:
     text = _BEFORE.sub("", text.rstrip(". "))
+    text = _TOO_MUCH.sub(r"\1\2", text)
     return _BEHIND.sub("", text).rstrip(". ")

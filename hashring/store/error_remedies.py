@@ -46,6 +46,27 @@ _ALLOW: Final = (
     "(documentation: reference/redis-layout)"
 )
 _RENAMED: Final = "restore the command (rename-command); hashring doctor names those missing"
+_UNKNOWN: Final = (
+    "if this is the port of a Sentinel, give the primary's; else restore the command "
+    "(rename-command)"
+)
+_NO_SENTINEL: Final = (
+    "no Sentinel answers that knows it: check the addresses of the Sentinels, and the name"
+)
+_HUNG_UP: Final = "the server ended the connection: check that it runs, and its maxclients"
+
+ENDED: Final = (
+    "reset by peer",
+    "Connection closed by server",
+    "Broken pipe",
+    "EOF occurred",
+    "Connection lost",
+)
+"""What a client's error says when the server has ended the connection.
+
+A server with too many clients says so and hangs up. A client that still writes then fails with one
+of these, and has not read why.
+"""
 
 # First words of what the server wrote.
 _CODES: Final[dict[str, tuple[type[StoreError], str]]] = {
@@ -80,6 +101,7 @@ _PHRASES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("ACL failure in script", PermissionDenied, _ALLOW),
     ("Unknown Redis command called from", RedisRefused, _RENAMED),
     ("Unknown command called from", RedisRefused, _RENAMED),
+    ("unknown command", RedisRefused, _UNKNOWN),
     ("DB index is out of range", RedisRefused, _DATABASE),
     ("SELECT is not allowed in cluster mode", RedisRefused, _DATABASE),
     ("CERTIFICATE_VERIFY_FAILED", RedisUnavailable, _CERTIFICATE),
@@ -91,6 +113,9 @@ _PHRASES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     # Of uvloop.
     ("the handler is closed", RedisUnavailable, _ADDRESS),
     ("max number of clients reached", RedisUnavailable, "raise maxclients, or use fewer clients"),
+    ("No master found for", RedisUnavailable, _NO_SENTINEL),
+    ("No slave found for", RedisUnavailable, _NO_SENTINEL),
+    *((words, RedisUnavailable, _HUNG_UP) for words in ENDED),
 )
 
 _CLASSES: Final[dict[str, tuple[type[StoreError], str]]] = {

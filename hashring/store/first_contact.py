@@ -6,20 +6,12 @@ rest; one with TLS takes a command for a broken handshake, and hangs up.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from hashring.errors import RedisRefused, RedisUnavailable, StoreError
 from hashring.store.client_errors import translate
 from hashring.store.client_kind import is_cluster
-
-_ENDED: Final = (
-    "reset by peer",
-    "Connection closed by server",
-    "Broken pipe",
-    "EOF occurred",
-    "Connection lost",
-)
-"""What the client's error says when the server has ended the connection."""
+from hashring.store.error_remedies import ENDED
 
 
 class FirstContact:
@@ -64,7 +56,7 @@ def _remedy(client: Any, failure: str) -> str:
         kind = client.connection_pool.connection_class
     if "path" in settings:
         return ""  # a unix socket
-    ended = any(each in failure for each in _ENDED)
+    ended = any(each in failure for each in ENDED)
     if not settings.get("ssl") and "SSL" not in getattr(kind, "__name__", ""):
         return "if the port is one with TLS, give rediss:// in the URL" if ended else ""
     if "CERTIFICATE" in failure:

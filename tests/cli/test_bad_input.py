@@ -85,7 +85,7 @@ def test_a_port_with_tls_that_none_is_spoken_to(
     with tls_in_front_of(redis_server.socket, tls[1]) as port:
         line = said(run("nodes", url=f"redis://127.0.0.1:{port}", status=3))
     assert line.endswith(
-        "check host, port and that Redis runs; "
+        "the server ended the connection: check that it runs, and its maxclients; "
         "if the port is one with TLS, give rediss:// in the URL"
     )
 

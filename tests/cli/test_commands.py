@@ -408,6 +408,10 @@ def test_owner_follows_the_hash_algorithm_that_the_nodes_tell(client: Redis, run
         other = Ring(points, "crc-32")
         done = run("owner", "--hash-algorithm", "crc-32", *(f"k{n}" for n in range(20)))
         assert done.lines == [f"k{n}\t{other.owner(f'k{n}')}" for n in range(20)]
+        assert done.err == (
+            "hashring: the nodes hash with crc-32c, not crc-32: they own other keys than this "
+            "answer says\n"
+        )
 
 
 def test_owner_does_not_guess_when_nodes_hash_differently(client: Redis, run: Run) -> None:
@@ -415,7 +419,8 @@ def test_owner_does_not_guess_when_nodes_hash_differently(client: Redis, run: Ru
     put(client, "b", 6, told={"hash_algorithm": "xxh32"})
     err = run("owner", "k", status=2).err
     assert "hash_algorithm='crc-32 and xxh32': the nodes do not agree" in err
-    run("owner", "k", "--hash-algorithm", "xxh32")
+    assert run("owner", "k", "--hash-algorithm", "xxh32").err == ""
+    assert "hash with crc-32 and xxh32, not" in run("owner", "k", "--hash-algorithm", "crc-32c").err
 
 
 def test_owner_on_an_empty_ring_is_a_problem(run: Run) -> None:

@@ -38,6 +38,15 @@ def test_a_ring_of_redis_hashring_is_hashed_as_its_nodes_do(client: Redis, run: 
     assert found.hash_algorithm.name == "xxh32"
 
 
+def test_another_hash_algorithm_than_the_nodes_report_is_a_warning(client: Redis, run: Run) -> None:
+    put(client, "a", 7)
+    assert run("export", "-", "--hash-algorithm", "crc-32c").err == ""
+    put(client, "b", 8, told={"hash_algorithm": "crc-32"})
+    done = run("export", "-", "--hash-algorithm", "crc-32c")
+    assert Ring.load(io.StringIO(done.out)).hash_algorithm.name == "crc-32c"
+    assert done.err.startswith("hashring: the nodes hash with crc-32, not crc-32c: ")
+
+
 def test_an_empty_ring_is_no_file(run: Run, tmp_path: Path) -> None:
     assert "no nodes" in run("export", str(tmp_path / "ring.json"), status=1).err
     assert list(tmp_path.iterdir()) == []

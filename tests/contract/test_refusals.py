@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
-import valkey
+import redis.sentinel
+import valkey.sentinel
 from redis import Redis
 
 from hashring import PartitionGroup, RingNode
@@ -259,12 +259,45 @@ def test_a_command_that_is_renamed(start: Start) -> None:
     )
 
 
+def test_a_sentinel_in_place_of_a_primary(start: Start) -> None:
+    server = start("sentinel monitor ours 127.0.0.1 1 1")
+
+    def read_ring(client: Any) -> None:
+        RedisStore(client, 5).run(owner(ring_keys("ring"), 0))
+
+    text = refused(RedisRefused, read_ring, port=server.port)
+    assert re.search(r": unknown command [`']EVALSHA[`']; if this is the port of a Sentinel,", text)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["no Sentinel", "no such primary"])
+def test_sentinels_that_do_not_lead_to_a_primary(start: Start, known: bool) -> None:
+    sentinels = [("127.0.0.1", port) for port in (1, 2, 3)]
+    if known:
+        sentinels[0] = "127.0.0.1", int(start("sentinel monitor ours 127.0.0.1 1 1").port or 0)
+    for package in (redis.sentinel, valkey.sentinel):
+        client = package.Sentinel(sentinels, socket_timeout=5).master_for("other")
+        with pytest.raises(RedisUnavailable) as caught:
+            node(client)
+        assert str(caught.value).endswith(
+            ": No master found for 'other'; no Sentinel answers that knows it: check the "
+            "addresses of the Sentinels, and the name"
+        )
+
+
 def test_too_many_clients(start: Start) -> None:
     server = start("maxclients 1")
+
+    def write(client: Any) -> None:
+        RedisFence(client).write("fenced", 1, ["INCR", "fenced"])
+
     with Redis(port=server.port) as admin:
         admin.ping()
-        text = refused(RedisUnavailable, node, port=server.port)
-    assert text.endswith("max number of clients reached; raise maxclients, or use fewer clients")
+        # Nothing was sent, so no text says that something may have been done.
+        for work in (node, write):
+            text = refused(RedisUnavailable, work, port=server.port)
+            assert text.endswith(
+                ": max number of clients reached; raise maxclients, or use fewer clients"
+            )
 
 
 def test_a_script_that_blocks_everybody(start: Start) -> None:

@@ -296,6 +296,31 @@ def test_what_is_no_command_is_refused_before_anything_is_done(
     assert redis.keys("*") == []
 
 
+@pytest.mark.parametrize("word", [None, True, ["x"], object()])
+def test_a_word_that_no_client_sends_is_the_callers_mistake(
+    redis_server: RedisServer, word: Any
+) -> None:
+    with Redis.from_url(redis_server.url) as redis:
+        fence = RedisFence(redis)
+        wrong = r"Invalid input of type: '\w+'\. Convert to a bytes, string, int or float first"
+        with pytest.raises(ConfigError, match=rf"^commands=.*: {wrong}"):
+            fence.write("{a}", 5, ["SET", "{a}:x", word])
+        with pytest.raises(ConfigError, match=rf"^commands, keys=.*: {wrong}"):
+            fence.write("{a}", 5, ["SET", "{a}:x", "1"], keys=[word])
+        assert redis.keys("*") == []
+
+
+def test_asyncio_a_word_that_no_client_sends_is_the_callers_mistake(
+    redis_server: RedisServer,
+) -> None:
+    async def write() -> None:
+        async with AsyncRedis.from_url(redis_server.url) as redis:
+            await AsyncRedisFence(redis).write("{a}", 5, ["SET", "{a}:x", None])  # type: ignore[list-item]
+
+    with pytest.raises(ConfigError, match=r"^commands=.*: Invalid input of type: 'NoneType'"):
+        asyncio.run(write())
+
+
 # --- an answer that is lost ---------------------------------------------------------------------
 
 

@@ -354,12 +354,18 @@ def test_a_key_of_a_megabyte_cannot_be_locked_but_counts_without_locks(
                 "every lock; use at least 20"
             ),
         ),
-        ({"lock": True, "lock_ttl": 0}, "lock_ttl=0: give a positive number of seconds"),
-        ({"lock": True, "idle": -1}, "idle=-1: give a positive number of seconds"),
-        ({"lock": True, "idle": float("nan")}, "idle=nan: give a positive number of seconds"),
+        (
+            {"lock": True, "lock_ttl": 0},
+            "lock_ttl=0: give a positive number of seconds below 1000000000",
+        ),
+        ({"lock": True, "idle": -1}, "idle=-1: give a positive number of seconds below 1000000000"),
+        (
+            {"lock": True, "idle": float("nan")},
+            "idle=nan: give a positive number of seconds below 1000000000",
+        ),
         (
             {"lock": True, "max_handoff_time": "1"},
-            "max_handoff_time='1': give a positive number of seconds",
+            "max_handoff_time='1': give a positive number of seconds below 1000000000",
         ),
         ({"lock_ttl": 90}, "lock_ttl=90: is for a node with locks: pass lock=True too"),
         (

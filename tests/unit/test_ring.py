@@ -326,6 +326,16 @@ def test_moves_are_the_points_whose_owner_differs(one: Points, other: Points) ->
     assert all(move.points == move.end - move.start > 0 for move in moves)
 
 
+def test_what_is_no_ring_has_no_moves() -> None:
+    with pytest.raises(ConfigError, match=r"^after=5: give a Ring"):
+        Ring({"a": [1]}).moves(5)  # type: ignore[arg-type]
+
+
+def test_what_is_no_name_is_an_unknown_node() -> None:
+    with pytest.raises(UnknownNodeError, match=r"^node 5 is not on this ring; list its nodes"):
+        Ring({"a": [1]}).points_of(5)  # type: ignore[arg-type]
+
+
 @given(rings, rings)
 def test_moves_there_and_back_mirror_each_other(one: Points, other: Points) -> None:
     there = Ring(one).moves(Ring(other))

@@ -87,13 +87,19 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
         ({"n_replicas": 10**9}, "n_replicas=1000000000: times weight 1.0 is more than 100000"),
         ({"weight": 1e5}, "n_replicas=16: times weight 100000.0 is more than 100000 points"),
         *(
-            ({"weight": value}, f"weight={value!r}: give a positive number; 1 is an ordinary node")
-            for value in (0, -1, NAN, INFINITY, "2", True, None)
+            (
+                {"weight": value},
+                f"weight={value!r}: give a positive number below 1000000; 1 is an ordinary node",
+            )
+            for value in (0, -1, 1e6, NAN, INFINITY, "2", True, None)
         ),
         *(
-            ({setting: value}, f"{setting}={value!r}: give a positive number of seconds")
+            (
+                {setting: value},
+                f"{setting}={value!r}: give a positive number of seconds below 1000000000",
+            )
             for setting in ("ttl", "heartbeat_interval", "idle", "max_handoff_time")
-            for value in (0, -1, NAN, INFINITY, "5", True)
+            for value in (0, -1, 1e9, NAN, INFINITY, "5", True)
         ),
         *(
             ({setting: 1e-9, "heartbeat_interval": 1e-10}, f"{setting}=1e-09: must be at least 0.1")

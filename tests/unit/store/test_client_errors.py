@@ -126,3 +126,22 @@ def test_an_answer_that_cannot_be_read_is_refused() -> None:
 def test_a_connection_that_uvloop_has_closed_is_one_that_was_reset_before_the_write() -> None:
     assert type(translate(OF_UVLOOP, "heartbeat")) is RedisUnavailable
     assert not may_have_been_done(OF_UVLOOP)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Error 32 while writing to socket. Broken pipe.",
+        "Error UNKNOWN while writing to socket. Connection lost.",
+        "Error 104 while writing to socket. Connection reset by peer.",
+        "Connection closed by server.",
+    ],
+)
+def test_of_a_server_that_hangs_up_its_greatest_number_of_clients_is_named(text: str) -> None:
+    """It says why before it hangs up; a client that writes meanwhile has not read that."""
+    failure = translate(redis.exceptions.ConnectionError(text), "heartbeat")
+    assert type(failure) is RedisUnavailable
+    assert str(failure) == (
+        f"heartbeat: {text.rstrip('.')}; the server ended the connection: check that it runs, "
+        "and its maxclients"
+    )
