@@ -34,7 +34,7 @@ def lease_challenge(
             :class:`hashring.testing.MemoryStore`.
         name: the challenge's name.
         partitions: how many; the same for all members.
-        member: its name; made up unless given.
+        member: its name; made up unless given. Two of one name are two members.
         rules: its time spans; ``ttl`` is the same for all members, and another one raises
             :class:`hashring.GroupMismatch` when the member starts.
         on_assigned, on_revoked, on_lost: as for :class:`hashring.PartitionGroup`.

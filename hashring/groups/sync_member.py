@@ -70,7 +70,7 @@ class SyncMember(BaseMember):
             NodeStateError: it runs already.
             MemberForked: it has a name of its own, and runs in the parent process.
             MemberExists: the group has a live member of this name. With ``wait``: it has renewed
-                its lease meanwhile.
+                its lease meanwhile. In a lease challenge, two of one name are two members.
             AssignorError: the assignor gave a wrong answer to the first question.
             GroupMismatch: the group has other terms.
             ConfigError: no count was given, and the group does not exist.
@@ -135,6 +135,9 @@ class SyncMember(BaseMember):
         when the member has left; in a callback, in gevent's hub, and in a signal handler that has
         interrupted what the member needs, at once. Calling it again does nothing. Safe in a signal
         handler.
+
+        A callback that has not returned by then keeps nobody from leaving. For such a callback, and
+        for an assignor that does not return, it waits ``max_handoff_time`` and 1 s more, each.
 
         Args:
             handover: stay until others have taken over all partitions (with ``learner``: have

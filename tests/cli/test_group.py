@@ -181,6 +181,19 @@ def test_access_changes_who_has_what_at_once(ask: Ask, pair: Pair) -> None:
     assert found == {"group": "orders", "before": "non-exclusive", "after": "non-exclusive"}
 
 
+@pytest.mark.parametrize(
+    ("command", "value", "has"),
+    [("access", "non-exclusive", "non-exclusive access"), ("partitions", "8", "8 partitions")],
+)
+def test_a_change_that_is_none_is_not_asked_about_and_says_so(
+    ask: Ask, pair: Pair, command: str, value: str, has: str
+) -> None:
+    before = pair[0].status().generation
+    done = ask(command, "orders", value)
+    assert (done.exit_code, done.output) == (0, f"orders: has {has} already\n")
+    assert pair[0].status().generation == before
+
+
 def test_access_is_asked_about_and_must_be_one_of_two(ask: Ask, pair: Pair) -> None:
     refused = ask("access", "orders", "exclusive")
     assert refused.exit_code == 2

@@ -10,6 +10,7 @@ from redis import Redis
 from hashring import PartitionGroup
 from hashring.cli.order_commands import span
 from hashring.errors import ConfigError, GroupNotEmpty
+from hashring.store.embedded_server import RedisServer
 from tests.cli.test_group import Ask, Pair, ask, pair
 from tests.conftest import eventually
 
@@ -116,6 +117,17 @@ def test_a_mistake_is_refused(
 ) -> None:
     assert message in str(ask(*arguments).exception)
     assert pair[0].status().orders == {}
+
+
+def test_a_mistake_about_a_group_of_an_odd_name_writes_nothing_odd(
+    ask: Ask, redis_server: RedisServer
+) -> None:
+    with (
+        Redis(unix_socket_path=str(redis_server.socket)) as client,
+        PartitionGroup(client, "odd\x1b[31m", 4, member="a"),
+    ):
+        told = str(ask("drain", "odd\x1b[31m", "c").exception)
+    assert "'c' is not a member of the group; hashring group show 'odd\\x1b[31m' lists" in told
 
 
 @pytest.mark.parametrize(

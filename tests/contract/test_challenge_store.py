@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules, PartitionLease, beat
+from hashring.store.embedded_server import RedisServer
 from hashring.store.interface import Store
 from hashring.store.lease_challenge.commands import (
     ChallengeKeys,
@@ -16,6 +20,8 @@ from hashring.store.lease_challenge.commands import (
     read_table,
     write_table,
 )
+from hashring.store.redis_store import RedisStore
+from tests.conftest import PATIENCE, servers
 from tests.contract.places import Channels, Place
 
 EMPTY = LeaseTable(2)
@@ -137,3 +143,19 @@ def test_a_table_of_before_the_clock_was_set_back_is_read_in_the_time_of_now(
     second = store.run(read_table(keys))
     assert second.table is not None
     assert second.table.members["a"] == pytest.approx(second.now + 60, abs=1e-5)
+
+
+@pytest.mark.parametrize("program", servers().values(), ids=servers().keys())
+def test_a_server_that_is_full_renews_the_leases_that_stand(
+    keys: ChallengeKeys, program: Path
+) -> None:
+    with (
+        RedisServer(program) as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        closing(RedisStore(client, PATIENCE)) as found,
+    ):
+        assert found.run(write_table(keys, found.run(read_table(keys)), HELD, ()))
+        client.config_set("maxmemory", 1)
+        renewed = replace(HELD, members={"a": 19.0})
+        assert found.run(write_table(keys, found.run(read_table(keys)), renewed, ()))
+        assert found.run(read_table(keys)).table == renewed

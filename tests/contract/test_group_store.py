@@ -50,6 +50,7 @@ from hashring.store.group.commands import (
     Beat,
     Committed,
     Conflict,
+    Ended,
     Joined,
     Left,
     Taken,
@@ -71,7 +72,7 @@ from tests.conftest import PATIENCE, servers
 from tests.contract.places import Place, RealPlace
 
 TERMS = Terms(4, ttl=1000.0, rebalance_delay=0.0)
-A, B = "a" * 16, "b" * 16
+A, B, C = "a" * 16, "b" * 16, "c" * 16
 T = TypeVar("T")
 
 
@@ -175,6 +176,24 @@ def test_a_join_that_is_sent_again_takes_nothing_away(store: Store, keys: GroupK
     assert sorted(after.view.held) == [0, 2]
     again = store.run(read(keys)).facts.members
     assert [(m.name, m.joined) for m in again] == [(m.name, m.joined) for m in before]
+
+
+def test_a_join_that_is_sent_again_renews_no_lease_that_has_ended(
+    store: Store, keys: GroupKeys
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    store.run(join(keys, facts("b", B), TERMS))
+    step(store, keys)
+    store.run(beat(keys, facts("a"), 1e-6))
+    # A decision that gives what it had to others is under way, and stands although it comes back.
+    reading = store.run(read(keys))
+    assert isinstance(store.run(join(keys, facts("a"), TERMS)), Ended)
+    assert store.run(beat(keys, facts("a"), TERMS.ttl)) is None
+    assert isinstance(store.run(join(keys, facts("a", C), TERMS)), Joined)
+    assert isinstance(store.run(commit(keys, reading, outcome_of(reading), "b")), Committed)
+    back = beaten(store, keys, facts("a", C))
+    assert back.view is not None
+    assert not back.view.held
 
 
 def test_a_renewal_that_knows_the_decision_is_not_told_it_again(

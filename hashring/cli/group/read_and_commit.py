@@ -10,6 +10,7 @@ from hashring.cli.connection import Connection
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
+from hashring.core.safe_text import printable
 from hashring.errors import GroupFormatError, UnknownMemberError, WrongKeyType
 from hashring.health import Health, command_line, group_health
 from hashring.protocol.flow import run_flow
@@ -76,7 +77,7 @@ def members_listed(group: str) -> Iterator[None]:
     try:
         yield
     except UnknownMemberError as error:
-        command = command_line("group show", group)
+        command = printable(command_line("group show", group))
         raise UnknownMemberError(error.member, error.members, listed_by=command) from None
 
 

@@ -77,7 +77,8 @@ def _change(
         terms = changed(state).state.terms
         if term == "partitions" and (warning := why_too_many(terms.partitions, terms.ttl)):
             click.echo(f"hashring: {printable(group)}: {warning}", err=True)
-        if not yes and not confirmed("Change", "change", f"{group!r} from {before} to {shown}"):
+        what = f"{group!r} from {before} to {shown}"
+        if not yes and before != value and not confirmed("Change", "change", what):
             return 1
 
         def confirmed_change(state: GroupState, _: float) -> StepOutcome:
@@ -92,6 +93,8 @@ def _change(
         decide(connection, group, confirmed_change)
     if settings.json:
         document({"group": group, "before": before, "after": value})
+    elif before == value:
+        click.echo(f"{printable(group)}: has {shown} already")
     else:
         click.echo(f"{printable(group)}: {before} -> {shown}")
     return None

@@ -27,6 +27,7 @@ from hashring.store.group.commands import (
     NO_PART,
     STEP,
     Brought,
+    Ended,
     Taken,
     agreed,
     beat,
@@ -337,6 +338,9 @@ class GroupMemberMachine(BaseMemberMachine):
         self._claims = self.holdings.held(self.now)
         answer = yield join(self._keys, self._facts(), self.terms, before)
         self._before = None
+        if isinstance(answer, Ended):
+            # It had joined, and nobody renewed its lease: another one takes its place.
+            return (yield from self._join())
         if isinstance(answer, Taken):
             self._session = before
             raise MemberExists(self.group, self.member, answer.expires_in)

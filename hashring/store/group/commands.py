@@ -68,9 +68,14 @@ class Taken:
     expires_in: float
 
 
+@dataclass(frozen=True)
+class Ended:
+    """This session has joined before, and its lease has ended since: it cannot come back."""
+
+
 def join(
     keys: GroupKeys, facts: MemberFacts, terms: Terms, before: str = ""
-) -> Command[Joined | Taken]:
+) -> Command[Joined | Taken | Ended]:
     """Join as a new session.
 
     Args:
@@ -79,9 +84,11 @@ def join(
         before: this process' own earlier session, whose name it may take.
     """
 
-    def read(raw: Any) -> Joined | Taken:
+    def read(raw: Any) -> Joined | Taken | Ended:
         if raw[0] == b"taken":
             return Taken(float(raw[1]))
+        if raw[0] == b"ended":
+            return Ended()
         return Joined(int(raw[1]) / 1e6, load_terms(raw[2]), bool(raw[3]))
 
     arguments = (

@@ -2,8 +2,8 @@
 --
 -- ARGV  1 member  2 session  3 ttl  4 report  5 the group's terms as the member has them
 --       6 the process' own earlier session, or empty  7 seconds a claim lasts; see takes()
--- Returns {'taken', seconds left}, or {'ok', now, terms of the group, 1 when this member is to take
--- the next step}.
+-- Returns {'taken', seconds left}, {'ended'} when this session has joined before and its lease has ended,
+-- or {'ok', now, terms of the group, 1 when this member is to take the next step}.
 
 local held_by, joined, report = record(ARGV[1])
 local lease = lease_of(ARGV[1])
@@ -14,6 +14,13 @@ if lease > now and holder ~= ARGV[2] and holder ~= ARGV[6] then
   local _, tag = generation()
   keep_clock_of_group(tag)
   return {'taken', text(lease - now)}
+end
+-- A join whose answer was lost, sent again. Those who decide may have seen the end of the lease, and a
+-- lease that has ended is never renewed: only another session may come back.
+if held_by == ARGV[2] and lease <= now then
+  local _, tag = generation()
+  keep_clock_of_group(tag)
+  return {'ended'}
 end
 -- The first member's terms are the group's. A tag of its own tells this group from one of this name
 -- that was lost or deleted: what was read of that one is no base for a decision.

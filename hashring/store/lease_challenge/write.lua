@@ -9,6 +9,9 @@ local tag = redis.call('HGET', KEYS[1], 'tag') or ''
 if tag ~= ARGV[1] or server() ~= ARGV[4] then
   return 0
 end
+-- A server that is full refuses a script's first write if it takes memory. A lease that stands needs no
+-- more of it.
+redis.call('HDEL', KEYS[1], '')
 -- The time for those who look, a count for two writes in one microsecond.
 local time = redis.call('TIME')
 local count = tonumber(string.match(tag, ':(%d+)$') or '0') + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -76,6 +77,7 @@ class Hand:
             report=self.report,
             tell=self.own_decision,
         )
+        sessions = itertools.count(ord(member), 1000)
         settings: dict[str, Any] = {
             "weight": 1.0,
             "terms": TERMS,
@@ -85,7 +87,7 @@ class Hand:
             "progress_timeout": None,
             "decider": self.decider,
             "ask": self.decider.ask,
-            "new_session": lambda: f"{ord(member):016x}",
+            "new_session": lambda: f"{next(sessions):016x}",
             "warms_up": lambda: self.warms_up,
         }
         self.machine = GroupMemberMachine("orders", KEYS, member, **(settings | options))
@@ -794,8 +796,7 @@ def test_a_report_says_how_often_its_member_took_up_terms() -> None:
 
 
 def test_one_whose_join_was_lost_takes_the_place_of_the_session_before_it() -> None:
-    sessions = (f"{number:016x}" for number in range(1, 100))
-    hand = Hand(new_session=lambda: next(sessions)).inside()
+    hand = Hand().inside()
     held = hand.machine.holdings.held(hand.now)
     older = hand.server.copy()
     hand.machine.offer(replace(TERMS, handoffs=3), LATER)
@@ -810,6 +811,22 @@ def test_one_whose_join_was_lost_takes_the_place_of_the_session_before_it() -> N
     assert hand.machine.error is None
     (back,) = hand.server.run(read(KEYS)).facts.members
     assert back.claims == held
+
+
+def test_one_whose_join_lost_its_answer_and_then_its_lease_comes_back_as_another_session() -> None:
+    hand = Hand().inside()
+    hand.server.run(leave(KEYS, "m"))
+    hand.machine.wake()
+    step = hand.until(hand.machine, "group_join")
+    hand.server.run(step.command)
+    (lost,) = hand.server.run(read(KEYS)).facts.members
+    step.failed(RedisUnavailable("lost"), hand.now)
+    hand.now += TERMS.ttl + 1
+    hand.play(hand.machine)
+    assert hand.machine.error is None
+    (back,) = hand.server.run(read(KEYS)).facts.members
+    assert back.session != lost.session
+    assert back.expires > hand.now
 
 
 # --- what somebody else wrote into Redis --------------------------------------------------------
@@ -1039,8 +1056,7 @@ def test_a_renewal_of_before_takes_back_no_terms_that_were_changed_from_here() -
 
 
 def test_one_that_is_back_goes_by_no_terms_that_its_decider_read_before() -> None:
-    sessions = (f"{number:016x}" for number in range(1, 100))
-    hand = Hand(terms=replace(TERMS, ttl=60.0), new_session=lambda: next(sessions)).inside()
+    hand = Hand(terms=replace(TERMS, ttl=60.0)).inside()
     old = replace(TERMS, ttl=60.0)
     changed = replace(TERMS, ttl=6.0)
     hand.server.run(leave(KEYS, "m"))

@@ -417,6 +417,26 @@ def rewinds(seed: int) -> GroupHistory:
     return GroupHistory(seed, specs, events, terms, handoff=0.1, drain=0.1)
 
 
+def comebacks(seed: int) -> GroupHistory:
+    """A member comes back, hears nothing of that, and is cut off until its new lease has ended.
+
+    It asks again while another decides what to do with its partitions.
+    """
+    rng = random.Random(seed)
+    awake = 25.0 + rng.random()
+    there = awake + 0.3
+    ended = there + 3.0
+    history = few(
+        seed,
+        Event(awake - 3.5, "pause", "p0", 3.5),
+        Event(awake - 0.1, "slow join", "p0", there - awake),
+        Event(there - 0.1, "hole", "p0", 2.2 + rng.uniform(0.0, 1.5), "lost"),
+        *(Event(ended, "slow decision", label, rng.uniform(1.0, 2.0)) for label in ("p1", "p2")),
+    )
+    specs = tuple(replace(spec, lag=0.0) for spec in history.processes)
+    return replace(history, processes=specs)
+
+
 def forgotten(seed: int) -> GroupHistory:
     """Redis forgets who was granted what, and the members that had it are gone."""
     at = 30.0 + random.Random(seed).random()
@@ -439,7 +459,19 @@ def found(
 
 @pytest.mark.parametrize(
     "make",
-    [pauses, slowness, stops, overruns, requests, successors, losses, older, rewinds, forgotten],
+    [
+        pauses,
+        slowness,
+        stops,
+        overruns,
+        requests,
+        successors,
+        losses,
+        older,
+        rewinds,
+        comebacks,
+        forgotten,
+    ],
 )
 def test_histories_made_for_a_fault_break_no_rule_without_it(make: Make) -> None:
     for seed in range(5 if LONG else 2):
@@ -698,6 +730,12 @@ def renews_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
             "local held_by, joined, report = record(ARGV[1])\nARGV[2] = held_by or ARGV[2]\n",
         ),
     )
+
+
+def test_planted_a_join_that_renews_a_lease_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Who decides has seen its end, and gives to others what the session had.
+    plant(monkeypatch, ("if held_by == ARGV[2] and lease <= now then", "if false then"))
+    find_fault(GroupSimulator(), "holder", comebacks, 20)
 
 
 def commits_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
