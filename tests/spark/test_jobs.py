@@ -505,6 +505,25 @@ def test_a_csv_of_others_has_its_quotes_doubled(spark, ring_file, tmp_path):
     assert found == {key: ring.owner(key) for key in keys}
 
 
+def test_a_field_of_a_csv_in_quotes_keeps_its_nul_characters(spark, tmp_path):
+    keys = ["\0", '"\0', '\0"', "a,\0\0", " \0 ", '"\0"', "\0,", '""\0\0;']
+    (tmp_path / "in").mkdir()
+    with (tmp_path / "in" / "keys.csv").open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["key"], *([key] for key in keys)])
+    assert rows(read_frame(spark, [str(tmp_path / "in")], "csv").frame) == [(key,) for key in keys]
+    stream = read_stream(spark, [str(tmp_path / "in")], "csv", "key string")
+    found = stream.writeStream.format("memory").queryName("nuls").trigger(availableNow=True)
+    found.start().awaitTermination()
+    assert {row.key for row in spark.table("nuls").collect()} == set(keys)
+
+
+def test_a_csv_may_have_a_backslash_before_its_quotes(spark, tmp_path):
+    (tmp_path / "keys.csv").write_text('key,w\n"a\\"b\\\\",1\n')
+    options = {"escape": "\\"}
+    found = read_frame(spark, [str(tmp_path / "keys.csv")], options=options).frame
+    assert rows(found) == [('a"b\\', "1")]
+
+
 def test_a_column_of_a_csv_may_have_no_name(spark, tmp_path):
     for name in ("one", "two"):
         (tmp_path / f"{name}.csv").write_text(f",key,_c2\n0,{name},x\n1,b,y\n2,c\n")

@@ -166,7 +166,7 @@ def read_frame(
     def load(wanted: StructType | None = None, **more: bool) -> DataFrame:
         reader = spark.read.format(name).options(**_OPTIONS)
         if name == "csv":
-            reader = reader.options(**_CSV)
+            reader = reader.options(**_csv(options))
         reader = reader.options(**(options or {})).options(**more)
         return (reader if wanted is None else reader.schema(wanted)).load(list(paths))
 
@@ -202,6 +202,15 @@ def read_frame(
     if name not in _MALFORMED or CORRUPT not in columns:
         return Input(frame, source)
     return Input(_good(frame), source, frame)
+
+
+def _csv(options: Mapping[str, str] | None) -> dict[str, bool | str]:
+    """The options with which Spark reads a CSV as others write it, unless told otherwise.
+
+    By its default, Spark would leave out each NUL in a field in quotes.
+    """
+    given = {option.lower() for option in options or ()}
+    return _CSV if given & {"escape", "quote"} else {**_CSV, "charToEscapeQuoteEscaping": '"'}
 
 
 def _times_are_misread(spark: SparkSession, options: Mapping[str, str] | None) -> bool:
@@ -419,7 +428,7 @@ def read_stream(
     # Else Spark passes over files that are a week older than the newest, as after `mv` or `cp -p`.
     reader = reader.option("maxFileAge", "36500d")
     if name == "csv":
-        reader = reader.options(**_CSV)
+        reader = reader.options(**_csv(options))
     reader = reader.options(**(options or {}))
     if name in ("csv", "json") and _times_are_misread(spark, options):
         return _with_times(reader.schema(_as_texts(wanted)).load(paths[0]), wanted)
