@@ -505,6 +505,25 @@ def test_a_csv_of_others_has_its_quotes_doubled(spark, ring_file, tmp_path):
     assert found == {key: ring.owner(key) for key in keys}
 
 
+def test_a_field_of_a_csv_in_quotes_keeps_its_nul_characters(spark, tmp_path):
+    keys = ["\0", '"\0', '\0"', "a,\0\0", " \0 ", '"\0"', "\0,", '""\0\0;']
+    (tmp_path / "in").mkdir()
+    with (tmp_path / "in" / "keys.csv").open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["key"], *([key] for key in keys)])
+    assert rows(read_frame(spark, [str(tmp_path / "in")], "csv").frame) == [(key,) for key in keys]
+    stream = read_stream(spark, [str(tmp_path / "in")], "csv", "key string")
+    found = stream.writeStream.format("memory").queryName("nuls").trigger(availableNow=True)
+    found.start().awaitTermination()
+    assert {row.key for row in spark.table("nuls").collect()} == set(keys)
+
+
+def test_a_csv_may_have_a_backslash_before_its_quotes(spark, tmp_path):
+    (tmp_path / "keys.csv").write_text('key,w\n"a\\"b\\\\",1\n')
+    options = {"escape": "\\"}
+    found = read_frame(spark, [str(tmp_path / "keys.csv")], options=options).frame
+    assert rows(found) == [('a"b\\', "1")]
+
+
 def test_a_column_of_a_csv_may_have_no_name(spark, tmp_path):
     for name in ("one", "two"):
         (tmp_path / f"{name}.csv").write_text(f",key,_c2\n0,{name},x\n1,b,y\n2,c\n")
@@ -791,8 +810,8 @@ def test_an_input_that_holds_nothing_is_said(ring_file, tmp_path, name, data, te
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        ("w string, key string", "keys.csv: the header has 'key' where the schema has 'w'; name"),
-        ("key string", "keys.csv: the header has 2 columns and the schema 1; name all of them"),
+        ("w string, key string", "keys.csv: the header has 'key', and the schema has 'w'; name"),
+        ("key string", "keys.csv: the header has 2 columns, and the schema has 1; name all of"),
     ],
 )
 def test_a_schema_that_names_other_columns_than_the_header_is_refused(
@@ -803,10 +822,50 @@ def test_a_schema_that_names_other_columns_than_the_header_is_refused(
         run("load", "--input", tmp_path / "keys.csv", "--ring-file", ring_file, "--schema", schema)
 
 
+def test_files_with_other_headers_are_refused_with_a_remedy(spark, ring_file, tmp_path):
+    (tmp_path / "one.csv").write_text("key,w\na,1\n")
+    text = r"(one|two).csv: the header has .*, and the schema has .*; .*by a job of its own"
+    for header in ("w,key", "key,w,x"):
+        (tmp_path / "two.csv").write_text(f"{header}\n{',b' * header.count(',')}\n")
+        with pytest.raises(NoDataError, match=text):
+            run("load", "--input", tmp_path / "*.csv", "--ring-file", ring_file)
+
+
+@pytest.mark.parametrize(
+    ("header", "name", "places"),
+    [("key,w,w", "w", "2, 3"), ("w,key,x,Key", "key", "2, 4"), (",key,w,key", "key", "2, 4")],
+)
+def test_a_csv_with_one_name_for_two_columns_is_refused(spark, tmp_path, header, name, places):
+    (tmp_path / "keys.csv").write_text(f"{header}\n{',' * header.count(',')}\n")
+    text = f"{name!r} is the name of columns {places} in the header line of .*keys.csv: give each"
+    with pytest.raises(ColumnError, match=text):
+        read_frame(spark, [str(tmp_path / "keys.csv")])
+
+
+def test_a_csv_may_have_names_that_end_in_numbers(spark, tmp_path):
+    (tmp_path / "keys.csv").write_text("key0,key1\na,b\n")
+    found = read_frame(spark, [str(tmp_path / "keys.csv")]).frame
+    assert (found.columns, rows(found)) == (["key0", "key1"], [("a", "b")])
+
+
+def test_times_in_nanoseconds_are_refused_with_a_remedy(spark, tmp_path):
+    keep(tmp_path / "work.parquet", start=pa.array([1], pa.timestamp("ns", "UTC")))
+    text = r"work.parquet: .*INT64 \(TIMESTAMP\(NANOS,true\)\); write times in microseconds"
+    with pytest.raises(NoDataError, match=text):
+        read_frame(spark, [str(tmp_path / "work.parquet")])
+
+
 def test_a_schema_with_another_type_than_the_file_is_refused(spark, keys, ring_file):
-    text = r"'key' is BINARY in file:.*parquet, not int: leave the schema out"
+    text = r"'key' is BINARY in file:.*parquet, not int: give the file's own type in the schema"
     with pytest.raises(ColumnError, match=text):
         run("load", "--input", keys, "--ring-file", ring_file, "--schema", "key int")
+
+
+def test_files_with_other_types_are_refused_with_a_remedy(spark, ring_file, tmp_path):
+    keep(tmp_path / "one.parquet", key=["a"])
+    keep(tmp_path / "two.parquet", key=[1])
+    with pytest.raises(ColumnError, match=r"in file:.*parquet, not .*: .*by a job of its own"):
+        run("load", "--input", tmp_path / "*.parquet", "--ring-file", ring_file)
 
 
 def test_a_table_that_cannot_be_is_refused_before_the_work(spark, keys, ring_file):

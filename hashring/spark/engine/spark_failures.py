@@ -38,6 +38,9 @@ _CONFLICT: Final = re.compile(
 )
 _PLACES: Final = 5
 """How many of the places in conflict an error names."""
+_OTHERS: Final = (
+    "without a schema, that of another file counts: read files that differ by a job of its own each"
+)
 _HEADER_NAMES: Final = re.compile(r"Expected: (.*) but found: (.*)")
 _HEADER_LENGTH: Final = re.compile(r"Header length: (\d+), schema size: (\d+)")
 _CAUSE: Final = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.M)
@@ -129,19 +132,22 @@ def _unread(told: str, why: str, file: str) -> HashringError:
         column, expected, actual = types.groups()
         return ColumnError(
             column,
-            f"is {actual} in {file}, not {expected}: leave the schema out, or give the file's own",
+            f"is {actual} in {file}, not {expected}: give the file's own type in the schema; "
+            f"{_OTHERS}",
         )
     if names := _HEADER_NAMES.search(told):
         expected, found = (printable(name)[:200] for name in names.groups())
         return NoDataError(
             file,
-            f"the header has {found!r} where the schema has {expected!r}; name the header's "
-            f"columns, in its order",
+            f"the header has {found!r}, and the schema has {expected!r}; name the header's "
+            f"columns, in its order; {_OTHERS}",
         )
     if length := _HEADER_LENGTH.search(told):
         header, schema = length.groups()
         return NoDataError(
-            file, f"the header has {header} columns and the schema {schema}; name all of them"
+            file,
+            f"the header has {header} columns, and the schema has {schema}; name all of them; "
+            f"{_OTHERS}",
         )
     if why == "FILE_NOT_EXIST":
         return NoDataError(file, "was taken away while it was read; start the job again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -41,6 +42,9 @@ OF_READER: Final = {"hashring.bad_record": True}
 """Metadata of that column in a stream, by which it differs from a user's column of that name."""
 _FILE: Final = "__hashring_file"
 _SHOWN: Final = 60
+_MICROSECONDS: Final = (
+    "write times in microseconds, with pandas by to_parquet(..., coerce_timestamps='us')"
+)
 _OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 _CSV: Final[dict[str, bool | str]] = {
     "header": True,
@@ -53,6 +57,7 @@ of too few or too many fields shows only where all of them are looked at."""
 _MALFORMED: Final = ("csv", "json", "xml")
 """Formats of which a record may not fit the schema. Of others a file fails as a whole, and a column
 :data:`CORRUPT` is data."""
+_SEVERAL: Final = 2
 _NO_TEXT: Final = ("\0", "\ufffd")
 """What bytes that are no text in UTF-8 are read as."""
 
@@ -147,7 +152,7 @@ def read_frame(
             file that Spark passes over.
         InputDamaged: a file is cut short, damaged or of another format, as far as its columns
             show it. What is wrong further on shows when the frame is read.
-        ColumnError: several columns of a CSV have no name in its header line.
+        ColumnError: several columns of a CSV have no name in its header line, or the same one.
         ConfigError: no path or an empty one, no format, no schema, or files beside directories that
             are named for columns.
     """
@@ -161,7 +166,7 @@ def read_frame(
     def load(wanted: StructType | None = None, **more: bool) -> DataFrame:
         reader = spark.read.format(name).options(**_OPTIONS)
         if name == "csv":
-            reader = reader.options(**_CSV)
+            reader = reader.options(**_csv(options))
         reader = reader.options(**(options or {})).options(**more)
         return (reader if wanted is None else reader.schema(wanted)).load(list(paths))
 
@@ -197,6 +202,15 @@ def read_frame(
     if name not in _MALFORMED or CORRUPT not in columns:
         return Input(frame, source)
     return Input(_good(frame), source, frame)
+
+
+def _csv(options: Mapping[str, str] | None) -> dict[str, bool | str]:
+    """The options with which Spark reads a CSV as others write it, unless told otherwise.
+
+    By its default, Spark would leave out each NUL in a field in quotes.
+    """
+    given = {option.lower() for option in options or ()}
+    return _CSV if given & {"escape", "quote"} else {**_CSV, "charToEscapeQuoteEscaping": '"'}
 
 
 def _times_are_misread(spark: SparkSession, options: Mapping[str, str] | None) -> bool:
@@ -304,22 +318,32 @@ def _as_in_header(load: Callable[..., DataFrame], named: StructType, source: str
     By these names Spark compares it with the header of each file.
 
     Raises:
-        ColumnError: the header leaves several columns without a name.
+        ColumnError: in the header line, several columns have no name, or the same one, whatever its
+            case. Spark adds their places to such names.
     """
-    given = [i for i, name in enumerate(named.names) if name == f"_c{i}"]
-    if not given:
+    ends = [name.removesuffix(str(i)).lower() for i, name in enumerate(named.names)]
+    numbered = Counter(
+        end for end, name in zip(ends, named.names, strict=True) if end != name.lower()
+    )
+    # A look at the header takes a job.
+    if not numbered["_c"] and max(numbered.values(), default=0) < _SEVERAL:
         return named
     header = load(header=False).first() or ()
-    unnamed = [i for i in given if i < len(header) and not header[i]]
-    if len(unnamed) > 1:
-        places = ", ".join(str(i + 1) for i in unnamed)
-        raise ColumnError(
-            "",
-            f"is the name of columns {places} in the header line of {source}: give each a name of "
-            f"its own",
-        )
+    renamed: dict[str, list[int]] = {}
+    # Another file may have more columns, and directories have some.
+    for i, (name, given) in enumerate(zip(header, named.names, strict=False)):
+        if given == f"{name or '_c'}{i}":
+            renamed.setdefault((name or "").lower(), []).append(i)
+    for found in renamed.values():
+        if len(found) >= _SEVERAL:
+            places = ", ".join(str(i + 1) for i in found)
+            raise ColumnError(
+                header[found[0]] or "",
+                f"is the name of columns {places} in the header line of {source}: give each a name "
+                f"of its own",
+            )
     fields = list(named.fields)
-    for i in unnamed:
+    for i in renamed.get("", ()):
         fields[i] = StructField("", fields[i].dataType)
     return StructType(fields)
 
@@ -351,7 +375,8 @@ def _refusal(error: Exception, name: str, source: str) -> HashringError:
         )
     found = failure(error)
     if isinstance(found, SparkFailed) and isinstance(error, AnalysisException):
-        return NoDataError(source, _first_line(error))
+        remedy = f"; {_MICROSECONDS}" if "TIMESTAMP(NANOS" in str(error) else ""
+        return NoDataError(source, f"{_first_line(error).rstrip('.')}{remedy}")
     return found
 
 
@@ -403,7 +428,7 @@ def read_stream(
     # Else Spark passes over files that are a week older than the newest, as after `mv` or `cp -p`.
     reader = reader.option("maxFileAge", "36500d")
     if name == "csv":
-        reader = reader.options(**_CSV)
+        reader = reader.options(**_csv(options))
     reader = reader.options(**(options or {}))
     if name in ("csv", "json") and _times_are_misread(spark, options):
         return _with_times(reader.schema(_as_texts(wanted)).load(paths[0]), wanted)
