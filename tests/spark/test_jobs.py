@@ -841,7 +841,7 @@ def test_a_schema_that_names_other_columns_than_the_header_is_refused(
 
 def test_files_with_other_headers_are_refused_with_a_remedy(spark, ring_file, tmp_path):
     (tmp_path / "one.csv").write_text("key,w\na,1\n")
-    text = r"(one|two).csv: the header has .*, and the schema has .*; .*by a job of its own"
+    text = r"(one|two).csv: the header has .*, and the schema has .*; .*in jobs of their own"
     for header in ("w,key", "key,w,x"):
         (tmp_path / "two.csv").write_text(f"{header}\n{',b' * header.count(',')}\n")
         with pytest.raises(NoDataError, match=text):
@@ -881,7 +881,7 @@ def test_a_schema_with_another_type_than_the_file_is_refused(spark, keys, ring_f
 def test_files_with_other_types_are_refused_with_a_remedy(spark, ring_file, tmp_path):
     keep(tmp_path / "one.parquet", key=["a"])
     keep(tmp_path / "two.parquet", key=[1])
-    with pytest.raises(ColumnError, match=r"in file:.*parquet, not .*: .*by a job of its own"):
+    with pytest.raises(ColumnError, match=r"in file:.*parquet, not .*: .*in jobs of their own"):
         run("load", "--input", tmp_path / "*.parquet", "--ring-file", ring_file)
 
 

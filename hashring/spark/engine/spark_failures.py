@@ -39,7 +39,7 @@ _CONFLICT: Final = re.compile(
 _PLACES: Final = 5
 """How many of the places in conflict an error names."""
 _OTHERS: Final = (
-    "without a schema, that of another file counts: read files that differ by a job of its own each"
+    "without one, Spark took that of another file: read files that differ in jobs of their own"
 )
 _HEADER_NAMES: Final = re.compile(r"Expected: (.*) but found: (.*)")
 _HEADER_LENGTH: Final = re.compile(r"Header length: (\d+), schema size: (\d+)")

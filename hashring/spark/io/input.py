@@ -403,9 +403,9 @@ def read_stream(
     :func:`read_frame`.
 
     Raises:
-        ConfigError: no path, an empty one or several, no format, no schema where the format has
-            none (a stream has to know its columns before the first file comes), or files beside
-            directories that are named for columns.
+        ConfigError: no path, an empty one or several, or one whose own name has brackets or braces;
+            no format, no schema where the format has none (a stream has to know its columns before
+            the first file comes), or files beside directories that are named for columns.
         NoDataError: nothing is at the path to read the schema from, or it is a file that Spark
             passes over.
     """
@@ -413,6 +413,9 @@ def read_stream(
     if len(paths) != 1:
         raise ConfigError("input", list(paths), "a stream reads one directory or glob")
     name = format_of(paths, format)
+    if _as_named(spark, paths[0]) != paths[0]:
+        why = "has one of []{}\\ in its own name, which Spark takes for a pattern: rename it"
+        raise ConfigError("input", paths[0], why)
     local = local_path(spark, paths[0])
     if local is not None and local.is_file():  # elsewhere it may be a directory without files yet
         _check_seen(spark, paths[0])
