@@ -4,6 +4,7 @@ import fcntl
 
 import pytest
 
+from hashring.errors import OutputRefused
 from hashring.spark.io.directory_lock import alone
 
 
@@ -25,3 +26,11 @@ def test_the_lock_of_a_directory_that_is_replaced_meanwhile_is_taken_anew(tmp_pa
         pytest.raises(BlockingIOError),
     ):
         flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_full_disk_has_the_lock_too(tmp_path):
+    (tmp_path / "_lock").symlink_to("/dev/full")
+    with alone(tmp_path, "out", "overwrites"):
+        locked = pytest.raises(OutputRefused, match=r"another process .* it")
+        with locked, alone(tmp_path, "out", "compacts"):
+            pass

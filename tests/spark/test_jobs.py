@@ -524,6 +524,23 @@ def test_a_csv_may_have_a_backslash_before_its_quotes(spark, tmp_path):
     assert rows(found) == [('a"b\\', "1")]
 
 
+def test_keys_of_xml_are_as_they_are_written(spark, ring_file, tmp_path):
+    keys = ["007", "08", " 1 ", "\t", " a"]
+    row = "<row>\n  <key>{}</key>\n</row>"
+    options = {"rowTag": "row"}
+    for count in (2, 5):  # the first are numbers, each of them
+        text = "\n".join(map(row.format, keys[:count]))
+        (tmp_path / "in.xml").write_text(f"<rows>\n{text}\n</rows>\n")
+        found = read_frame(spark, [str(tmp_path / "in.xml")], "xml", options=options).frame
+        assert [row.key for row in found.collect()] == keys[:count]
+    run("assign", "--input", tmp_path / "in.xml", "--format", "xml", "--input-option", "rowTag=row",
+        "--ring-file", ring_file, "--output", tmp_path / "out", "--output-format", "xml",
+        "--option", "rowTag=row")  # fmt: skip
+    found = read_frame(spark, [str(tmp_path / "out")], "xml", options=options).frame
+    ring = read_ring(ring_file).ring
+    assert {row.key: row.owner for row in found.collect()} == {key: ring.owner(key) for key in keys}
+
+
 def test_a_column_of_a_csv_may_have_no_name(spark, tmp_path):
     for name in ("one", "two"):
         (tmp_path / f"{name}.csv").write_text(f",key,_c2\n0,{name},x\n1,b,y\n2,c\n")
@@ -824,7 +841,7 @@ def test_a_schema_that_names_other_columns_than_the_header_is_refused(
 
 def test_files_with_other_headers_are_refused_with_a_remedy(spark, ring_file, tmp_path):
     (tmp_path / "one.csv").write_text("key,w\na,1\n")
-    text = r"(one|two).csv: the header has .*, and the schema has .*; .*by a job of its own"
+    text = r"(one|two).csv: the header has .*, and the schema has .*; .*in jobs of their own"
     for header in ("w,key", "key,w,x"):
         (tmp_path / "two.csv").write_text(f"{header}\n{',b' * header.count(',')}\n")
         with pytest.raises(NoDataError, match=text):
@@ -864,7 +881,7 @@ def test_a_schema_with_another_type_than_the_file_is_refused(spark, keys, ring_f
 def test_files_with_other_types_are_refused_with_a_remedy(spark, ring_file, tmp_path):
     keep(tmp_path / "one.parquet", key=["a"])
     keep(tmp_path / "two.parquet", key=[1])
-    with pytest.raises(ColumnError, match=r"in file:.*parquet, not .*: .*by a job of its own"):
+    with pytest.raises(ColumnError, match=r"in file:.*parquet, not .*: .*in jobs of their own"):
         run("load", "--input", tmp_path / "*.parquet", "--ring-file", ring_file)
 
 

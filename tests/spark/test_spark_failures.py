@@ -27,7 +27,7 @@ IN_JAVA = "An error occurred.\n: java.io.IOException: No space left on device. S
             IN_JAVA,
             (
                 "Spark failed: java.io.IOException: No space left on device: make room, or name "
-                "another place with --conf spark.local.dir=..."
+                "another place, for Spark's own files with --conf spark.local.dir=..."
             ),
         ),
         (

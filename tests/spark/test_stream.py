@@ -910,6 +910,30 @@ def test_a_batch_after_a_crash_may_have_the_files_of_two_lists(spark, tmp_path):
         tag_all(tmp_path, stream)
 
 
+@pytest.mark.parametrize(
+    "name", ["k[1]", *(pytest.param(f"k{c}", marks=pytest.mark.long) for c in "[{}?*\\")]
+)
+def test_a_batch_of_which_spark_would_read_files_twice_fails(spark, tmp_path, name):
+    (tmp_path / "in").mkdir()
+    keep(tmp_path / "in" / f"{name}.parquet", key=["a"])
+    stream = keys_of(spark, tmp_path / "in")
+    tag_all(tmp_path, stream)  # one file is read once
+    keep(tmp_path / "in" / "two.parquet", key=["b"])
+    keep(tmp_path / "in" / f"{name}3.parquet", key=["c"])
+    with pytest.raises(StreamingQueryException, match=r"3.parquet': has one of .*more than"):
+        tag_all(tmp_path, stream)
+    assert tagged_keys(tmp_path) == ["a"]
+
+
+def test_a_stream_of_a_directory_whose_name_is_a_pattern_is_refused_before_it_starts(
+    spark, tmp_path
+):
+    (tmp_path / "in[1]").mkdir()
+    keep(tmp_path / "in[1]" / "a.parquet", key=["a"])
+    with pytest.raises(ConfigError, match=r"in\[1\]'.*takes for a pattern: rename it"):
+        read_stream(spark, [str(tmp_path / "in[1]")], "parquet", "key string")
+
+
 def test_a_stream_without_its_column_is_refused_before_it_starts(spark, tmp_path):
     files(tmp_path, 0)
     with pytest.raises(ColumnError, match="'id' is missing"):

@@ -39,7 +39,7 @@ _CONFLICT: Final = re.compile(
 _PLACES: Final = 5
 """How many of the places in conflict an error names."""
 _OTHERS: Final = (
-    "without a schema, that of another file counts: read files that differ by a job of its own each"
+    "without one, Spark took that of another file: read files that differ in jobs of their own"
 )
 _HEADER_NAMES: Final = re.compile(r"Expected: (.*) but found: (.*)")
 _HEADER_LENGTH: Final = re.compile(r"Header length: (\d+), schema size: (\d+)")
@@ -70,7 +70,8 @@ _REMEDIES: Final = {
     "Illegal file pattern": "put a backslash before each bracket or brace of a file's own name",
     PYTHON_LATE: "the machine took longer than ten seconds to start "
     "Python: give it less to do, and start the job again",
-    "No space left on device": "make room, or name another place with --conf spark.local.dir=...",
+    "No space left on device": "make room, or name another place, for Spark's own files with "
+    "--conf spark.local.dir=...",
 }
 
 

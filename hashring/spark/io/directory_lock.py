@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -52,9 +52,9 @@ def alone(
             try:
                 # Else the directory has been replaced meanwhile, and the lock with it.
                 if _is_at(file, place / lock):
-                    file.truncate(0)
-                    file.write(doing)
-                    file.flush()
+                    with suppress(OSError):  # a disk that is full has the lock, too
+                        file.truncate(0)
+                        os.write(file.fileno(), doing.encode())
                     yield
                     return
             finally:

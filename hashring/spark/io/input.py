@@ -54,6 +54,8 @@ _CSV: Final[dict[str, bool | str]] = {
 }
 """A schema names columns as the header does: else a column would be taken for another. And a record
 of too few or too many fields shows only where all of them are looked at."""
+_XML: Final = {"inferSchema": False, "ignoreSurroundingSpaces": False}
+"""Else Spark would take the key ``007`` for the number 7, and cut off the blanks of a key."""
 _MALFORMED: Final = ("csv", "json", "xml")
 """Formats of which a record may not fit the schema. Of others a file fails as a whole, and a column
 :data:`CORRUPT` is data."""
@@ -141,8 +143,8 @@ def read_frame(
             file whose own name has brackets is read, unless a glob matches others.
         format: parquet, csv (with a header line), json (a document a line), or any other that
             the session can read, such as orc; by default as the names end.
-        schema: Spark DDL. Without it every column of a CSV is a string (guessing types would turn
-            the key ``007`` into ``7``), and those of JSON are inferred from the data.
+        schema: Spark DDL. Without it every column of a CSV or XML is a string (guessing types would
+            turn the key ``007`` into ``7``), and those of JSON are inferred from the data.
         options: of the format, as Spark's reader takes them.
         key: the column of keys, if there is one. Of directories ``key=007`` it is a string, unless
             the schema says otherwise; of other such directories Spark guesses the type.
@@ -165,9 +167,8 @@ def read_frame(
 
     def load(wanted: StructType | None = None, **more: bool) -> DataFrame:
         reader = spark.read.format(name).options(**_OPTIONS)
-        if name == "csv":
-            reader = reader.options(**_csv(options))
-        reader = reader.options(**(options or {})).options(**more)
+        reader = reader.options(**_of_format(name, options)).options(**(options or {}))
+        reader = reader.options(**more)
         return (reader if wanted is None else reader.schema(wanted)).load(list(paths))
 
     try:
@@ -204,12 +205,14 @@ def read_frame(
     return Input(_good(frame), source, frame)
 
 
-def _csv(options: Mapping[str, str] | None) -> dict[str, bool | str]:
-    """The options with which Spark reads a CSV as others write it, unless told otherwise.
-
-    By its default, Spark would leave out each NUL in a field in quotes.
-    """
+def _of_format(name: str, options: Mapping[str, str] | None) -> dict[str, bool | str]:
+    """The options with which Spark reads keys of a format as they are, unless told otherwise."""
+    if name == "xml":
+        return dict(_XML)
+    if name != "csv":
+        return {}
     given = {option.lower() for option in options or ()}
+    # By its default, Spark would leave out each NUL in a field in quotes.
     return _CSV if given & {"escape", "quote"} else {**_CSV, "charToEscapeQuoteEscaping": '"'}
 
 
@@ -400,9 +403,9 @@ def read_stream(
     :func:`read_frame`.
 
     Raises:
-        ConfigError: no path, an empty one or several, no format, no schema where the format has
-            none (a stream has to know its columns before the first file comes), or files beside
-            directories that are named for columns.
+        ConfigError: no path, an empty one or several, or one whose own name has brackets or braces;
+            no format, no schema where the format has none (a stream has to know its columns before
+            the first file comes), or files beside directories that are named for columns.
         NoDataError: nothing is at the path to read the schema from, or it is a file that Spark
             passes over.
     """
@@ -410,6 +413,9 @@ def read_stream(
     if len(paths) != 1:
         raise ConfigError("input", list(paths), "a stream reads one directory or glob")
     name = format_of(paths, format)
+    if _as_named(spark, paths[0]) != paths[0]:
+        why = "has one of []{}\\ in its own name, which Spark takes for a pattern: rename it"
+        raise ConfigError("input", paths[0], why)
     local = local_path(spark, paths[0])
     if local is not None and local.is_file():  # elsewhere it may be a directory without files yet
         _check_seen(spark, paths[0])
@@ -427,9 +433,7 @@ def read_stream(
     reader = spark.readStream.format(name).options(**_OPTIONS)
     # Else Spark passes over files that are a week older than the newest, as after `mv` or `cp -p`.
     reader = reader.option("maxFileAge", "36500d")
-    if name == "csv":
-        reader = reader.options(**_csv(options))
-    reader = reader.options(**(options or {}))
+    reader = reader.options(**_of_format(name, options)).options(**(options or {}))
     if name in ("csv", "json") and _times_are_misread(spark, options):
         return _with_times(reader.schema(_as_texts(wanted)).load(paths[0]), wanted)
     return reader.schema(wanted).load(paths[0])

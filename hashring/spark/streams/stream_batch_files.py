@@ -1,4 +1,4 @@
-"""Whether Spark reads all files of a batch of a stream.
+"""Whether Spark reads each file of a batch of a stream, and reads it once.
 
 Of a batch, Spark's ``inputFiles`` is empty, but the checkpoint notes its files. A line of
 ``offsets/<batch>`` has the number of each source's last entry, and ``sources/<source>/<entry>`` the
@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
+from hashring.errors import ConfigError
 from hashring.spark.io.existing_files import seen_files
 from hashring.spark.io.listed_files import files_beside_columns, is_seen
 from hashring.spark.io.local_paths import exactly, local_path
@@ -31,8 +32,23 @@ _PLACE: Final = "^(.*)/[^/]*$"
 
 
 def check_batch_read(batch: DataFrame, number: int, checkpoint: str) -> None:
-    """Raise ``ConfigError`` if Spark leaves out files of a batch beside directories of columns."""
+    """Raise ``ConfigError`` if Spark leaves out files of a batch, or reads some more than once.
+
+    It leaves out those beside directories of columns. For each path that looks like a pattern, it
+    reads all files of the batch (``DataSource.checkAndGlobPathIfNecessary``): of one file alone, as
+    it should.
+    """
     for files in _noted(batch.sparkSession, number, checkpoint):
+        plain = set(map(unquote, files))
+        pattern = next((file for file in sorted(plain) if exactly(file) != file), None)
+        if pattern is not None and len(plain) > 1:
+            raise ConfigError(
+                "input",
+                pattern,
+                "has one of []{}*?\\ in its path, and then Spark reads files of a batch more than "
+                "once: rename it, or set maxFilesPerTrigger=1, and start with a new output and a "
+                "new checkpoint",
+            )
         for found in files_beside_columns(files):
             # A stream of a pattern makes no columns of directories, and reads all.
             if _has_rows_of(batch, found.place):
