@@ -85,7 +85,7 @@ class AsyncMember(BaseMember):
                 await ended.wait()
                 raise stay.failure
         except BaseException:
-            stay.abandon()
+            self._give_up(stay)
             raise
         turn = self._turns.join()
         call = self._call(stay, calls, turn)

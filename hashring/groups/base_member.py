@@ -381,6 +381,15 @@ class BaseMember(NotCopied, ABC):
             put(None)
         self._thread(stay, lambda: self._live(stay), "renewer")
 
+    def _give_up(self, stay: Stay) -> None:
+        """Have the member leave: its start has failed, or was interrupted."""
+        stay.abandon()
+        with self._lock:
+            # Where it began, the renewer's thread ends them.
+            loops = self._forget_loops() if stay is self._stay and not self.running else []
+        for put in loops:
+            put(None)
+
     def _begin(self, stay: Stay) -> None:  # most have nothing beside it
         """Make what stands beside the renewer for this stay."""
 

@@ -121,7 +121,7 @@ class SyncMember(BaseMember):
             backend.spawn(lambda: self._call(stay, calls), f"hashring group {self.name} caller")
         except BaseException:
             # Also Ctrl-C while it waits: nobody would run callbacks.
-            stay.abandon()
+            self._give_up(stay)
             called.set()
             if stay.caller is None:
                 turns.leave(stay.turn)

@@ -834,6 +834,28 @@ def test_a_loop_that_has_begun_ends_when_the_start_fails(make: Make) -> None:
     assert (loop.is_alive(), len(failed), told) == (False, 1, [])
 
 
+def test_a_loop_that_has_begun_ends_when_the_start_finds_no_thread(make: Make) -> None:
+    b: Any = make("b")
+    told: list[Any] = []
+
+    def no_thread(*_: Any) -> None:
+        told.append(b.changes())
+        told.append(threading.Thread(target=lambda: told.extend(told[0]), daemon=True))
+        told[1].start()
+        eventually(lambda: b._iterators, "the loop has begun")
+        raise RuntimeError("can't start new thread")
+
+    thread, b._thread = b._thread, no_thread
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        b.start()
+    loop = told[1]
+    loop.join(PATIENCE)
+    assert (loop.is_alive(), told[2:]) == (False, [])
+    b._thread = thread
+    b.start()
+    eventually(shared(b), "b has everything")
+
+
 def test_a_loop_beside_a_callback_lets_go_of_nothing(make: Make) -> None:
     called, go_on = threading.Event(), threading.Event()
     looked: list[int] = []
