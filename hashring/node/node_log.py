@@ -54,9 +54,11 @@ class NodeLog:
             logger.info("hashring %s: removed by hand: owns nothing until it is back", machine.name)
         elif machine.state is NodeState.FENCED:
             logger.warning(
-                "hashring %s: no heartbeat for %g s: owns nothing until one is answered",
+                "hashring %s: no heartbeat for %g s: owns nothing until one is answered%s",
                 machine.name,
                 machine.config.ttl,
+                # The first failure of the row was logged, and may have had another reason.
+                f"; the newest failure: {machine.last_error}" if machine.failing else "",
             )
         elif machine.state is NodeState.SUPERSEDED:
             logger.error("hashring %s: %s", machine.name, machine.error)

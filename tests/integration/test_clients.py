@@ -324,6 +324,29 @@ def test_a_failover_under_sentinel_is_survived() -> None:
             shared(nodes)
 
 
+def test_the_log_has_the_newest_reason_for_which_a_node_owns_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A server that hangs, and comes back as another one's replica: first it times out."""
+    with (
+        RedisServer(port=0) as server,
+        Proxy(("127.0.0.1", int(server.port or 0))) as proxy,
+        redis.Redis.from_url(server.url) as admin,
+        redis.Redis(port=proxy.port, socket_timeout=0.2) as client,
+        RingNode(client, "ring", ttl=6, heartbeat_interval=0.5) as node,
+    ):
+        proxy.deafen()
+        eventually(lambda: "did not answer in time" in caplog.text, "a heartbeat failed")
+        admin.replicaof("127.0.0.1", 1)
+        proxy.heal()
+        eventually(lambda: "owns nothing" in caplog.text, "it is fenced")
+        texts = [record.getMessage() for record in caplog.records]
+        [text] = [text for text in texts if "owns nothing" in text]
+        assert "; the newest failure: beat of ring 'ring': READONLY " in text
+        assert not node.contains("key")
+        admin.replicaof("NO", "ONE")
+
+
 CLIENTS: list[Any] = [
     redis.Redis,
     partial(redis.Redis, protocol=3),
