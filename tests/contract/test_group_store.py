@@ -50,8 +50,8 @@ from hashring.store.group.commands import (
     Beat,
     Committed,
     Conflict,
-    Ended,
     Joined,
+    JoinEnded,
     Left,
     Taken,
     agreed,
@@ -187,7 +187,7 @@ def test_a_join_that_is_sent_again_renews_no_lease_that_has_ended(
     store.run(beat(keys, facts("a"), 1e-6))
     # A decision that gives what it had to others is under way, and stands although it comes back.
     reading = store.run(read(keys))
-    assert isinstance(store.run(join(keys, facts("a"), TERMS)), Ended)
+    assert isinstance(store.run(join(keys, facts("a"), TERMS)), JoinEnded)
     assert store.run(beat(keys, facts("a"), TERMS.ttl)) is None
     assert isinstance(store.run(join(keys, facts("a", C), TERMS)), Joined)
     assert isinstance(store.run(commit(keys, reading, outcome_of(reading), "b")), Committed)

@@ -27,7 +27,7 @@ from hashring.store.group.commands import (
     NO_PART,
     STEP,
     Brought,
-    Ended,
+    JoinEnded,
     Taken,
     agreed,
     beat,
@@ -338,7 +338,7 @@ class GroupMemberMachine(BaseMemberMachine):
         self._claims = self.holdings.held(self.now)
         answer = yield join(self._keys, self._facts(), self.terms, before)
         self._before = None
-        if isinstance(answer, Ended):
+        if isinstance(answer, JoinEnded):
             # It had joined, and nobody renewed its lease: another one takes its place.
             return (yield from self._join())
         if isinstance(answer, Taken):

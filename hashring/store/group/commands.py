@@ -69,13 +69,13 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Ended:
+class JoinEnded:
     """This session has joined before, and its lease has ended since: it cannot come back."""
 
 
 def join(
     keys: GroupKeys, facts: MemberFacts, terms: Terms, before: str = ""
-) -> Command[Joined | Taken | Ended]:
+) -> Command[Joined | Taken | JoinEnded]:
     """Join as a new session.
 
     Args:
@@ -84,11 +84,11 @@ def join(
         before: this process' own earlier session, whose name it may take.
     """
 
-    def read(raw: Any) -> Joined | Taken | Ended:
+    def read(raw: Any) -> Joined | Taken | JoinEnded:
         if raw[0] == b"taken":
             return Taken(float(raw[1]))
         if raw[0] == b"ended":
-            return Ended()
+            return JoinEnded()
         return Joined(int(raw[1]) / 1e6, load_terms(raw[2]), bool(raw[3]))
 
     arguments = (

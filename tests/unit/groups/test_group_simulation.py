@@ -33,6 +33,7 @@ from hashring.testing.simulator import (
     GroupSimulator,
     random_group_history,
     undecided_group_history,
+    with_rare_group_events,
 )
 from hashring.testing.simulator.groups.at_rest_rules import unrest
 from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
@@ -437,6 +438,11 @@ def comebacks(seed: int) -> GroupHistory:
     return replace(history, processes=specs)
 
 
+def rare(seed: int) -> GroupHistory:
+    """What chance draws, with rare events."""
+    return with_rare_group_events(random_group_history(seed))
+
+
 def forgotten(seed: int) -> GroupHistory:
     """Redis forgets who was granted what, and the members that had it are gone."""
     at = 30.0 + random.Random(seed).random()
@@ -736,6 +742,7 @@ def test_planted_a_join_that_renews_a_lease_that_has_ended(monkeypatch: pytest.M
     # Who decides has seen its end, and gives to others what the session had.
     plant(monkeypatch, ("if held_by == ARGV[2] and lease <= now then", "if false then"))
     find_fault(GroupSimulator(), "holder", comebacks, 20)
+    find_fault(GroupSimulator(), "holder", rare, FAULT_BUDGET, late=(194,))
 
 
 def commits_blindly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,35 @@ def with_rare_group_events(history: GroupHistory) -> GroupHistory:
             events.append(_garbled(at, kind, who, rng))
             continue
         events.append(Event(at, kind, who, what=what))
+    if Random(f"{history.seed} comeback").random() < 0.15:
+        events += _comeback(history)
     return with_rare_events(replace(history, events=tuple(events)), SKEWS)
+
+
+def _comeback(history: GroupHistory) -> list[Event]:
+    """A member comes back, hears nothing of that, and is cut off until about its new lease's end.
+
+    Then it asks again, while others decide what to do with its partitions.
+    """
+    rng = Random(f"{history.seed} comes back")
+    who, *others = rng.sample(history.processes, len(history.processes))
+    ttl = history.terms.ttl
+    paused, late = ttl + rng.uniform(0.0, 1.5), rng.uniform(0.2, 0.6)
+    at = history.last_at + rng.uniform(2.0, 12.0)
+    back = at + paused + late
+    # Until its partitions are another's.
+    away = ttl + history.terms.rebalance_delay
+    lost = away + rng.uniform(-0.9, 0.6)
+    slow = [
+        Event(round(back + away, 3), "slow decision", other.label, round(rng.uniform(0.5, 2.0), 3))
+        for other in others
+    ]
+    return [
+        Event(round(at, 3), "pause", who.label, round(paused, 3)),
+        Event(round(at + paused - 0.1, 3), "slow join", who.label, round(late, 3)),
+        Event(round(back - rng.uniform(0.0, 0.15), 3), "hole", who.label, round(lost, 3), "lost"),
+        *slow,
+    ]
 
 
 def ordered_group_history(seed: int) -> GroupHistory:
