@@ -31,8 +31,9 @@ def check_new(path: str | os.PathLike[str]) -> None:
         # The name that it has while it is written is the longest.
         with suppress(FileNotFoundError, NotADirectoryError):
             os.lstat(_aside(target))
-    except OSError as error:
-        raise OutputRefused(str(path), error.strerror or str(error)) from error
+    except (OSError, ValueError) as error:  # the latter for a path that no file can have
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OutputRefused(str(path), reason) from error
     if target.exists():
         raise OutputExists(str(path))
     parent = next(at for at in target.parents if at.exists())

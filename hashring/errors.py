@@ -39,8 +39,11 @@ def _portable(fact: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """A value as an error shows it: whole unless it is very long."""
-    text = repr(value)
+    """A value as an error shows it: whole unless it is very long, its type if it has no text."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - Python makes none of a huge int; an own repr() may raise
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
@@ -102,7 +105,7 @@ class ReplicaFormatError(HashringError, ValueError):
 
     def __init__(self, text: Any, why: str) -> None:
         self.text = text
-        super().__init__(f"ring member {text!r} {why}; expected start:node:id")
+        super().__init__(f"ring member {_shown(text)} {why}; expected start:node:id")
 
 
 class MessageFormatError(HashringError, ValueError):
@@ -136,7 +139,7 @@ class UnknownNodeError(HashringError, LookupError):
         self.node = node
         where = f"ring {ring!r}" if ring else "this ring"
         advice = "list its nodes with the nodes command or Ring.nodes"
-        super().__init__(f"node {node!r} is not on {where}; {_near(node, nodes, advice)}")
+        super().__init__(f"node {_shown(node)} is not on {where}; {_near(node, nodes, advice)}")
 
 
 class MissingDependencyError(HashringError, ImportError):
@@ -448,7 +451,7 @@ class UnknownMemberError(HashringError, LookupError):
         self.members = tuple(members)
         advice = f"{listed_by} lists the members"
         super().__init__(
-            f"{member!r} is not a member of the group; {_near(member, self.members, advice)}"
+            f"{_shown(member)} is not a member of the group; {_near(member, self.members, advice)}"
         )
 
 
@@ -570,7 +573,7 @@ class NotHeld(HashringError):
     def __init__(self, key: Any, holder: str | None, why: str) -> None:
         self.key = key
         self.holder = holder
-        super().__init__(f"key {key!r} is not held: {why}")
+        super().__init__(f"key {_shown(key)} is not held: {why}")
 
 
 class HoldTimeout(NotHeld, TimeoutError):

@@ -34,10 +34,11 @@ def read_ring(path: str | os.PathLike[str]) -> RingFile:
     source = os.fspath(path)
     try:
         data = Path(path).read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter for a path that no file can have
+        reason = getattr(error, "strerror", error)
         raise NoDataError(
             source,
-            f"no ring file could be read ({error.strerror}): check the path, or make one with "
+            f"no ring file could be read ({reason}): check the path, or make one with "
             f"hashring export",
         ) from error
     if not data.startswith(_PARQUET_MAGIC):
@@ -70,6 +71,7 @@ def write_ring(ring: RingFile | Ring, path: str | os.PathLike[str]) -> None:
     Raises:
         OutputExists: the path is there already.
         OutputRefused: the directory cannot be written.
+        ConfigError: the ring's hash algorithm is a function of your own: a file has its name alone.
         MissingDependencyError: Parquet, and pyarrow is not installed.
     """
     ring = RingFile(ring) if isinstance(ring, Ring) else ring

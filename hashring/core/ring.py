@@ -113,7 +113,7 @@ class Ring:
         for node, values in (points or {}).items():
             own = sorted_points(node, values)
             if own:
-                by_node[node] = own
+                by_node[_plain(node)] = own
         # A replica is one integer here, its point and which of the nodes it belongs to: integers
         # are sorted in a fraction of the time that tuples take.
         names = sorted(by_node, key=str.encode)
@@ -187,7 +187,8 @@ class Ring:
             OutputExists: the path is there already.
             OutputRefused: the path cannot be written.
             MissingDependencyError: Parquet, and pyarrow is missing.
-            ConfigError: ``file`` is neither a path nor an open file.
+            ConfigError: ``file`` is neither a path nor an open file, or the hash algorithm is a
+                function of your own: a file has its name alone.
         """
         from hashring.core.ring_json import RingFile, dump_ring  # noqa: PLC0415 - it builds on this module
 
@@ -418,13 +419,18 @@ class Ring:
             sorted({points[i] for i in range(1, len(points)) if points[i] == points[i - 1]})
         )
 
-    @cached_property
+    @property
     def shares(self) -> Mapping[str, int]:
         """The number of points each node owns; the sum is 2**32 unless the ring is empty."""
+        return MappingProxyType(self._shares)
+
+    @cached_property
+    def _shares(self) -> dict[str, int]:
+        # What a ring keeps can be pickled, which a read-only view of it cannot.
         owned = dict.fromkeys(self.nodes, 0)
         for (start, end), node in self.ranges():
             owned[node] += end - start
-        return MappingProxyType(owned)
+        return owned
 
     def share(self, node: str) -> float:
         """The part of the ring that a node owns, from 0 to 1.
@@ -455,6 +461,7 @@ class Ring:
         Linear in the size of the ring, at the speed of copying memory.
         """
         new = sorted_points(node, points)
+        node = _plain(node)
         base = self.without_nodes(node)
         if not new:
             return base
@@ -606,6 +613,11 @@ def sorted_points(node: str, points: Iterable[int]) -> array[int]:
         raise ConfigError(
             "points", points, f"of node {node!r} must be ints in [0, {RING_SIZE})"
         ) from error
+
+
+def _plain(name: str) -> str:
+    # A subclass, such as an enum of texts, may have another text where it is shown.
+    return str.__str__(name)
 
 
 # The constructor's parameter has the function's name, which is the word users know.

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hashring.core.hashing import HashAlgorithm, hash_algorithm, hash_algorithm_names
 from hashring.core.ring import Ring
 from hashring.core.value_checks import checked_count, checked_name, checked_point, is_whole
 from hashring.errors import ConfigError, RingFileError
@@ -18,6 +19,8 @@ RING_FORMAT: Final = "hashring.ring"
 RING_FILE_VERSION: Final = 1
 """The version that :func:`dump_ring` writes, and the newest that :func:`load_ring` reads."""
 _PARQUET_MAGIC: Final = b"PAR1"
+_CHECK: Final = b"123456789"
+"""What the catalogues of CRCs tell the values of."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,21 @@ class RingFile:
 
 
 def dump_ring(file: RingFile) -> str:
-    """The text of a ring file; equal ones give equal text."""
+    """The text of a ring file; equal ones give equal text.
+
+    Raises:
+        ConfigError: the ring's hash algorithm is a function of the user's own: a file has its name
+            alone.
+        MissingDependencyError: the package is not installed that has the algorithm of that name.
+    """
     ring = file.ring
+    if not _is_known(ring.hash_algorithm):
+        raise ConfigError(
+            "hash_algorithm",
+            ring.hash_algorithm.name,
+            "is a function of your own, which whoever reads the file lacks: save the points of "
+            "each node, from Ring.points_of()",
+        )
     body = {
         "format": RING_FORMAT,
         "version": RING_FILE_VERSION,
@@ -53,6 +69,14 @@ def dump_ring(file: RingFile) -> str:
         "nodes": {node: list(ring.points_of(node)) for node in ring.nodes},
     }
     return json.dumps(body, ensure_ascii=False, indent=None, separators=(", ", ": ")) + "\n"
+
+
+def _is_known(algorithm: HashAlgorithm) -> bool:
+    """Whether its name alone tells what it does."""
+    if algorithm.name not in hash_algorithm_names():
+        return False
+    known = hash_algorithm(algorithm.name)
+    return known == algorithm or known.point(_CHECK) == algorithm.point(_CHECK)
 
 
 def load_ring(text: str | bytes, source: str = "the text") -> RingFile:

@@ -24,7 +24,7 @@ from hashring.core.point_placement import (
 )
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import Balance, balance
-from hashring.core.value_checks import check_node_name
+from hashring.core.value_checks import check_node_name, checked_whole, plain_number
 from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
 
 _USUAL: Final = 16
@@ -122,6 +122,7 @@ def planned_counts(
     are those of :func:`planned_ring`.
     """
     weights, shapes = dict(weights or {}), shapes or {}
+    n_replicas = checked_whole("n_replicas", n_replicas)
     if n_replicas < 1:
         raise ConfigError("n_replicas", n_replicas, "a node has at least one point")
     for node in leave:
@@ -137,7 +138,8 @@ def planned_counts(
     for node, weight in weights.items():
         if node not in ring and node not in twice:
             raise UnknownNodeError(node, nodes=ring.nodes)
-        if not 0 < weight < LEAST_REFUSED_WEIGHT:
+        plain = plain_number(weight)
+        if plain is None or not 0 < plain < LEAST_REFUSED_WEIGHT:
             most = f", {GREATEST_WEIGHT:.0f} at most"
             limits = most if node in ring else f" and below {LEAST_REFUSED_WEIGHT:.0f}"
             raise ConfigError(

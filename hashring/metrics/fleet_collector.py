@@ -325,13 +325,15 @@ def _add_node(families: Families, labels: tuple[str, str], node: NodeFacts) -> N
     add("up", float(not node.expired))
     add("share_ratio", node.share)
     add("replicas", node.replicas)
-    add("load", node.load)
     if not node.away:
         # It stopped on purpose: no alert until it expires.
         add("heartbeat_age_seconds", node.delay)
     add("ttl_seconds", node.ttl)
     if node.sees is not Sees.UNKNOWN:
         add("agrees", float(node.sees is Sees.CURRENT))
+    if node.away or node.expired:
+        return  # What it has told of its work is about a time when it ran.
+    add("load", node.load)
     add("keys_held", node.held)
     add("keys_limit", node.limit)
     if node.held is not None:

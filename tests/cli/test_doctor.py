@@ -30,6 +30,7 @@ from hashring.store.embedded_server import RedisServer
 from hashring.store.lua_scripts import script
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.node_entries import AWAY
 from hashring.store.ring.ring_events import RingEvent
 from hashring.store.ring.snapshot import snapshot
 from tests.cli.conftest import SESSION, Done, Run, nodes_on, put, until
@@ -486,13 +487,17 @@ NOW = 1_700_000_000  # Redis time, in seconds
 
 
 def written(
-    node: str, *points: int, expires_in: float = 60.0, told: dict[str, Any] | None = None
+    node: str,
+    *points: int,
+    expires_in: float = 60.0,
+    told: dict[str, Any] | None = None,
+    session: str = SESSION,
 ) -> tuple[list[Any], list[bytes]]:
     """A node's members with their scores, and its entry, as Redis has them."""
     members: list[Any] = []
     for number, point in enumerate(points):
         members += [f"{point}:{node}:{number}".encode(), repr(NOW + expires_in).encode()]
-    entry = [] if told is None else [node.encode(), (SESSION + json.dumps(told)).encode()]
+    entry = [] if told is None else [node.encode(), (session + json.dumps(told)).encode()]
     return members, entry
 
 
@@ -748,3 +753,12 @@ def test_the_text_is_the_json_for_people(client: Redis, run: Run) -> None:
         assert all(detail in done.out for detail in item["details"])
         assert not item["remedy"] or f"-> {item['remedy']}" in done.out
     assert done.lines[-1] == "1 problem found"
+
+
+def test_what_a_node_that_is_away_told_of_its_locks_is_no_problem_any_more() -> None:
+    was = {"ttl": 60, "lock": True, "limit": 5, "unserved": 3, "refusal": "out of memory"}
+    checks = look([written("a", 6, told=was)])
+    assert (checks["limits"][0], checks["locks"][0]) == ("problem", "problem")
+    checks = look([written("a", 6, told=was, session=AWAY.decode())])
+    assert checks["away"][0] == "note"
+    assert (checks["limits"][0], checks["locks"][0]) == ("ok", "ok")

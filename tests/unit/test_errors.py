@@ -18,9 +18,11 @@ from hashring.errors import (
     MissingDependencyError,
     NodeForked,
     NodeSuperseded,
+    NotHeld,
     ServerFailed,
     ServerNotFound,
     SparkFailed,
+    UnknownMemberError,
     UnknownNodeError,
     WriteConflict,
 )
@@ -79,6 +81,34 @@ def test_an_error_about_what_cannot_be_pickled_comes_back_with_what_it_shows_of_
         assert (type(there), str(there)) == (type(error), str(error))
         assert getattr(there, fact) == repr(key)
         assert getattr(copy.copy(error), fact) is key
+
+
+class Unshowable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+# Python makes no text of an int of so many digits.
+@pytest.mark.parametrize(
+    ("value", "shown"), [(10**5000, "<int>"), (Unshowable(), "<Unshowable>")], ids=["int", "own"]
+)
+def test_an_error_about_a_value_that_has_no_text_names_its_type(value: Any, shown: str) -> None:
+    told = [
+        ConfigError("point", value, "no"),
+        KeyTypeError(value),
+        UnknownNodeError(value),
+        UnknownMemberError(value, ()),
+        NotHeld(value, None, "no"),
+    ]
+    for error in told:
+        assert shown in str(error)
+
+
+def test_an_error_shows_the_beginning_of_a_very_long_name() -> None:
+    name = "x" * 10_000
+    for error in (UnknownNodeError(name), UnknownMemberError(name, ()), NotHeld(name, None, "no")):
+        assert "'xxx" in str(error)
+        assert len(str(error)) < 500
 
 
 def test_a_missing_dependency_keeps_what_an_import_error_has() -> None:

@@ -106,7 +106,9 @@ def test_a_known_algorithm_is_the_same_after_a_copy_or_a_pickle(name: str, way: 
     algorithm = hash_algorithm(name)
     assert way(algorithm) is algorithm
     ring = Ring({"a": [1, 5], "b": [9]}, name)
+    assert ring.share("a")  # which the ring keeps
     assert way(ring) == ring
+    assert way(ring).shares == ring.shares
     assert way(ring).owner("x") == ring.owner("x")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from itertools import pairwise
 from typing import Any
 
@@ -237,6 +238,16 @@ def test_a_hash_function_that_leaves_the_ring_is_refused(wrong: int) -> None:
 def test_a_key_that_has_no_point_has_no_owner() -> None:
     with pytest.raises(KeyTypeError):
         Ring({"a": [1]}).owner(7)  # type: ignore[arg-type]
+
+
+class Name(str, Enum):
+    A = "a"
+
+
+def test_a_node_whose_name_is_of_a_subclass_of_str_has_its_text() -> None:
+    for ring in (Ring({Name.A: [1]}), Ring().with_node(Name.A, [1])):
+        assert type(ring.owner("key")) is type(ring.nodes[0]) is str
+        assert ring.nodes == ("a",)
 
 
 # --- changes ------------------------------------------------------------------------------------

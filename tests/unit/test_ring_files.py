@@ -74,3 +74,11 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
 def test_a_directory_that_is_not_there_yet_is_made(tmp_path):
     write_ring(RING, tmp_path / "new" / "ring.json")
     assert read_ring(tmp_path / "new" / "ring.json") == RING
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"], ids=["zero", "surrogate"])
+def test_a_path_that_no_file_can_have_is_refused(tmp_path, name):
+    with pytest.raises(NoDataError, match="no ring file could be read"):
+        read_ring(tmp_path / name)
+    with pytest.raises(OutputRefused):
+        write_ring(RING, tmp_path / name)

@@ -2,12 +2,14 @@
 
 import io
 import json
+import zlib
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hashring.core.hashing import HashAlgorithm
 from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile, dump_ring, load_ring
 from hashring.errors import ConfigError, NoDataError, OutputExists, RingFileError
@@ -53,6 +55,20 @@ def test_a_ring_is_saved_to_an_open_file(tmp_path):
         assert Ring.load(file) == RING
     with pytest.raises(ConfigError, match=r"file=7: give a path or an open file"):
         RING.save(7)
+
+
+@pytest.mark.parametrize("name", ["own", "crc-32"])
+def test_a_ring_whose_algorithm_a_reader_would_not_know_is_not_saved(tmp_path, name):
+    ring = Ring({"a": [1], "b": [9]}, HashAlgorithm(name, zlib.adler32))
+    for path in (tmp_path / "ring.json", tmp_path / "ring.parquet", io.StringIO()):
+        with pytest.raises(ConfigError, match=f"hash_algorithm='{name}': is a function of your o"):
+            ring.save(path)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_ring_whose_algorithm_is_a_known_one_made_otherwise_is_saved(tmp_path):
+    Ring({"a": [1]}, HashAlgorithm("crc-32", zlib.crc32)).save(tmp_path / "r")
+    assert Ring.load(tmp_path / "r") == Ring({"a": [1]})
 
 
 @pytest.mark.parametrize("name", ["ring.json", "ring.parquet"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -205,3 +207,24 @@ def test_the_usual_number_of_points_is_the_one_that_most_nodes_on_the_ring_have(
     shapes["gone too"] = NodeShape(32)
     assert usual_replicas(Ring({"a": [1], "b": [2], "c": [3]}), shapes) == 64
     assert usual_replicas(Ring({}), shapes) == 16
+
+
+@pytest.mark.parametrize("wrong", ["2", None, True, math.nan, 10**30, []])
+def test_a_plan_names_what_is_no_weight_and_no_number_of_points(wrong: Any) -> None:
+    for change, setting in (
+        ({"weights": {"a": wrong}}, "weights"),
+        ({"join": ["b"], "weights": {"b": wrong}}, "weights"),
+        ({"join": ["b"], "n_replicas": wrong}, "n_replicas"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            planned_ring(Ring({"a": [1]}), rng_for=random.Random, **change)  # type: ignore[arg-type]
+        assert caught.value.setting == setting
+
+
+def test_a_plan_takes_numbers_of_numpy() -> None:
+    ring = Ring({"a": [1]})
+    weights = {"a": np.float32(1.5), "b": np.int64(2)}
+    found = planned_ring(
+        ring, join=["b"], weights=weights, n_replicas=np.int64(4), rng_for=random.Random
+    )
+    assert [len(found.points_of(node)) for node in "ab"] == [6, 8]

@@ -52,6 +52,8 @@ def ring_checks(
     """
     nodes = node_facts(snapshot, scoring)
     live = [node for node in nodes if not node.expired]
+    # What a node that is away has told is about a time when it ran.
+    running = [node for node in live if not node.away]
     recent = [event for event in events if event.at > snapshot.now - _HISTORY]
     yield _nodes(nodes, live, instead)
     yield _garbage(snapshot)
@@ -64,8 +66,8 @@ def ring_checks(
     yield _agreement(live, snapshot, events)
     yield _names(live, recent)
     yield _restless(recent)
-    yield _locks(snapshot, live)
-    yield _unserved(live)
+    yield _locks(snapshot, running)
+    yield _unserved(running)
     yield _drains(snapshot, live)
     if snapshot.ring().node_count:
         yield _shares(snapshot)
@@ -316,11 +318,11 @@ def _often_joined(events: list[RingEvent], reason: str) -> list[str]:
     return sorted(name for name, times in seen.items() if times >= _OFTEN)
 
 
-def _locks(snapshot: Snapshot, live: list[NodeFacts]) -> Finding:
-    without = nodes_without_locks(snapshot, live)
+def _locks(snapshot: Snapshot, running: list[NodeFacts]) -> Finding:
+    without = nodes_without_locks(snapshot, running)
     if not locking_nodes(snapshot):
         return ok("locks", "no node locks keys")
-    if refused := [node for node in live if node.refusal is not None]:
+    if refused := [node for node in running if node.refusal is not None]:
         return problem(
             "locks",
             f"Redis refuses new locks to {counted(len(refused), 'node')}",
@@ -339,8 +341,8 @@ def _locks(snapshot: Snapshot, live: list[NodeFacts]) -> Finding:
     )
 
 
-def _unserved(live: list[NodeFacts]) -> Finding:
-    limited = [node for node in live if node.limit is not None]
+def _unserved(running: list[NodeFacts]) -> Finding:
+    limited = [node for node in running if node.limit is not None]
     without = sorted((node for node in limited if node.unserved), key=lambda node: -node.unserved)
     if without:
         keys = sum(node.unserved for node in without)
@@ -356,7 +358,7 @@ def _unserved(live: list[NodeFacts]) -> Finding:
         )
     if not limited:
         return ok("limits", "no node has a limit")
-    return ok("limits", f"no key is left for want of room; with a limit: {_of(limited, live)}")
+    return ok("limits", f"no key is left for want of room; with a limit: {_of(limited, running)}")
 
 
 def _drains(snapshot: Snapshot, live: list[NodeFacts]) -> Finding:

@@ -377,6 +377,18 @@ def test_a_node_that_is_away_has_no_heartbeat_that_could_be_late() -> None:
     assert one(samples, age, ring="accounts", node="b") is None
 
 
+@pytest.mark.parametrize("state", ["away", "expired"])
+def test_a_node_that_does_not_run_has_no_series_of_its_work(state: str) -> None:
+    collector = FleetCollector()
+    running = replace(FACTS, load=2.0)
+    collector.saw_ring(reading(running, replace(running, name="b", **{state: True})))
+    samples = read(collector)
+    for what in ("keys_held", "keys_limit", "keys_unserved", "load"):
+        name = f"hashring_ring_node_{what}"
+        assert one(samples, name, ring="accounts", node="a") is not None
+        assert one(samples, name, ring="accounts", node="b") is None
+
+
 def test_of_a_huge_ring_only_so_many_nodes_have_series() -> None:
     collector = FleetCollector()
     many = tuple(replace(FACTS, name=f"n{i}") for i in range(NODES_SHOWN + 5))
