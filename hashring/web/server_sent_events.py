@@ -24,7 +24,7 @@ from hashring.store.ring.ring_events import RingEvent, event_json
 from hashring.web.watcher_threads import RingWatcher
 
 KEEPALIVE: Final = 15.0
-"""Seconds after which a reader is sent a comment, so that it is found out when it is gone."""
+"""Seconds after which a reader is sent a sign of life: each finds out when the other is gone."""
 
 MOST_STREAMS: Final = 1000
 """How many streams one process serves at once."""
@@ -56,7 +56,8 @@ class Chunk:
         return compressor.compress(self.raw) + compressor.flush(zlib.Z_FULL_FLUSH)
 
 
-_ALIVE: Final = Chunk(_SIGN_OF_LIFE)
+# An event: a page cannot see comments.
+_ALIVE: Final = Chunk(b"event: alive\ndata: 0\n\n")
 
 
 class Row:
@@ -332,7 +333,7 @@ class _Stream(Iterator[bytes]):
     """A stream that reports its end, also when it never began.
 
     Attributes:
-        wanted: whether it may go on. If not, it ends at its next message or comment.
+        wanted: whether it may go on. If not, it ends at its next message or sign of life.
     """
 
     def __init__(self, chunks: Iterator[bytes], ended: Callable[[], None]) -> None:

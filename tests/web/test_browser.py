@@ -29,13 +29,13 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.spark.analysis.html_report import Report
 from hashring.store.embedded_server import RedisServer
-from hashring.web import Service, create_app
+from hashring.web import Service, create_app, server_sent_events
 from hashring.web.waitress_server import Server
 from hashring.web.watcher_threads import RingWatcher
 from tests.conftest import LONG, PATIENCE, ROOT, eventually
 from tests.hosts import Host
 from tests.proxy import Proxy
-from tests.web.conftest import HOSTILE, TOKEN, Running, nodes_on, put, serving
+from tests.web.conftest import HOSTILE, TOKEN, Running, Visit, nodes_on, put, serving
 
 pytestmark = pytest.mark.one_server
 
@@ -731,6 +731,79 @@ def test_a_page_whose_service_is_gone_does_not_count_down(
     expect(page.locator("#live")).to_have_text("not connected")
     expect(row(page, "a").locator(".expires")).to_have_text("-")
     page.close()
+
+
+def test_a_page_that_hears_nothing_for_long_is_not_live_and_connects_again(
+    redis: Redis, redis_server: RedisServer, context: BrowserContext
+) -> None:
+    put(redis, "a", 0, expires_in=9000, told={"ttl": 9000})
+    page = context.new_page()
+    page.clock.install()
+    with (
+        serving(redis_server.url, "--ring", "ring") as running,
+        Proxy(("127.0.0.1", running.port)) as proxy,
+    ):
+        page.goto(f"http://127.0.0.1:{proxy.port}/ring?name=ring")
+        expect(page.locator("#live")).to_have_text("live")
+        proxy.black_hole()
+        page.clock.fast_forward(42_000)
+        expect(page.locator("#live")).to_have_text("not connected")
+        assert page.evaluate(GREEN) == []
+        expect(row(page, "a").locator(".expires")).to_have_text("-")
+        put(redis, "b", 1, expires_in=9000, told={"ttl": 9000})
+        proxy.heal(old=False)
+        page.clock.fast_forward(42_000)
+        expect(page.locator("#live")).to_have_text("live")
+        expect(row(page, "b")).to_be_visible()
+        page.close()
+
+
+def test_the_list_of_servers_is_not_live_while_its_service_does_not_answer(
+    client: Redis, module_redis: RedisServer, redis_server: RedisServer, context: BrowserContext
+) -> None:
+    client.flushall()
+    put(client, "a", 0, ring="quiet", expires_in=9000, told={"ttl": 9000})
+    urls = (f"one={module_redis.url}", "--url", f"two={redis_server.url}")
+    page = context.new_page()
+    page.clock.install()
+    away = re.compile("away")
+    with (
+        serving(*urls, "--ring", "quiet") as running,
+        Proxy(("127.0.0.1", running.port)) as proxy,
+    ):
+        page.goto(f"http://127.0.0.1:{proxy.port}/")
+        proxy.black_hole()
+        page.clock.run_for(21_000)
+        expect(page.locator("body")).to_have_class(away)
+        assert page.evaluate(GREEN) == []
+        proxy.heal(old=False)
+        page.clock.run_for(21_000)
+        expect(page.locator("body")).not_to_have_class(away)
+        page.close()
+
+
+@pytest.mark.long
+def test_a_page_on_which_nothing_changes_stays_connected(
+    visit: Visit, redis: Redis, context: BrowserContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_sent_events, "KEEPALIVE", 0.05)
+    put(redis, "a", 0, expires_in=9000, told={"ttl": 9000})
+    server = Server(visit(["ring"]).app, "127.0.0.1", 0)
+    server.start()
+    try:
+        page = context.new_page()
+        feeds: list[str] = []
+        page.on("request", lambda request: feeds.append(request.url))
+        page.clock.install()
+        page.goto(f"http://127.0.0.1:{server.port}/ring?name=ring")
+        expect(page.locator("#live")).to_have_text("live")
+        for _ in range(3):
+            page.clock.fast_forward(30_000)
+            page.evaluate("new Promise((done) => source.addEventListener('alive', done))")
+        assert len([url for url in feeds if "/feed" in url]) == 1
+        page.close()
+    finally:
+        server.stop(PATIENCE)
 
 
 def test_a_thousand_nodes_are_a_small_page_and_few_rows_at_a_time(

@@ -135,6 +135,16 @@ def test_a_reader_that_waits_is_told_at_once_and_ends_with_the_feed() -> None:
     assert feed.readers == 0
 
 
+def test_a_reader_of_a_page_on_which_nothing_changes_gets_events_and_not_only_comments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_sent_events, "KEEPALIVE", 0.0)
+    feed = Feed()
+    publish(feed, 1)
+    _, *silence = islice(feed.follow(feed.version, 0.0), 3)
+    assert silence == [b"event: alive\ndata: 0\n\n"] * 2
+
+
 def test_a_version_of_thousands_of_digits_is_none() -> None:
     feed = Feed()
     version = publish(feed, 1, x=1)

@@ -163,19 +163,36 @@ function update(message) {
 
 let source = null, version = body.dataset.version;
 
+// The service sends something every 15 seconds. A network that lets nothing through closes nothing.
+const SILENT = 40_000; // milliseconds
+const clocks = () => [performance.now(), Date.now()]; // one may stand still in sleep, one may be set
+let heard = clocks();
+
+function silent() {
+  return clocks().some((now, each) => now - heard[each] > SILENT);
+}
+
+function say(away) {
+  byId("live").hidden = false;
+  body.classList.toggle("away", away);
+  showConnection();
+  tick();
+}
+
 function follow() {
-  const live = byId("live");
+  rest();
+  if (silent()) say(true);
+  heard = clocks();
   const address = new URL(body.dataset.feed, location.href);
   address.searchParams.set("since", version);
   const own = source = new EventSource(address);
-  const say = (away) => {
-    live.hidden = false;
-    body.classList.toggle("away", away);
-    showConnection();
-    tick();
+  own.onopen = () => {
+    heard = clocks();
+    say(false);
   };
-  own.onopen = () => say(false);
+  own.addEventListener("alive", () => { heard = clocks(); });
   own.onmessage = (event) => {
+    heard = clocks();
     version = event.lastEventId;
     update(JSON.parse(event.data));
   };
@@ -480,10 +497,14 @@ function prepareTables() {
 
 // --- a page without a stream --------------------------------------------------------------------
 
+let renewing = null;
+
 async function renew() {
   if (document.hidden) return;
+  renewing?.abort(); // it has waited for as long as a page may be old
+  renewing = new AbortController();
   try {
-    const answer = await fetch(location.href);
+    const answer = await fetch(location.href, {signal: renewing.signal});
     if (!answer.ok) throw new Error(String(answer.status));
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     put("renewed", page.getElementById("renewed").innerHTML);
@@ -495,7 +516,10 @@ async function renew() {
   }
 }
 
-if (byId("renewed")) setInterval(renew, 10_000);
+if (byId("renewed")) {
+  setInterval(renew, 10_000);
+  document.addEventListener("visibilitychange", renew);
+}
 
 // -----------------------------------------------------------------------------------------------
 
@@ -508,6 +532,7 @@ if (body.dataset.feed) {
   tick();
   setInterval(() => {
     putWaiting();
+    if (source && silent()) follow();
     tick();
   }, 1000);
   if (!document.hidden) follow();
