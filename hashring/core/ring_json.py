@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hashring.core.hashing import HashAlgorithm, hash_algorithm, hash_algorithm_names
+from hashring.core.hashing import is_known
 from hashring.core.ring import Ring
 from hashring.core.value_checks import checked_count, checked_name, checked_point, is_whole
 from hashring.errors import ConfigError, RingFileError
@@ -19,8 +19,6 @@ RING_FORMAT: Final = "hashring.ring"
 RING_FILE_VERSION: Final = 1
 """The version that :func:`dump_ring` writes, and the newest that :func:`load_ring` reads."""
 _PARQUET_MAGIC: Final = b"PAR1"
-_CHECK: Final = b"123456789"
-"""What the catalogues of CRCs tell the values of."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def dump_ring(file: RingFile) -> str:
         MissingDependencyError: the package is not installed that has the algorithm of that name.
     """
     ring = file.ring
-    if not _is_known(ring.hash_algorithm):
+    if not is_known(ring.hash_algorithm):
         raise ConfigError(
             "hash_algorithm",
             ring.hash_algorithm.name,
@@ -69,14 +67,6 @@ def dump_ring(file: RingFile) -> str:
         "nodes": {node: list(ring.points_of(node)) for node in ring.nodes},
     }
     return json.dumps(body, ensure_ascii=False, indent=None, separators=(", ", ": ")) + "\n"
-
-
-def _is_known(algorithm: HashAlgorithm) -> bool:
-    """Whether its name alone tells what it does."""
-    if algorithm.name not in hash_algorithm_names():
-        return False
-    known = hash_algorithm(algorithm.name)
-    return known == algorithm or known.point(_CHECK) == algorithm.point(_CHECK)
 
 
 def load_ring(text: str | bytes, source: str = "the text") -> RingFile:
