@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from hashring.core.hashing import is_known
 from hashring.core.ring import Ring
+from hashring.core.ring_change import GREATEST_COUNT
 from hashring.core.value_checks import checked_count, checked_name, checked_point, is_whole
 from hashring.errors import ConfigError, RingFileError
 
@@ -112,9 +113,9 @@ def load_ring(text: str | bytes, source: str = "the text") -> RingFile:
         found = RingFile(
             ring,
             _text(body["name"]),
-            checked_count(body["epoch"]),
+            _count(body["epoch"]),
             _text(body["tag"]),
-            checked_count(body["at"]),
+            _count(body["at"]),
         )
         stated = _text(body["fingerprint"])
     except ConfigError as error:
@@ -135,4 +136,11 @@ def load_ring(text: str | bytes, source: str = "the text") -> RingFile:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
+    value.encode()  # a lone surrogate could not be written into a file; UnicodeEncodeError
     return value
+
+
+def _count(value: Any) -> int:
+    if checked_count(value) > GREATEST_COUNT:
+        raise ValueError(f"{value} is more than any ring reaches")
+    return int(value)
