@@ -31,7 +31,8 @@ class HashAlgorithm:
     """A named function from bytes to a point.
 
     Attributes:
-        name: the name nodes agree on, such as ``"crc-32"``.
+        name: the name nodes agree on, such as ``"crc-32"``. A function of your own has a name of
+            its own: a node refuses one that has the name of another of these.
         point_of_bytes: the function itself, ``bytes -> int`` in ``[0, 2**32)``. A node tries one of
             your own on some keys when it is made, and refuses it if a point is outside. It must be
             hashable for a node.
@@ -114,6 +115,9 @@ def hash_algorithm_names() -> tuple[str, ...]:
     return (*_crcmod_names(), "xxh32")
 
 
+_CHECK: Final = b"123456789"
+"""The bytes for which the catalogues of CRCs tell the value of each."""
+
 _known: Final[dict[str, HashAlgorithm]] = {}
 """The algorithms of this package that this process has asked for, by name."""
 
@@ -157,3 +161,17 @@ def hash_algorithm(name: str | HashAlgorithm) -> HashAlgorithm:
     raise ConfigError(
         "hash_algorithm", name, f"unknown; choose one of {', '.join(hash_algorithm_names())}"
     )
+
+
+def is_known(algorithm: HashAlgorithm) -> bool:
+    """Whether its name alone tells everybody what it does.
+
+    Not so of a function of the user's own, unless it is one of these made otherwise.
+
+    Raises:
+        MissingDependencyError: the package of the algorithm of that name is not installed.
+    """
+    if algorithm.name not in hash_algorithm_names():
+        return False
+    known = hash_algorithm(algorithm.name)
+    return known == algorithm or known.point(_CHECK) == algorithm.point(_CHECK)

@@ -19,7 +19,7 @@ from hashring.errors import MessageFormatError
 
 WIRE_VERSION: Final = 1
 """The version of the messages; a reader skips messages of another one and fetches instead."""
-_MOST: Final = 2**53
+GREATEST_COUNT: Final = 2**53
 """More than any ring reaches: the year 2255 in microseconds, and the last exact number of Lua."""
 
 
@@ -165,7 +165,7 @@ def read_change(payload: bytes | str, *, with_points: bool) -> RingChange:
             if not isinstance(text, str):
                 raise ValueError
             text.encode()  # a lone surrogate could not be written into a file
-        if max(stamp.epoch, stamp.at) > _MOST:
+        if max(stamp.epoch, stamp.at) > GREATEST_COUNT:
             raise ValueError
         if kind is ChangeKind.JOIN and (len(nodes) != 1 or (with_points and not points)):
             raise ValueError

@@ -10,8 +10,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hashring.core.hashing import HashAlgorithm, hash_algorithm, hash_algorithm_names
+from hashring.core.hashing import is_known
 from hashring.core.ring import Ring
+from hashring.core.ring_change import GREATEST_COUNT
 from hashring.core.value_checks import checked_count, checked_name, checked_point, is_whole
 from hashring.errors import ConfigError, RingFileError
 
@@ -19,8 +20,6 @@ RING_FORMAT: Final = "hashring.ring"
 RING_FILE_VERSION: Final = 1
 """The version that :func:`dump_ring` writes, and the newest that :func:`load_ring` reads."""
 _PARQUET_MAGIC: Final = b"PAR1"
-_CHECK: Final = b"123456789"
-"""What the catalogues of CRCs tell the values of."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def dump_ring(file: RingFile) -> str:
         MissingDependencyError: the package is not installed that has the algorithm of that name.
     """
     ring = file.ring
-    if not _is_known(ring.hash_algorithm):
+    if not is_known(ring.hash_algorithm):
         raise ConfigError(
             "hash_algorithm",
             ring.hash_algorithm.name,
@@ -69,14 +68,6 @@ def dump_ring(file: RingFile) -> str:
         "nodes": {node: list(ring.points_of(node)) for node in ring.nodes},
     }
     return json.dumps(body, ensure_ascii=False, indent=None, separators=(", ", ": ")) + "\n"
-
-
-def _is_known(algorithm: HashAlgorithm) -> bool:
-    """Whether its name alone tells what it does."""
-    if algorithm.name not in hash_algorithm_names():
-        return False
-    known = hash_algorithm(algorithm.name)
-    return known == algorithm or known.point(_CHECK) == algorithm.point(_CHECK)
 
 
 def load_ring(text: str | bytes, source: str = "the text") -> RingFile:
@@ -122,9 +113,9 @@ def load_ring(text: str | bytes, source: str = "the text") -> RingFile:
         found = RingFile(
             ring,
             _text(body["name"]),
-            checked_count(body["epoch"]),
+            _count(body["epoch"]),
             _text(body["tag"]),
-            checked_count(body["at"]),
+            _count(body["at"]),
         )
         stated = _text(body["fingerprint"])
     except ConfigError as error:
@@ -145,4 +136,11 @@ def load_ring(text: str | bytes, source: str = "the text") -> RingFile:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
+    value.encode()  # a lone surrogate could not be written into a file; UnicodeEncodeError
     return value
+
+
+def _count(value: Any) -> int:
+    if checked_count(value) > GREATEST_COUNT:
+        raise ValueError(f"{value} is more than any ring reaches")
+    return int(value)

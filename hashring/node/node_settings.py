@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from hashring._version import __version__
-from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
+from hashring.core.hashing import (
+    RING_SIZE,
+    HashAlgorithm,
+    hash_algorithm,
+    hash_algorithm_names,
+    is_known,
+)
 from hashring.core.point_placement import LEAST_REFUSED_WEIGHT, MAX_POINTS, check_placement
 from hashring.core.ranges import PointRange
 from hashring.core.value_checks import (
@@ -22,7 +29,7 @@ from hashring.core.value_checks import (
     plain_number,
     plain_whole,
 )
-from hashring.errors import ConfigError
+from hashring.errors import ConfigError, MissingDependencyError
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.machine_steps import io_timeout
 from hashring.protocol.node.node_machine import NodeConfig
@@ -251,6 +258,14 @@ def _checked_algorithm(algorithm: Any) -> HashAlgorithm:
                 algorithm.name,
                 f"its function gives {point!r} for the key {key!r}: return an int in "
                 f"[0, {RING_SIZE}), for example the first 32 bits of the hash",
+            )
+    with suppress(MissingDependencyError):  # a function in the place of a package
+        if algorithm.name in hash_algorithm_names() and not is_known(algorithm):
+            raise ConfigError(
+                "hash_algorithm",
+                algorithm.name,
+                "is the name of another algorithm, which readers of the ring would take for yours: "
+                "give it a name of its own",
             )
     return algorithm
 

@@ -134,3 +134,13 @@ def test_what_is_no_ring_file_is_refused_with_the_reason(text, why):
     assert caught.value.source == "r.json"
     assert str(caught.value).startswith("ring file r.json ")
     assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("name", "\ud800"), ("tag", "\ud800"), ("epoch", 2**53 + 1), ("at", 2**53 + 1)],
+)
+def test_a_place_in_history_that_no_ring_has_is_refused(field, value):
+    body = json.loads(dump_ring(RingFile(RING))) | {field: value}
+    with pytest.raises(RingFileError, match="lacks or garbles a field"):
+        load_ring(json.dumps(body))

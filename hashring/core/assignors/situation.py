@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from hashring.core.value_checks import is_finite, plain_number
+from hashring.core.value_checks import checked_whole, is_finite, plain_number
 from hashring.errors import ConfigError
 
 Owners = tuple[str | None, ...]
@@ -99,7 +99,8 @@ class GroupSituation:
             differences alone finishes then what it began.
 
     Raises:
-        ConfigError: two members of one name or one place in the order, or partitions < 1.
+        ConfigError: two members of one name or one place in the order, or ``partitions`` is no
+            whole number from 1 up.
     """
 
     members: tuple[GroupMember, ...]
@@ -114,6 +115,7 @@ class GroupSituation:
     rebalancing: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "partitions", checked_whole("partitions", self.partitions))
         if self.partitions < 1:
             raise ConfigError("partitions", self.partitions, "a group has at least one partition")
         for what in ("name", "joined"):

@@ -300,3 +300,13 @@ def test_two_members_cannot_share_a_name_or_a_place(
 def test_a_group_has_at_least_one_partition(partitions: int) -> None:
     with pytest.raises(ConfigError, match=f"partitions={partitions}"):
         GroupSituation(members("a"), partitions)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.0, math.nan, True, "3", None])
+def test_what_is_no_number_of_partitions_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=f"partitions={wrong!r}: "):
+        GroupSituation(members("a"), wrong)
+
+
+def test_a_number_of_numpy_is_a_number_of_partitions() -> None:
+    assert type(GroupSituation(members("a"), np.int64(3)).partitions) is int  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha1
 from typing import Any
-from zlib import crc32
+from zlib import adler32, crc32
 
 import numpy as np
 import pytest
@@ -133,6 +133,10 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
                 (lambda data: 5.0, "5.0 for the key 'key-0': return an int in [0, 4294967296)"),
                 (lambda data: None, "None for the key 'key-0'"),
             )
+        ),
+        (
+            {"hash_algorithm": HashAlgorithm("crc-32", adler32)},
+            "hash_algorithm='crc-32': is the name of another algorithm, which readers of the ring",
         ),
         (
             {"hash_algorithm": HashAlgorithm("own", Salted(b"a"))},
