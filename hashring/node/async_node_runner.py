@@ -76,7 +76,13 @@ class AsyncRunner(AsyncLoop):
 
     def stop(self, *, stay: bool = False) -> None:
         """Make the node leave. Any thread may call it."""
-        self.tell(lambda now: self.machine.stop(stay=stay))
+
+        def word(now: float) -> None:
+            # From another thread it may come late, and then the next run may drive the machine.
+            if not self.task.done():
+                self.machine.stop(stay=stay)
+
+        self.tell(word)
 
     @property
     def over(self) -> bool:

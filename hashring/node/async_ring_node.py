@@ -136,13 +136,15 @@ class AsyncRingNode(Node):
             ConfigError: the node is to stay, and has no name of its own.
         """
         self._check_stay(stay)
-        run = self._run
-        if run is None:
-            return
-        self._own_nothing()
-        if run.over:
-            self._machine.stop(stay=stay)
-        elif run.home is asyncio.get_running_loop():
+        # Another event loop, in another thread, may start the node at the same moment.
+        with self._starting:
+            run = self._run
+            if run is None:
+                return
+            self._own_nothing()
+            if run.over:
+                self._machine.stop(stay=stay)
+        if run.home is asyncio.get_running_loop():
             run.stop(stay=stay)
             await asyncio.wait([run.task])
         else:

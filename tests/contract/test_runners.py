@@ -487,7 +487,10 @@ def test_start_raises_what_stopped_it_and_leaves_nothing_behind(
     assert "StoreError" in error.kinds
     # A busy machine may not even be told in time that nobody listens.
     nobody = "check host, port and that Redis runs"
-    hung_up = f"{nobody}; if the port is one with TLS, give rediss:// in the URL"
+    hung_up = (
+        "check that it runs, and its maxclients; "
+        "if the port is one with TLS, give rediss:// in the URL"
+    )
     assert str(error).endswith((nobody, hung_up, "Redis did not answer in time"))
     assert node.state == "failed"
     proxy.heal()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
 import gevent
 import pytest
 
-from hashring import RingNode
+from hashring import AsyncRingNode, RingNode
+from hashring.protocol.node.node_states import NodeState
 from hashring.running.threads_and_greenlets import Latch
 from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually
@@ -69,3 +71,20 @@ def test_what_a_killed_loop_had_is_told_as_lost_before_the_next_run_tells_its_ow
         while len(words) < 4:
             gevent.sleep(0.01)
     assert words == ["gained", "lost", "gained", "lost"]
+
+
+def test_a_stop_that_reaches_a_run_after_its_end_does_not_stop_the_next() -> None:
+    async def stop_last_run_late() -> NodeState:
+        node = AsyncRingNode(MemoryStore(), "again")
+        await node.start()
+        last: Any = node._run
+        await node.stop()
+        await node.start()
+        # As by a stop() in another event loop, which looked at the last run before its end.
+        await asyncio.to_thread(last.stop)
+        await asyncio.sleep(0)
+        state = node.state
+        await node.stop()
+        return state
+
+    assert asyncio.run(stop_last_run_late()) is NodeState.LIVE

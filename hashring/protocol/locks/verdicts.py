@@ -39,6 +39,7 @@ class Verdicts:
     def __init__(self, parts: BookParts, calls: CallsUnderWay, releases: Releases) -> None:
         self._config = parts.config
         self._keys = parts.keys
+        self._place = parts.place
         self._limit = parts.limit
         self._hold_off = parts.hold_off
         self._calls = calls
@@ -80,7 +81,9 @@ class Verdicts:
         if held.state is _KEPT or (ours and held.state is _HELD):
             held.asked = now
             return Verdict.YES
-        if held.lease is None:
+        # The caller's ranges may be older than the book's, by which another works on the key.
+        ours_again = held.state is _HELD and self._place.reaches(held.point)
+        if held.lease is None and not ours_again:
             # Ours no more. The loop has just been told so, so nobody works on it.
             self._releases.let_go(now, held)
         return Verdict.NO

@@ -283,6 +283,18 @@ def test_a_key_that_the_ring_moved_away_is_let_go_when_it_is_asked_for(world: Wo
     assert world.locks() == {}
 
 
+def test_a_thread_that_looked_at_older_ranges_lets_go_of_no_key_that_is_the_nodes_by_now(
+    world: World,
+) -> None:
+    a = world.node("a")
+    older = a.bounds
+    world.set_ring("a")
+    assert a.contains(b"b0")
+    assert a.book.ask(b"b0", point(b"b0"), older, a.until, world.now) is NO
+    assert a.contains(b"b0")
+    assert a.loop() == []
+
+
 def test_a_key_that_nobody_asks_for_is_let_go(world: World) -> None:
     a = world.node("a", idle=30.0)
     assert a.select([b"a0", b"a1"]) == [b"a0", b"a1"]
