@@ -59,7 +59,7 @@ class NameClaim:
 
     def goes_on_as(self, session: str) -> None:
         """The node has a new session."""
-        self._sessions = (*self._sessions, session)
+        self._sessions = (session, *self._sessions)
 
     def began(self, at: int) -> None:
         """The node was on the ring, or about to join, at this moment of Redis' clock."""
