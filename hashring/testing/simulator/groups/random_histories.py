@@ -198,6 +198,7 @@ def _comeback(history: GroupHistory) -> list[Event]:
     # Until its partitions are another's.
     away = ttl + history.terms.rebalance_delay
     lost = away + rng.uniform(-0.9, 0.6)
+    cut = back - rng.uniform(0.0, 0.15)
     slow = [
         Event(round(back + away, 3), "slow decision", other.label, round(rng.uniform(0.5, 2.0), 3))
         for other in others
@@ -205,7 +206,7 @@ def _comeback(history: GroupHistory) -> list[Event]:
     return [
         Event(round(at, 3), "pause", who.label, round(paused, 3)),
         Event(round(at + paused - 0.1, 3), "slow join", who.label, round(late, 3)),
-        Event(round(back - rng.uniform(0.0, 0.15), 3), "hole", who.label, round(lost, 3), "lost"),
+        Event(round(cut, 3), "hole", who.label, round(lost, 3), "lost"),
         *slow,
     ]
 
