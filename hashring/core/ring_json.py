@@ -53,7 +53,7 @@ def dump_ring(file: RingFile) -> str:
         raise ConfigError(
             "hash_algorithm",
             ring.hash_algorithm.name,
-            "is a function of your own, which whoever reads the file lacks: save the points of "
+            "is a function of your own, and readers of the file do not have it: save the points of "
             "each node, from Ring.points_of()",
         )
     body = {

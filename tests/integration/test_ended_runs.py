@@ -1,4 +1,4 @@
-"""Whoever starts a node again is not disturbed by the end of its last run, nor kept waiting."""
+"""A node is started again: the end of its last run does not disturb it, or keep it waiting."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _SlowToGoOn:
 
 
 def told() -> tuple[list[str], Any]:
-    """What ``on_change`` was told, and an ``on_change``."""
+    """A list, and an ``on_change`` that adds what it is told."""
     words: list[str] = []
     return words, lambda gained, lost: words.append("gained" if gained else "lost")
 
