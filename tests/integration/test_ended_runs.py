@@ -32,7 +32,7 @@ class _SlowToGoOn:
 
 
 def told() -> tuple[list[str], Any]:
-    """A list, and an ``on_change`` that adds what it is told."""
+    """A list, and a callback that adds each change to it."""
     words: list[str] = []
     return words, lambda gained, lost: words.append("gained" if gained else "lost")
 
