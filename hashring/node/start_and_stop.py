@@ -171,11 +171,12 @@ class Life:
         waits = runner.may_wait() and not self._is_interrupted(node, runner)
         if waits:
             runner.wait()
+        leave = partial(self._leave_by_hand, node, stay=stay, over=runner)
         if runner.gone():
-            where_it_may_wait(partial(self._leave_by_hand, node, stay=stay, over=runner))
+            where_it_may_wait(leave)
         elif waits:
             # Its greenlet may have been killed before it had left.
-            self._leave_by_hand(node, stay=stay, over=runner)
+            leave()
 
     def _is_interrupted(self, node: Node, runner: Runner) -> bool:
         """Whether the caller, a signal handler then, interrupted what the loop may wait for."""
