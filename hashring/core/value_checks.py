@@ -86,11 +86,14 @@ def checked_whole(setting: str, value: object) -> int:
     """The value as an int of Python's own.
 
     Raises:
-        ConfigError: it is no whole number.
+        ConfigError: it is no whole number, or of more than 64 bits.
     """
     whole = plain_whole(value)
     if whole is None:
         raise ConfigError(setting, value, "must be a whole number")
+    if not -(2**63) <= whole < 2**63:
+        # Python writes none of more than 4,300 digits, and others read it as a float.
+        raise ConfigError(setting, value, "must be a whole number of 64 bits")
     return whole
 
 

@@ -1393,6 +1393,7 @@ def test_a_member_that_was_away_takes_up_what_the_group_has_become(
         ({"rebalance_delay": None}, "rebalance_delay=None: must be a finite number of seconds"),
         ({"handoffs": 1.5}, "handoffs=1.5: must be a whole number"),
         ({"handoffs": 0}, "handoffs=0: without handoffs nothing could move"),
+        ({"handoffs": 10**5000}, "handoffs=<int>: must be a whole number of 64 bits"),
         ({"partitions": "8"}, "partitions='8': must be a whole number"),
         ({"partitions": True}, "partitions=True: must be a whole number"),
         ({"weight": "2"}, "weight='2': of member 'a' must be a number from 0.001 to 1000"),
