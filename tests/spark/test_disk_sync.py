@@ -2,6 +2,7 @@
 
 import errno
 import os
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,53 @@ def test_a_disk_that_fails_leaves_an_output_as_it_was(spark, tmp_path, monkeypat
         Output(str(out), "parquet", mode=mode).write(spark.range(9))
     assert sorted(part for part in out.iterdir() if part.name != "_lock") == before
     assert [place.name for place in tmp_path.iterdir()] == ["out"]
+
+
+@contextmanager
+def full(directory):
+    """Within it, the disk takes no more names in a directory."""
+    rename = Path.rename
+
+    def refused(place, target):
+        if Path(target).parent == directory:
+            raise OSError(errno.ENOSPC, "No space left on device", str(target))
+        return rename(place, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "rename", refused)
+        with pytest.raises(OutputRefused, match=r" cannot be written \(No space left on device\)"):
+            yield
+
+
+@pytest.mark.parametrize("mode", ["error", "append"])
+def test_a_disk_that_takes_no_name_is_named(spark, tmp_path, mode):
+    out = tmp_path / "out"
+    if mode == "append":
+        Output(str(out), "parquet").write(spark.range(8))
+    with full(out if mode == "append" else tmp_path):
+        Output(str(out), "parquet", mode=mode).write(spark.range(8, 10))
+    Output(str(out), "parquet", mode=mode).write(spark.range(8, 10))
+    assert len(stored(out)) == (10 if mode == "append" else 2)
+
+
+def test_cells_of_which_the_disk_takes_no_name_are_put_back(spark, tmp_path):
+    out = tmp_path / "out"
+    rows = spark.range(64).selectExpr("string(id) AS key")
+    assign_job(Input(rows, "keys"), RING, Output(str(out), "parquet"), cells=4)
+    with full(out):
+        reassign(spark, str(out), RingFile(RING.without_nodes("b")))
+    reassign(spark, str(out), RingFile(RING.without_nodes("b")))
+    assert [row["owner"] for row in stored(out)] == ["a"] * 64
+
+
+def test_batches_stay_if_the_disk_takes_no_name_of_the_merged_ones(spark, tmp_path):
+    for number in range(3):
+        files(tmp_path, number)
+    tag_stream(
+        stream(spark, tmp_path), fixed_ring(RING), str(tmp_path / "out"), str(tmp_path / "cp")
+    ).awaitTermination()
+    with full(tmp_path / "out"):
+        compact(spark, str(tmp_path / "out"))
+    assert len(stored(tmp_path / "out")) == 60
+    assert compact(spark, str(tmp_path / "out")).rows == 40
+    assert len(stored(tmp_path / "out")) == 60

@@ -1,12 +1,16 @@
 """A Java that Spark cannot run on is refused, with a remedy."""
 
 import re
+import socket
 import stat
+import subprocess
+import sys
 
 import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from hashring.errors import JavaNotFound
-from hashring.spark.engine.java import has_pages_on_request, java_version
+from hashring.spark.engine.java import _leave_nothing, has_pages_on_request, java_version
 
 
 def fake_java(tmp_path, says):
@@ -55,3 +59,18 @@ def test_large_pages_are_requested_where_linux_gives_them_on_request(
         (tmp_path / "enabled").write_text(setting)
     monkeypatch.setattr("hashring.spark.engine.java._PAGES", tmp_path / "enabled")
     assert has_pages_on_request() is asked
+
+
+def test_a_java_that_answers_no_more_leaves_no_files(tmp_path):
+    """As while the system kills it: it has not ended yet."""
+    folder = tmp_path / "hashring-spark-x"
+    (folder / "blockmgr").mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+    gateway.proc = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        _leave_nothing(gateway, str(folder))
+    finally:
+        gateway.proc.communicate()
+    assert not folder.exists()

@@ -26,8 +26,9 @@ IN_JAVA = "An error occurred.\n: java.io.IOException: No space left on device. S
         (
             IN_JAVA,
             (
-                "Spark failed: java.io.IOException: No space left on device: make room, or name "
-                "another place, for Spark's own files with --conf spark.local.dir=..."
+                "Spark failed: java.io.IOException: No space left on device: make room for the "
+                "output and for Spark's own files, or name another output, or another place for "
+                "these files with --conf spark.local.dir=..."
             ),
         ),
         (

@@ -38,6 +38,7 @@ from hashring.ring_files import write_ring
 from hashring.spark.datasource import live_ring
 from hashring.spark.engine.spark_failures import SPARK_ERRORS, failure
 from hashring.spark.io.input import read_stream
+from hashring.spark.io.output import Output
 from hashring.spark.io.places_of_a_job import is_in
 from hashring.spark.streams.checkpoint_mark import StreamMark, numbers_after
 from hashring.spark.streams.tagging import StreamCounts, fixed_ring, followed_ring, tag_stream
@@ -484,6 +485,44 @@ def test_a_stream_whose_output_is_moved_ends(spark, tmp_path):
     shutil.rmtree(tmp_path / "out")
     (tmp_path / "moved").rename(tmp_path / "out")
     tag_all(tmp_path, stream(spark, tmp_path))
+    assert sorted(int(row["key"]) for row in stored(tmp_path / "out")) == list(range(40))
+
+
+@pytest.mark.parametrize("elsewhere", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_a_stream_hides_no_rows_that_took_the_place_of_its_batches(
+    spark, tmp_path, monkeypatch, elsewhere, is_ended
+):
+    files(tmp_path, 0)
+    tag_all(tmp_path, stream(spark, tmp_path))
+    if not is_ended:
+        # As if the process had died in the first batch.
+        for name in ("0", ".0.crc"):
+            (tmp_path / "cp" / "commits" / name).unlink(missing_ok=True)
+    rows = spark.createDataFrame([("of another job",)], "key string")
+    Output(str(tmp_path / "out"), "parquet", mode="overwrite").write(rows)
+    if elsewhere:
+        monkeypatch.setattr("hashring.spark.streams.tagging.local_path", lambda spark, path: None)
+    files(tmp_path, 1)
+    with pytest.raises(OutputExists):
+        tag_all(tmp_path, stream(spark, tmp_path))
+    assert stored(tmp_path / "out") == [{"key": "of another job"}]
+
+
+def test_what_the_java_of_a_killed_process_still_writes_gets_into_no_batch(spark, tmp_path):
+    """Its tasks know the directory in which the killed process began the batch."""
+    files(tmp_path, 0)
+    tag_all(tmp_path, stream(spark, tmp_path))
+    (first,) = (tmp_path / "out" / "batch=0").glob("part-*")
+    begun = tmp_path / "out" / ".batch=1"
+
+    def beside_the_other(rows):
+        begun.mkdir(exist_ok=True)
+        shutil.copy(first, begun / "part-of-the-killed.parquet")
+        yield from rows
+
+    files(tmp_path, 1)
+    tag_all(tmp_path, stream(spark, tmp_path).mapInArrow(beside_the_other, "key string"))
     assert sorted(int(row["key"]) for row in stored(tmp_path / "out")) == list(range(40))
 
 

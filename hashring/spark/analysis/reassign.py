@@ -28,7 +28,7 @@ from hashring.spark.engine.counts_while_read import Counts
 from hashring.spark.engine.interruptible import interruptible
 from hashring.spark.io.directory_lock import alone
 from hashring.spark.io.directory_swap import remove, seen_anew
-from hashring.spark.io.disk_sync import sync, sync_all
+from hashring.spark.io.disk_sync import disk_errors, sync, sync_all
 from hashring.spark.io.file_formats import WHOLE
 from hashring.spark.io.listed_files import addresses
 from hashring.spark.io.local_paths import exactly, local_path
@@ -84,7 +84,8 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
     kept_cells(place, path)  # or there is no place for a lock
     with alone(place, path, "reassigns"):
         cells = kept_cells(place, path)  # of these files: until now they could be replaced
-        _put_back(place)
+        with disk_errors(path):
+            _put_back(place)
         found = Reassigned(read_ring(place / KEPT_RING).ring, cells)
         _check_alike(found.before, after.ring)
         begun = list(place.glob("_next-*.json"))
@@ -104,18 +105,20 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
             found.touched = len(written)
             following = place / f"_next-{uuid.uuid4().hex[:8]}.json"
             write_ring(after, following)
-            (aside / "before").mkdir(parents=True)
-            for name in written:
-                (place / name).rename(aside / "before" / name)
-                (aside / "new" / name).rename(place / name)
-            # On the disk, too, no step comes before the step that it follows.
-            sync(path, [place])
-            following.replace(place / KEPT_RING)
-            sync(path, [place])
-            for file in begun:
-                file.unlink()
+            with disk_errors(path):
+                (aside / "before").mkdir(parents=True)
+                for name in written:
+                    (place / name).rename(aside / "before" / name)
+                    (aside / "new" / name).rename(place / name)
+                # On the disk, too, no step comes before the step that it follows.
+                sync(path, [place])
+                following.replace(place / KEPT_RING)
+                sync(path, [place])
+                for file in begun:
+                    file.unlink()
         finally:
-            _put_back(place)
+            with disk_errors(path):
+                _put_back(place)
         seen_anew(spark, place)
     return found
 

@@ -139,10 +139,11 @@ def _leave_nothing(gateway: Any, folder: str) -> None:
 
     Some of what Java runs leaves its directories there, such as the client of a Hive metastore.
     """
-    if gateway.proc.poll() is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-        return
     with suppress(Py4JError, OSError):
-        for place, folders, files in os.walk(folder):
-            for name in (*folders, *files):  # removed in the reverse order
-                gateway.jvm.java.io.File(os.path.join(place, name)).deleteOnExit()
+        if gateway.proc.poll() is None:
+            for place, folders, files in os.walk(folder):
+                for name in (*folders, *files):  # removed in the reverse order
+                    gateway.jvm.java.io.File(os.path.join(place, name)).deleteOnExit()
+            return
+    # A Java that is being killed answers no more, and may not have ended yet.
+    shutil.rmtree(folder, ignore_errors=True)

@@ -70,8 +70,8 @@ _REMEDIES: Final = {
     "Illegal file pattern": "put a backslash before each bracket or brace of a file's own name",
     PYTHON_LATE: "the machine took longer than ten seconds to start "
     "Python: give it less to do, and start the job again",
-    "No space left on device": "make room, or name another place, for Spark's own files with "
-    "--conf spark.local.dir=...",
+    "No space left on device": "make room for the output and for Spark's own files, or name "
+    "another output, or another place for these files with --conf spark.local.dir=...",
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hashring.errors import OutputRefused
 from hashring.held_signals import held_back
-from hashring.spark.io.disk_sync import sync
+from hashring.spark.io.disk_sync import disk_errors, sync
 
 
 def append_files(aside: Path, local: Path, path: str, show: Callable[[], None]) -> None:
@@ -21,7 +21,7 @@ def append_files(aside: Path, local: Path, path: str, show: Callable[[], None]) 
         show: makes readers see what changed.
 
     Raises:
-        OutputRefused: the disk does not take their names; or some could not be taken back.
+        OutputRefused: the disk does not take them; or some could not be taken back.
     """
     left: list[Path] = []
     try:
@@ -51,9 +51,10 @@ def _append(
                 if part.is_file():
                     let_in()
                     place = local / part.relative_to(aside)
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    moved.append(place)
-                    part.rename(place)
+                    with disk_errors(path):
+                        place.parent.mkdir(parents=True, exist_ok=True)
+                        moved.append(place)
+                        part.rename(place)
             sync(path, {local, *(place.parent for place in moved)})
             show()
             let_in()

@@ -36,7 +36,7 @@ from hashring.spark.io.directory_swap import (
     seen_anew,
     swap,
 )
-from hashring.spark.io.disk_sync import sync, sync_all
+from hashring.spark.io.disk_sync import disk_errors, sync, sync_all
 from hashring.spark.io.existing_files import files_there, is_empty, is_empty_directory
 from hashring.spark.io.file_formats import (
     FILE_FORMATS,
@@ -171,7 +171,8 @@ class Output:
                     "it is a mount point, and no file takes its place from outside in one step",
                     "name a directory in it",
                 )
-            put_back(local)
+            with disk_errors(self.path):
+                put_back(local)
             if not local.is_dir():
                 check_new(local)
         if is_plain and local is not None:
@@ -306,9 +307,11 @@ class Output:
         replaced by one that was written aside, unless its format has transactions.
 
         Raises:
-            OutputExists: it is there already, or somebody else has written it meanwhile.
-            OutputRefused: another process changes it or has written to it, or the workers of a
-                cluster wrote it to disks of their own; or as for :meth:`check`.
+            OutputExists: it is there already, or somebody else has written it meanwhile, and the
+                mode is ``error``.
+            OutputRefused: another process changes it, has written to it or made it meanwhile, or
+                the workers of a cluster wrote it to disks of their own; the disk does not take it;
+                or as for :meth:`check`.
             ColumnError: two columns have one name, or what is appended to has others.
         """
         spark = df.sparkSession
@@ -349,7 +352,8 @@ class Output:
                 if written:
                     self._check_whole(spark, f"file://{aside}", written)
                 if beside:
-                    beside(aside)
+                    with disk_errors(self.path):
+                        beside(aside)
                 sync_all(self.path, aside)
                 # Another process may have made it since, or put files into it before it was locked.
                 with nullcontext(True) if is_locked else self._locked(spark, local) as is_there:
@@ -481,16 +485,18 @@ class Output:
         self, aside: Path, local: Path, show: Callable[[], None], *, is_there: bool
     ) -> None:
         """Take the place of a directory that is locked, or of none."""
-        if not is_there:
-            if local.exists():
-                raise OutputExists(str(self.path))
-            self._give_name(aside, local)
-        elif self.mode == "append":
-            append_files(aside, local, str(self.path), show)
+        path = str(self.path)
+        if is_there and self.mode == "append":
+            append_files(aside, local, path, show)
             return
-        else:
-            swap(aside, local)
-        sync(str(self.path), [local.parent])  # before what was replaced is removed
+        with disk_errors(path):
+            if is_there:
+                swap(aside, local)
+            elif local.exists():
+                raise self._made_meanwhile()
+            else:
+                self._give_name(aside, local)
+        sync(path, [local.parent])  # before what was replaced is removed
         show()
 
     def _give_name(self, aside: Path, local: Path) -> None:
@@ -498,8 +504,15 @@ class Output:
             aside.rename(local)
         except OSError as error:
             if local.exists():
-                raise OutputExists(str(self.path)) from error
+                raise self._made_meanwhile() from error
             raise
+
+    def _made_meanwhile(self) -> OutputExists | OutputRefused:
+        path = str(self.path)
+        if self.mode == "error":
+            return OutputExists(path)
+        # The remedy of the other error would remove the rows of that process.
+        return OutputRefused(path, "another process made it meanwhile", "start again")
 
     def _make_table(
         self, df: DataFrame, table: str, partition_by: Sequence[str], written: Counts | None

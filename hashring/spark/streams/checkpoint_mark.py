@@ -79,15 +79,16 @@ class StreamMark:
         """Raise if the checkpoint and the output have not begun together.
 
         Raises:
-            OutputExists: a new stream would hide what is in the output. Readers pass over files
-                that are beside directories of batches.
+            OutputExists: the stream would hide what is in the output. Readers pass over files that
+                are beside directories of batches.
             OutputRefused: the batches of the checkpoint are in another output, or somebody moved
                 them.
         """
         if self._is_there:
             return
         if not has_no_rows(spark, self._output, self._target):
-            if _newest_offset(spark, self._checkpoint) < 0:
+            is_new = _newest_offset(spark, self._checkpoint) < 0
+            if is_new or self._newest_batch(spark, -1) < 0:
                 raise OutputExists(self._output)
         elif (noted := _newest_commit(spark, self._checkpoint)) >= 0:
             raise self._elsewhere(spark, f"notes batches up to {noted} as ended, and none is there")

@@ -25,7 +25,7 @@ from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.engine.interruptible import interruptible
 from hashring.spark.io.directory_lock import alone
 from hashring.spark.io.directory_swap import remove, seen_anew
-from hashring.spark.io.disk_sync import sync, sync_all
+from hashring.spark.io.disk_sync import disk_errors, sync, sync_all
 from hashring.spark.io.file_formats import WHOLE
 from hashring.spark.io.local_paths import exactly, local_path
 from hashring.spark.io.worker_disks import OWN_DISKS, check_count
@@ -95,7 +95,8 @@ def compact(
     if newest_batch(place) < 0:
         raise NoDataError(path, "holds no batch of a stream")
     with alone(place, path, "compacts"):
-        _end_what_was_begun(place)
+        with disk_errors(path):
+            _end_what_was_begun(place)
         found = _batches(place)
         told = Compacted(before=len(found))
         # The newest is left for a stream to find.
@@ -116,9 +117,10 @@ def compact(
                 remove(aside)
                 raise
             told.rows += rows
-            aside.rename(place / f"{_MERGED}{numbers[0]}-{numbers[-1]}")
-            sync(path, [place])  # before what was merged is removed
-            _end_what_was_begun(place)
+            with disk_errors(path):
+                aside.rename(place / f"{_MERGED}{numbers[0]}-{numbers[-1]}")
+                sync(path, [place])  # before what was merged is removed
+                _end_what_was_begun(place)
             seen_anew(spark, place)
         told.after = len(_batches(place))
     return told

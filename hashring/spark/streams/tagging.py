@@ -29,6 +29,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -271,9 +272,10 @@ class _Batches:
         # Batches come in order, and compaction keeps the largest number.
         if number <= newest_batch(target):
             return
-        aside = target / f".batch={number}"
+        # Of its own: the Java of a process that was killed may go on writing for a moment.
+        aside = target / f".batch={number}-{uuid.uuid4().hex[:8]}"
         tagged, told, ring = self._tagged(batch, number)
-        tagged.mode("overwrite").save(f"file://{aside}")
+        tagged.save(f"file://{aside}")
         self._check_whole(batch.sparkSession, f"file://{aside}", told)
         # Once Spark notes the batch as ended, nobody writes it again.
         sync_all(self.output, aside)
@@ -470,7 +472,8 @@ def tag_stream(
             is of text; ``point``, ``owner``, ``ring`` or ``batch`` is there already; or two columns
             have one name, whatever its case.
         OutputExists: there is an output without its checkpoint: what is in it cannot be told
-            from what is to come. A directory is none if readers see nothing in it.
+            from what is to come. A directory is none if readers see nothing in it. Or an output of
+            files holds rows of another job and no batch.
         OutputRefused: the output or the checkpoint cannot be written there; the output is of
             another checkpoint; it holds nothing, and the checkpoint notes batches as ended; it
             holds batches that an older copy of its checkpoint does not have; or, elsewhere than on
