@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -433,24 +433,33 @@ def test_a_subscription_on_a_cluster_answers_when_asked(
     answers_when_asked(make(host="127.0.0.1", port=cluster[0].port))
 
 
-@pytest.mark.parametrize("make", CLUSTER_CLIENTS)
-def test_a_slot_of_a_cluster_that_is_moving_is_named(cluster: list[RedisServer], make: Any) -> None:
-    slot = key_slot(b"moving")
+@contextmanager
+def moving(key: bytes, cluster: list[RedisServer]) -> Iterator[None]:
+    """While the slot of that key moves from one server of the cluster to another."""
+    slot = key_slot(key)
     origin = slot // 5462
-    client = make(host="127.0.0.1", port=cluster[0].port)
     with (
         redis.Redis.from_url(cluster[origin].url) as here,
         redis.Redis.from_url(cluster[origin - 1].url) as there,
-        closing((LoopStore if is_async(client) else RedisStore)(client, PATIENCE)) as store,
     ):
         there.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", here.cluster("MYID"))
         here.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", there.cluster("MYID"))
         try:
-            with pytest.raises(RedisUnavailable, match="slots are moving: wait"):
-                store.run(owner(ring_keys("moving"), 0))
+            yield
         finally:
             here.execute_command("CLUSTER SETSLOT", slot, "STABLE")
             there.execute_command("CLUSTER SETSLOT", slot, "STABLE")
+
+
+@pytest.mark.parametrize("make", CLUSTER_CLIENTS)
+def test_a_slot_of_a_cluster_that_is_moving_is_named(cluster: list[RedisServer], make: Any) -> None:
+    client = make(host="127.0.0.1", port=cluster[0].port)
+    with closing((LoopStore if is_async(client) else RedisStore)(client, PATIENCE)) as store:
+        with (
+            moving(b"moving", cluster),
+            pytest.raises(RedisUnavailable, match="slots are moving: wait"),
+        ):
+            store.run(owner(ring_keys("moving"), 0))
         assert store.run(owner(ring_keys("moving"), 0)) is None
 
 
@@ -887,6 +896,32 @@ def test_the_documented_rights_are_enough(redis_server: RedisServer) -> None:
     with RingNode(client, "accounts") as node:
         assert node.select(KEYS) == KEYS
     admin.execute_command("ACL DELUSER", "hashring")
+
+
+@pytest.mark.parametrize("make", CLUSTER_CLIENTS)
+def test_the_documented_rights_are_enough_on_a_cluster(
+    cluster: list[RedisServer], make: Any
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "redis-layout.rst").read_text()
+    lines = [line.split() for line in text.splitlines() if "ACL SETUSER hashring" in line]
+    with ExitStack() as stack:
+        admins = [stack.enter_context(redis.Redis.from_url(server.url)) for server in cluster]
+        for admin in admins:
+            stack.callback(admin.execute_command, "ACL DELUSER", "hashring")
+            for line in lines:
+                admin.execute_command(*line)
+        client = make(
+            host="127.0.0.1", port=cluster[0].port, username="hashring", password="secret"
+        )
+        kind = LoopStore if is_async(client) else RedisStore
+        store = stack.enter_context(closing(kind(client, PATIENCE)))
+        # The ring has no keys, so the server sends the client on to the next, which it has to ask.
+        with (
+            moving(b"accounts", cluster),
+            pytest.raises(RedisUnavailable, match="slots are moving: wait"),
+        ):
+            store.run(owner(ring_keys("accounts"), 0))
+        assert store.run(owner(ring_keys("accounts"), 0)) is None
 
 
 def test_a_read_only_replica_is_named() -> None:
