@@ -259,6 +259,54 @@ def test_what_tls_may_have_to_do_with_a_server_that_does_not_answer(
         assert "TLS" not in start_with(kind, ssl=True, **settings)
 
 
+@pytest.mark.parametrize("kind", ["node", "asyncio", "group"])
+def test_a_certificate_that_is_of_no_use_is_named_as_the_cause(
+    redis_server: RedisServer, tmp_path: Path, kind: str
+) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    # Later versions check a client's certificate after the handshake, and its write may fail first.
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    trusted = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(trusted))
+    files = []
+    for issuer in (authority, trustme.CA()):
+        mine = issuer.issue_cert("client.example")
+        files.append((tmp_path / f"{len(files)}.pem", tmp_path / f"{len(files)}.key"))
+        mine.cert_chain_pems[0].write_to_path(str(files[-1][0]))
+        mine.private_key_pem.write_to_path(str(files[-1][1]))
+    (mine, key), (foreign, other_key) = files
+    with tls_in_front_of(redis_server.socket, context) as port:
+
+        def told(authorities: Path, certificate: Path, key: Path) -> str:
+            return start_with(
+                kind,
+                host="127.0.0.1",
+                port=port,
+                ssl=True,
+                ssl_ca_certs=str(authorities),
+                ssl_certfile=str(certificate),
+                ssl_keyfile=str(key),
+            )
+
+        assert told(trusted, foreign, other_key).endswith(
+            "the server does not accept your certificate (ssl_certfile): check its authority and "
+            "its dates"
+        )
+        for unusable in (
+            (trusted, mine, other_key),  # not its key
+            (trusted, mine, mine),  # no key
+            (key, mine, key),  # no authority
+        ):
+            assert told(*unusable).endswith(
+                "; check what is in the files for TLS: ssl_ca_certs has certificates of "
+                "authorities, ssl_certfile your certificate, ssl_keyfile its key"
+            )
+
+
 def test_a_server_that_has_answered_speaks_as_the_client_does(redis_server: RedisServer) -> None:
     with (
         Proxy(redis_server.socket) as proxy,
