@@ -127,11 +127,13 @@ def lines(name: str) -> list[str]:
 
 def client(url: str) -> Redis:
     try:
+        if "@" in url.partition("?")[2]:
+            raise ValueError
         return Redis.from_url(url)
     except ValueError:  # its text may have a part of the password
         raise ValueError(
-            "--url cannot be read: give redis://user:password@host:port/db, and write /, ? and # "
-            "in the password as %2F, %3F and %23"
+            "--url cannot be read: give redis://user:password@host:port/db, and write /, ?, #, [ "
+            "and ] in the password as %2F, %3F, %23, %5B and %5D"
         ) from None
 
 

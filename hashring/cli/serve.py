@@ -151,6 +151,7 @@ def command(
             (act_users or view_users)[0],
             "give --trusted-proxy as well: only a trusted proxy can name users",
         )
+    _check_host(host)
     _log_to_stderr()
     settings = ctx.ensure_object(Settings)
     found = [*(urls or _before(ctx, settings)), *(_servers(servers) if servers else ())]
@@ -178,7 +179,7 @@ def command(
             )
             sites.append(Site(name, service, without_password(url)))
         access = Access(
-            allowed_hosts=[*allowed_hosts, *([host] if host else [])],
+            allowed_hosts=[*allowed_hosts, host],
             trusted_proxies=trusted_proxies,
             token=token,
             view_users=view_users,
@@ -227,6 +228,23 @@ class _OneLine(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         record.message = printable(record.message)
         return super().formatMessage(record)
+
+
+def _check_host(host: str) -> None:
+    """Refuse what is neither an address nor a name.
+
+    Python would listen on every address for ``*``, and the service would answer to every name.
+
+    Raises:
+        ConfigError: as it says.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(%\w+)?", host):
+        raise ConfigError(
+            "host",
+            host,
+            "give an address or a name to listen on, without a scheme, port or brackets: 127.0.0.1 "
+            "for this machine alone, 0.0.0.0 or :: for every address",
+        )
 
 
 def _log_to_stderr() -> None:

@@ -32,6 +32,13 @@ _OWN_CERTIFICATE: Final = (
     "the server asks its clients for a certificate: name the files of yours (ssl_certfile, "
     "ssl_keyfile)"
 )
+_REFUSED_CERTIFICATE: Final = (
+    "the server does not accept your certificate (ssl_certfile): check its authority and its dates"
+)
+_FILES: Final = (
+    "check what is in the files for TLS: ssl_ca_certs has certificates of authorities, "
+    "ssl_certfile your certificate, ssl_keyfile its key"
+)
 _NO_REDIS: Final = "check host and port: no Redis or Valkey server answers there"
 _CLUSTER: Final = (
     "this server is one of a Redis Cluster, and the ring is on another: use a client of the "
@@ -67,6 +74,9 @@ ENDED: Final = (
 A server with too many clients says so and hangs up. A client that still writes then fails with one
 of these, and has not read why.
 """
+
+TLS_FILES: Final = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_OR_CRL_FOUND", "PEM lib")
+"""What a client's error says when it cannot use its files for TLS; it has not connected then."""
 
 # First words of what the server wrote.
 _CODES: Final[dict[str, tuple[type[StoreError], str]]] = {
@@ -106,6 +116,10 @@ _PHRASES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("SELECT is not allowed in cluster mode", RedisRefused, _DATABASE),
     ("CERTIFICATE_VERIFY_FAILED", RedisUnavailable, _CERTIFICATE),
     ("CERTIFICATE_REQUIRED", RedisUnavailable, _OWN_CERTIFICATE),
+    ("ALERT_UNKNOWN_CA", RedisUnavailable, _REFUSED_CERTIFICATE),
+    ("ALERT_BAD_CERTIFICATE", RedisUnavailable, _REFUSED_CERTIFICATE),
+    ("ALERT_CERTIFICATE_EXPIRED", RedisUnavailable, _REFUSED_CERTIFICATE),
+    *((words, RedisUnavailable, _FILES) for words in TLS_FILES),
     # A client of a cluster was sent from server to server until it gave up.
     ("TTL exhausted", RedisUnavailable, _MOVING),
     ("the credential provider failed", RedisUnavailable, "look at the service that it asks"),

@@ -11,7 +11,7 @@ from typing import Any
 from hashring.errors import RedisRefused, RedisUnavailable, StoreError
 from hashring.store.client_errors import translate
 from hashring.store.client_kind import is_cluster
-from hashring.store.error_remedies import ENDED
+from hashring.store.error_remedies import ENDED, TLS_FILES
 
 
 class FirstContact:
@@ -59,7 +59,7 @@ def _remedy(client: Any, failure: str) -> str:
     ended = any(each in failure for each in ENDED)
     if not settings.get("ssl") and "SSL" not in getattr(kind, "__name__", ""):
         return "if the port is one with TLS, give rediss:// in the URL" if ended else ""
-    if "CERTIFICATE" in failure:
+    if any(each in failure for each in ("CERTIFICATE", "ALERT", *TLS_FILES)):
         return ""
     unmet = " connecting to " in failure and (ended or "[SSL" in failure)
     if unmet or failure.startswith("Timeout connecting"):

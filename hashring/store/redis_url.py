@@ -10,10 +10,12 @@ from urllib.parse import urlsplit
 
 from hashring.errors import ConfigError
 
-_ESCAPES: Final = "it cannot be read; write /, ? and # in a password as %2F, %3F and %23"
+_ESCAPES: Final = (
+    "it cannot be read; write /, ?, #, [ and ] in a password as %2F, %3F, %23, %5B and %5D"
+)
 
 # Before the last @: a scheme, a user, and behind the first colon the password.
-_LOGIN: Final = re.compile(r"(\s*[a-z][a-z0-9+.-]*:/+)?([^:]*)(:.*)?", re.IGNORECASE | re.DOTALL)
+_LOGIN: Final = re.compile(r"(\s*[a-z][a-z0-9+.-]*://+)?([^:]*)(:.*)?", re.IGNORECASE | re.DOTALL)
 _FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _PARAMETER: Final = re.compile(r"([?&][^?&=]*pass[^?&=]*=)[^&]*", re.IGNORECASE)
 
@@ -66,10 +68,12 @@ def _client(url: str, check_files: Callable[[Mapping[str, Any]], None]) -> Any:
         client.connection_pool.connection_class(**settings)
         check_files(settings)
     except (ValueError, TypeError, redis.RedisError) as error:
+        # Behind a ? in a password its rest stands where parameters do, and the error may name it.
+        reason = _ESCAPES if "@" in url.partition("?")[2] else str(error)
         raise ConfigError(
             "url",
             without_password(url),
-            f"{error}; give redis://user:password@host:port/db, rediss://… or unix:///path",
+            f"{reason}; give redis://user:password@host:port/db, rediss://… or unix:///path",
         ) from None
     return client
 
@@ -97,7 +101,10 @@ def _check_parts(url: str) -> None:
     """
     try:
         parts = urlsplit(url)
-        cut = "@" in parts.fragment
+        # No name of a parameter has an @.
+        cut = "@" in parts.fragment or any(
+            "@" in parameter.partition("=")[0] for parameter in parts.query.split("&")
+        )
         host = parts.netloc.rpartition("@")[2]
         if not url.startswith("unix:"):
             cut = cut or "@" in parts.path

@@ -234,11 +234,18 @@ def test_a_password_is_never_shown(run: Run) -> None:
         "unix://me:s3/cret@/tmp/s",
         "unix://:s3/cret@/tmp/s",
         "unix://:s3?cret@/tmp/s",
+        "redis://:s3[cret@localhost",
+        "redis://me:36?s3cret@localhost",
+        "redis://me:36?s3=cret@localhost",
+        "redis://me:36/s3?cret=@localhost",
+        "rediss://me@team:?s3cret@localhost/0?ssl_ca_certs=/x",
+        "rediss://me@team:?s3=cret@localhost/0?db=1",
+        "me:/{s3cret@localhost",
     ):
         line = said(run("nodes", url=cut, status=2))
         assert "s3" not in line
         assert "cret" not in line
-        assert "write /, ? and # in a password as %2F, %3F and %23" in line
+        assert "write /, ?, #, [ and ] in a password as %2F, %3F, %23, %5B and %5D" in line
 
 
 @pytest.mark.parametrize(

@@ -268,9 +268,14 @@ def test_ctrl_c_does_not_wait_until_all_keys_are_read(tmp_path: Path) -> None:
         assert finished(process)[0] == 130
 
 
-@pytest.mark.parametrize("character", "/?#[")
-def test_a_password_that_cuts_its_url_is_not_shown(character: str) -> None:
-    url = f"redis://me:s3cr{character}et@localhost"
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(f"redis://me:s3cr{character}et@localhost" for character in "/?#["),
+        "redis://me:36?s3cret@localhost/0?db=1",
+    ],
+)
+def test_a_password_that_cuts_its_url_is_not_shown(url: str) -> None:
     status, out, err = finished(spawn("example.py", "--print", "--url", url))
     assert (status, out) == (1, "")
     assert err.startswith("example.py: --url cannot be read: ")

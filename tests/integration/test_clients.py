@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -259,6 +259,54 @@ def test_what_tls_may_have_to_do_with_a_server_that_does_not_answer(
         assert "TLS" not in start_with(kind, ssl=True, **settings)
 
 
+@pytest.mark.parametrize("kind", ["node", "asyncio", "group"])
+def test_a_certificate_that_is_of_no_use_is_named_as_the_cause(
+    redis_server: RedisServer, tmp_path: Path, kind: str
+) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    # Later versions check a client's certificate after the handshake, and its write may fail first.
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    trusted = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(trusted))
+    files = []
+    for issuer in (authority, trustme.CA()):
+        mine = issuer.issue_cert("client.example")
+        files.append((tmp_path / f"{len(files)}.pem", tmp_path / f"{len(files)}.key"))
+        mine.cert_chain_pems[0].write_to_path(str(files[-1][0]))
+        mine.private_key_pem.write_to_path(str(files[-1][1]))
+    (mine, key), (foreign, other_key) = files
+    with tls_in_front_of(redis_server.socket, context) as port:
+
+        def told(authorities: Path, certificate: Path, key: Path) -> str:
+            return start_with(
+                kind,
+                host="127.0.0.1",
+                port=port,
+                ssl=True,
+                ssl_ca_certs=str(authorities),
+                ssl_certfile=str(certificate),
+                ssl_keyfile=str(key),
+            )
+
+        assert told(trusted, foreign, other_key).endswith(
+            "the server does not accept your certificate (ssl_certfile): check its authority and "
+            "its dates"
+        )
+        for unusable in (
+            (trusted, mine, other_key),  # not its key
+            (trusted, mine, mine),  # no key
+            (key, mine, key),  # no authority
+        ):
+            assert told(*unusable).endswith(
+                "; check what is in the files for TLS: ssl_ca_certs has certificates of "
+                "authorities, ssl_certfile your certificate, ssl_keyfile its key"
+            )
+
+
 def test_a_server_that_has_answered_speaks_as_the_client_does(redis_server: RedisServer) -> None:
     with (
         Proxy(redis_server.socket) as proxy,
@@ -433,24 +481,33 @@ def test_a_subscription_on_a_cluster_answers_when_asked(
     answers_when_asked(make(host="127.0.0.1", port=cluster[0].port))
 
 
-@pytest.mark.parametrize("make", CLUSTER_CLIENTS)
-def test_a_slot_of_a_cluster_that_is_moving_is_named(cluster: list[RedisServer], make: Any) -> None:
-    slot = key_slot(b"moving")
+@contextmanager
+def moving(key: bytes, cluster: list[RedisServer]) -> Iterator[None]:
+    """While the slot of that key moves from one server of the cluster to another."""
+    slot = key_slot(key)
     origin = slot // 5462
-    client = make(host="127.0.0.1", port=cluster[0].port)
     with (
         redis.Redis.from_url(cluster[origin].url) as here,
         redis.Redis.from_url(cluster[origin - 1].url) as there,
-        closing((LoopStore if is_async(client) else RedisStore)(client, PATIENCE)) as store,
     ):
         there.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", here.cluster("MYID"))
         here.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", there.cluster("MYID"))
         try:
-            with pytest.raises(RedisUnavailable, match="slots are moving: wait"):
-                store.run(owner(ring_keys("moving"), 0))
+            yield
         finally:
             here.execute_command("CLUSTER SETSLOT", slot, "STABLE")
             there.execute_command("CLUSTER SETSLOT", slot, "STABLE")
+
+
+@pytest.mark.parametrize("make", CLUSTER_CLIENTS)
+def test_a_slot_of_a_cluster_that_is_moving_is_named(cluster: list[RedisServer], make: Any) -> None:
+    client = make(host="127.0.0.1", port=cluster[0].port)
+    with closing((LoopStore if is_async(client) else RedisStore)(client, PATIENCE)) as store:
+        with (
+            moving(b"moving", cluster),
+            pytest.raises(RedisUnavailable, match="slots are moving: wait"),
+        ):
+            store.run(owner(ring_keys("moving"), 0))
         assert store.run(owner(ring_keys("moving"), 0)) is None
 
 
@@ -887,6 +944,32 @@ def test_the_documented_rights_are_enough(redis_server: RedisServer) -> None:
     with RingNode(client, "accounts") as node:
         assert node.select(KEYS) == KEYS
     admin.execute_command("ACL DELUSER", "hashring")
+
+
+@pytest.mark.parametrize("make", CLUSTER_CLIENTS)
+def test_the_documented_rights_are_enough_on_a_cluster(
+    cluster: list[RedisServer], make: Any
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "redis-layout.rst").read_text()
+    lines = [line.split() for line in text.splitlines() if "ACL SETUSER hashring" in line]
+    with ExitStack() as stack:
+        admins = [stack.enter_context(redis.Redis.from_url(server.url)) for server in cluster]
+        for admin in admins:
+            stack.callback(admin.execute_command, "ACL DELUSER", "hashring")
+            for line in lines:
+                admin.execute_command(*line)
+        client = make(
+            host="127.0.0.1", port=cluster[0].port, username="hashring", password="secret"
+        )
+        kind = LoopStore if is_async(client) else RedisStore
+        store = stack.enter_context(closing(kind(client, PATIENCE)))
+        # The ring has no keys, so the server sends the client on to the next, which it has to ask.
+        with (
+            moving(b"accounts", cluster),
+            pytest.raises(RedisUnavailable, match="slots are moving: wait"),
+        ):
+            store.run(owner(ring_keys("accounts"), 0))
+        assert store.run(owner(ring_keys("accounts"), 0)) is None
 
 
 def test_a_read_only_replica_is_named() -> None:

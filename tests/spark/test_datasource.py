@@ -332,7 +332,10 @@ def test_a_ring_that_is_not_there_is_empty(table):
             {"url": "nonsense://user:secret@x", "ring": "r"},
             r"url='nonsense://user:\*\*\*@x': Redis URL must",
         ),
-        ({"url": "redis://user:secret#@x", "ring": "r"}, "# in a password as %2F, %3F and %23"),
+        (
+            {"url": "redis://user:secret#@x", "ring": "r"},
+            "in a password as %2F, %3F, %23, %5B and %5D",
+        ),
     ],
 )
 def test_options_that_cannot_be_are_said_before_anything_is_read(options, text):

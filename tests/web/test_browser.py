@@ -489,6 +489,29 @@ def test_a_group_s_grid_shows_who_has_what(client: Redis, running: Running, tab:
     assert tab.wrong == []
 
 
+def test_what_has_the_focus_in_a_row_has_it_still_when_the_row_is_new(
+    client: Redis, running: Running, tab: Watched
+) -> None:
+    with PartitionGroup(client, "orders", partitions=6, member="m1", rebalance_delay=0):
+        page = opened(tab, running, "/group?name=orders")
+        expect(page.locator(".grid title").filter(has_text="m1")).to_have_count(6)
+        drain = page.get_by_role("link", name="Drain m1")
+        drain.focus()
+        with PartitionGroup(client, "orders", partitions=6, member="m2", rebalance_delay=0):
+            row_of_m1 = page.locator("#members tbody tr").filter(has=drain)
+            expect(row_of_m1.locator("td").nth(1)).to_have_text("3")
+            expect(drain).to_be_focused()
+    put(client, "a", 0, ring="focus")
+    client.set("{focus}:epoch", "1 ab")  # so that the service finds it
+    page = opened(tab, running, "/")
+    pin = page.get_by_role("button", name="Pin focus")
+    pin.focus()
+    put(client, "b", 1, ring="focus")
+    expect(page.locator("#rings tr").filter(has=pin)).to_contain_text("2")
+    expect(pin).to_be_focused()
+    assert tab.wrong == []
+
+
 def test_whoever_signs_in_can_take_a_node_off(
     client: Redis, running: Running, tab: Watched
 ) -> None:

@@ -347,6 +347,10 @@ def test_what_it_cannot_begin_with_is_said(
         (["--url", "http://x"], {}, "url='http://x'"),
         (["--act-user", "ada"], {}, "give --trusted-proxy as well"),
         (["--host", "a" * 70], {}, "cannot listen there"),
+        (["--host", "*"], {}, "host='*': give an address or a name"),
+        (["--host", ""], {}, "host='': give an address or a name"),
+        (["--host", "[::1]"], {}, "host='[::1]': give an address or a name"),
+        (["--host", "http://ring"], {}, "host='http://ring': give an address or a name"),
         (["--servers", str(empty)], {}, "names no server"),
         (["--servers", str(binary)], {}, "cannot be read"),
     ]

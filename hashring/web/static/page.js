@@ -43,6 +43,12 @@ function selectedWithin(element) {
   return selection && !selection.isCollapsed && element.contains(selection.anchorNode);
 }
 
+// What there is within an element of the kind that had the focus: the link to the same, or the button.
+function twin(focused, within) {
+  return [...within.querySelectorAll(focused.tagName)].find(
+    (each) => each.getAttribute("href") === focused.getAttribute("href"));
+}
+
 function put(id, html) {
   const element = byId(id);
   if (!element) return;
@@ -54,7 +60,6 @@ function put(id, html) {
   }
   waiting.delete(id);
   const focused = element.contains(document.activeElement) ? document.activeElement : null;
-  const address = focused && focused.getAttribute("href");
   const head = focused && focused.closest("th[data-sort]");
   const top = element.scrollTop;
   element.innerHTML = html;
@@ -62,12 +67,7 @@ function put(id, html) {
   element.scrollTop = top;
   if (head)
     element.querySelector(`th[data-sort=${head.dataset.sort}] button`)?.focus({preventScroll: true});
-  if (!address) return;
-  for (const link of byId(id).querySelectorAll("a")) {
-    if (link.getAttribute("href") !== address) continue;
-    link.focus({preventScroll: true});
-    break;
-  }
+  else if (focused?.hasAttribute("href")) twin(focused, element)?.focus({preventScroll: true});
 }
 
 function putWaiting() {
@@ -391,9 +391,11 @@ class Table {
 
   replace(old, row) {
     if (!old.isConnected) return;
-    const focused = old.contains(document.activeElement);
+    const focused = old.contains(document.activeElement) ? document.activeElement : null;
     old.replaceWith(row);
-    if (focused) (row.querySelector("a.node, a") || row).focus({preventScroll: true});
+    if (!focused) return;
+    if (!this.lasting) dress(row, pinned()); // a pin that is hidden takes no focus
+    (twin(focused, row) || row.querySelector("a.node, a") || row).focus({preventScroll: true});
   }
 
   arrange() {

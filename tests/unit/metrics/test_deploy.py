@@ -230,6 +230,11 @@ def test_the_manifests_parts_belong_together() -> None:
     assert pod["metadata"]["annotations"]["prometheus.io/port"] == str(port["containerPort"])
 
 
+def test_a_pod_has_visitors_also_while_redis_is_away() -> None:
+    [container] = manifest()["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
+
+
 def test_what_they_start_is_a_command_with_options_that_exist() -> None:
     words = unit()["Service"]["ExecStart"].split()
     assert words[:2] == ["/opt/hashring/bin/hashring", "serve"]
