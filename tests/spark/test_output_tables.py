@@ -244,6 +244,14 @@ def test_a_table_of_a_catalog_is_replaced_whole_whatever_a_session_keeps(
     assert spark.conf.get(dynamic) == "dynamic"
 
 
+def test_a_new_table_lets_later_sessions_choose_which_partitions_they_replace(spark, dynamic):
+    spark.sql("DROP TABLE IF EXISTS parted")
+    Output(None, table="parted").write(spark.range(4).selectExpr("id", "id % 2 AS p"), ["p"])
+    spark.sql("INSERT OVERWRITE parted SELECT 7L AS id, 1L AS p")
+    assert ids(spark.table("parted")) == [0, 2, 7]
+    spark.sql("DROP TABLE parted")
+
+
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_table_of_points_takes_none_of_another_key(spark, mode):
     spark.sql("DROP TABLE IF EXISTS kept")
