@@ -189,7 +189,7 @@ def test_a_table_of_which_spark_hides_a_property_is_not_replaced(spark):
     spark.sql("DROP TABLE IF EXISTS secret")
     spark.sql(f"CREATE TABLE secret USING parquet TBLPROPERTIES ({properties}) AS SELECT 1L AS id")
     output = Output(None, table="secret", mode="overwrite")
-    with pytest.raises(OutputRefused, match="hides the value of its property source.url"):
+    with pytest.raises(OutputRefused, match=r"hides the value of its property source\.url"):
         output.check(spark)
     hides = "spark.sql.redaction.options.regex"
     spark.conf.set(hides, "a^")
