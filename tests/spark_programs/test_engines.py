@@ -234,6 +234,16 @@ def test_an_interrupted_call_over_spark_connect_ends_and_the_next_goes_on(connec
     ], done.stderr
 
 
+def test_an_interrupted_command_whose_server_is_gone_ends(connect_server):
+    # PySpark alone goes on to ask the server for ten minutes.
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark_programs.lost_server", connect_server.split(":")[-1]],
+        cwd=ROOT, capture_output=True, text=True, timeout=ENGINE_PATIENCE / 3, check=False,
+        env={**os.environ, "JAVA_HOME": "/nowhere"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+
+
 def test_an_older_copy_of_a_checkpoint_is_refused_over_spark_connect(tmp_path, connect_server):
     write_ring(random_ring(2, 2), tmp_path / "ring.json")
     for number in range(2):
