@@ -1507,6 +1507,7 @@ def test_simulate_prints_balance_and_answers_how_many(spark, tmp_path):
         (["simulate", "--peak", "1.2"], "--peak asks about one number of --nodes"),
         (["simulate", "--peak", "2", "--nodes", "5", "--limit", "2"], "leave out --limit"),
         (["simulate", "--conf", "x", "--nodes", "5"], "--conf x: give NAME=VALUE"),
+        (["simulate", "--conf", "=x", "--nodes", "5"], "--conf =x: give NAME=VALUE"),
         (["audit", "--input", "x.parquet"], "give --url, or files"),
         (["stream", "--input", "x", "--output", "o", "--checkpoint", "c"], "give --url or"),
     ],

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrameWriter
 from hashring.core.ring import Ring
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.spark.engine.spark_failures import SPARK_ERRORS
-from hashring.spark.io.output import Output
+from hashring.spark.io.output import MODES, Output
 from hashring.spark.lookup.owner_columns import with_owner
 
 
@@ -160,6 +160,49 @@ def test_a_new_table_of_a_catalog_has_the_format_that_the_catalog_chooses(spark,
         output.write(spark.range(3))
 
 
+@pytest.mark.parametrize("name", ["`a.b`", "APP.`x y`", "APP.`tablé`", "`it``s`"])
+def test_a_table_of_a_catalog_may_have_any_name_in_backticks(spark, lake, name):
+    for mode, held in (("error", [0, 1]), ("append", [0, 0, 1, 1]), ("overwrite", [0, 1])):
+        Output(None, table=f"{lake}.{name}", mode=mode).write(spark.range(2))
+        assert ids(spark.table(f"{lake}.{name}")) == held
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("made -- c", "is no name of a table; put"),
+        ("made ", "is no name of a table; put"),
+        ("default.", "is no name of a table; put"),
+        ("`made", "is no name of a table; put"),
+        ("`made.b`", "takes ASCII letters, digits and _"),
+        ("default.`tablé`", "takes ASCII letters, digits and _"),
+    ],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_name_that_sparks_own_catalog_does_not_take_is_refused_at_once(spark, name, text, mode):
+    with pytest.raises(ConfigError, match=text):
+        Output(None, table=name, mode=mode).check(spark)
+
+
+def test_a_table_of_which_spark_hides_a_property_is_not_replaced(spark):
+    properties = "'source.url' = 'https://example.org', 'kind' = 'a'"
+    spark.sql("DROP TABLE IF EXISTS secret")
+    spark.sql(f"CREATE TABLE secret USING parquet TBLPROPERTIES ({properties}) AS SELECT 1L AS id")
+    output = Output(None, table="secret", mode="overwrite")
+    with pytest.raises(OutputRefused, match=r"hides the value of its property source\.url"):
+        output.check(spark)
+    hides = "spark.sql.redaction.options.regex"
+    spark.conf.set(hides, "a^")
+    try:
+        output.write(spark.range(7, 9))
+        (found,) = spark.sql("SHOW TBLPROPERTIES secret ('source.url')").collect()
+        assert found["value"] == "https://example.org"
+    finally:
+        spark.conf.unset(hides)
+    assert ids(spark.table("secret")) == [7, 8]
+    spark.sql("DROP TABLE secret")
+
+
 def test_a_table_of_a_catalog_that_another_made_meanwhile_is_refused(spark, lake, monkeypatch):
     spark.range(3).writeTo(f"{lake}.T").create()
     monkeypatch.setattr(Output, "check", lambda *_: None)
@@ -199,6 +242,14 @@ def test_a_table_of_a_catalog_is_replaced_whole_whatever_a_session_keeps(
     # A database has no partitions: Iceberg and Delta read the setting as they insert.
     assert kept == ["static"]
     assert spark.conf.get(dynamic) == "dynamic"
+
+
+def test_a_new_table_lets_later_sessions_choose_which_partitions_they_replace(spark, dynamic):
+    spark.sql("DROP TABLE IF EXISTS parted")
+    Output(None, table="parted").write(spark.range(4).selectExpr("id", "id % 2 AS p"), ["p"])
+    spark.sql("INSERT OVERWRITE parted SELECT 7L AS id, 1L AS p")
+    assert ids(spark.table("parted")) == [0, 2, 7]
+    spark.sql("DROP TABLE parted")
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

@@ -122,8 +122,9 @@ def test_weights_may_be_a_list(spark):
         ({"nodes": 5, "placement": "best"}, "choose one of random, balanced"),
         ({"nodes": 5, "weights": (0.0,)}, "give positive numbers"),
         ({"nodes": 5, "weights": (float("nan"),)}, "give positive numbers"),
-        ({"nodes": 5, "limit": 0.9}, "below 1 the nodes have not room"),
-        ({"nodes": 5, "limit": float("nan")}, "below 1 the nodes have not room"),
+        ({"nodes": 5, "limit": 0.9}, "below it the nodes have not room"),
+        ({"nodes": 5, "limit": float("nan")}, "give a number from 1 on"),
+        ({"nodes": 5, "limit": float("inf")}, "give a number from 1 on"),
         (
             {"nodes": 10**6, "replicas": 100},
             "more than 5,000,000 points: give fewer nodes",

@@ -29,3 +29,12 @@ def test_refused_keys_go_to_the_next_node_with_room():
     # Room for two each: 0 refuses its third key, 1 is full, 2 takes it.
     assert list(served) == [0, 0, 2, 1, 1, 2]
     assert spilled == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize("limit", [1e15, 1e17, 1.7e308])
+def test_a_limit_that_no_node_reaches_refuses_no_key(limit):
+    ring = _Points.of(np.array([0, 100, 200]), np.array([0, 1, 2]))
+    fair = np.array([1 / 3, 1 / 3, 1 / 3])
+    # The room as a number of keys is more than 64 bits hold.
+    served, spilled = _served(ring, np.repeat([1, 101, 102], 1000), fair, limit)
+    assert (np.bincount(served).tolist(), spilled) == ([1000, 2000], 0)

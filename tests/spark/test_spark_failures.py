@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from hashring.errors import SparkFailed
 from hashring.spark.engine.spark_failures import failure
@@ -51,6 +52,11 @@ def test_a_failure_of_spark_is_told_by_the_line_that_says_the_cause(told: str, t
 def test_a_java_that_has_ended_is_named() -> None:
     error = failure(ConnectionRefusedError("refused"))
     assert str(error).startswith("Spark failed: its Java has ended (refused): did the system kill")
+
+
+def test_a_failure_of_a_server_names_its_log() -> None:
+    error = failure(SparkConnectGrpcException("it is gone"))
+    assert str(error) == "Spark failed: it is gone: the log of Spark's server has more"
 
 
 def test_places_with_and_without_directories_of_columns_are_named_with_a_remedy(spark, tmp_path):

@@ -15,7 +15,13 @@ from pyspark.sql import SparkSession
 from hashring.cli.signals import Terminated, termination_interrupts
 from hashring.cli.spark.signals_between_calls import signals_between_calls
 
-LONG = "java_method('java.lang.Thread', 'sleep', 3600000L)"
+
+def sleep(seconds: int) -> str:
+    """What keeps a core of the server for so long."""
+    return f"java_method('java.lang.Thread', 'sleep', {seconds}000L)"
+
+
+LONG = sleep(3600)
 
 
 class AtUnlock:

@@ -207,6 +207,20 @@ def test_a_stream_over_spark_connect_outlasts_a_late_python_and_reports_a_change
     assert "ring changes  1\n" in text
 
 
+@pytest.mark.parametrize(
+    "setting",
+    ["spark.sql.shuffle.partitions=x", "spark.driver.memory=1g", "spark.sql.warehouse.dir=x"],
+)
+def test_a_setting_that_a_server_does_not_take_is_refused(connect_server, setting):
+    command = [
+        sys.executable, "-m", "hashring", "spark", "simulate", "--nodes", "2", "--rings", "1",
+        "--n-replicas", "1", "--remote", connect_server, "--conf", setting,
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"hashring: conf={setting!r}: the server refuses it ([")
+
+
 def test_an_interrupted_call_over_spark_connect_ends_and_the_next_goes_on(connect_server):
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark_programs.interrupted_calls", connect_server],
@@ -218,6 +232,16 @@ def test_an_interrupted_call_over_spark_connect_ends_and_the_next_goes_on(connec
         "a long call is interrupted by SIGINT",
         "a long call is interrupted by SIGTERM",
     ], done.stderr
+
+
+def test_an_interrupted_command_whose_server_is_gone_ends(connect_server):
+    # PySpark alone goes on to ask the server for ten minutes.
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark_programs.lost_server", connect_server.split(":")[-1]],
+        cwd=ROOT, capture_output=True, text=True, timeout=ENGINE_PATIENCE / 3, check=False,
+        env={**os.environ, "JAVA_HOME": "/nowhere"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
 
 
 def test_an_older_copy_of_a_checkpoint_is_refused_over_spark_connect(tmp_path, connect_server):

@@ -28,7 +28,7 @@ def name_and_value(option: str, text: str) -> tuple[str, str]:
         UsageError: it is none.
     """
     name, equals, value = text.partition("=")
-    if not equals:
+    if not name or not equals:
         raise click.UsageError(f"{option} {text}: give NAME=VALUE")
     return name, value
 

@@ -3,7 +3,7 @@
 The client waits under locks of gRPC's and of ``concurrent.futures``. An error that a handler
 raises there may leave one of them locked, and then the next call waits for ever. So a signal takes
 effect when the call is over. The server is asked to end the call; a second signal, or a server that
-does not answer, ends the waiting.
+does not answer, ends the waiting. A signal also ends the attempts to reach a server that is gone.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ def signals_between_calls(spark: SparkSession) -> Iterator[Callable[[], None]]:
     Args:
         spark: a session of Spark Connect. A signal interrupts what this thread runs in it.
 
+    After it, and after a signal, the client of the session does not ask again what failed.
+
     Yields:
         Lets in a signal that waits, for what makes one short call after the other.
     """
@@ -65,10 +67,14 @@ class _Waiting:
     @contextmanager
     def over(self) -> Iterator[None]:
         """At its end, a signal that still waits takes effect."""
+        from hashring.spark.engine.interruptible import interrupts_kept  # noqa: PLC0415 - optional
+
         self._spark.addTag(self._tag)
         try:
-            yield
+            with interrupts_kept():
+                yield
         finally:
+            self._ask_once()
             self._spark.removeTag(self._tag)
             number, self._number = self._number, None
             self._woken.put(False)
@@ -95,9 +101,20 @@ class _Waiting:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._number = None
+        self._ask_once()
         handler = self._handlers[signal.Signals(number)]
         assert callable(handler)  # else `handled` would have left it in its place
         handler(number, frame)
+
+    def _ask_once(self) -> None:
+        """Let the client give up at once if the server is gone.
+
+        It would go on to try for ten minutes to release what the server holds of the last call, and
+        Python waits for that at its end.
+        """
+        client: Any = self._spark.client
+        for policy in client.get_retry_policies():
+            policy.max_retries = 0
 
     def _remind(self) -> None:
         while self._woken.get():

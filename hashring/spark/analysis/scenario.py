@@ -47,7 +47,10 @@ class Scenario:
             raise ConfigError("weights", self.weights, "give positive numbers; 1 is ordinary")
         if self.limit is not None and not 1 <= self.limit < math.inf:
             raise ConfigError(
-                "limit", self.limit, "below 1 the nodes have not room for all keys; 1.25 is usual"
+                "limit",
+                self.limit,
+                "give a number from 1 on: below it the nodes have not room for all keys; 1.25 is "
+                "usual",
             )
         if self.nodes * self.replicas * max(self.weights) > MOST_POINTS:
             raise ConfigError(

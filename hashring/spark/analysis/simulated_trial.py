@@ -140,7 +140,7 @@ def _served(ring: _Points, keys: Longs, fair: Floats, limit: float) -> tuple[Lon
     the keys that are not served by their owner."""
     replica = np.searchsorted(ring.points, keys, side="right") - 1
     owner = ring.owners[replica]
-    room = np.ceil(limit * fair * len(keys)).astype(np.int64)
+    room = np.ceil(np.minimum(limit * fair, 1.0) * len(keys)).astype(np.int64)
     # Which of its keys a full node refuses is the same before and after a change: the last ones.
     order = np.argsort(owner, kind="stable")
     counts = np.bincount(owner, minlength=len(fair))

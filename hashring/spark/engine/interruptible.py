@@ -12,10 +12,10 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import inheritable_thread_target
 
 from hashring.spark.engine.session import is_connect
+from hashring.spark.engine.spark_failures import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -93,14 +93,15 @@ def interruptible(
 
 @contextmanager
 def interrupts_kept() -> Iterator[None]:
-    """Let an interrupt out of a call to Java as what it is.
+    """Let an interrupt out of a call to Spark as what it is.
 
-    Py4J then closes its connection. If that fails, it raises an error of its own instead.
+    Py4J then closes its connection, and a client of Spark Connect asks the server to end the call.
+    If that fails, they raise an error of their own instead.
     """
     handled = sys.exc_info()[1]  # of the caller, from long before
     try:
         yield
-    except Py4JError as error:
+    except SPARK_ERRORS as error:
         cause = error.__context__
         while cause is not None and cause is not handled:
             if isinstance(cause, KeyboardInterrupt):

@@ -74,8 +74,8 @@ def spark_session(
 
     Raises:
         JavaNotFound: there is no Java, or an old one.
-        ConfigError: both a master and a remote, or one that is none or does not answer; or no
-            temporary file can be made.
+        ConfigError: both a master and a remote, or one that is none or does not answer; or a
+            Spark Connect server refuses a setting; or no temporary file can be made.
         OutputRefused: ``log`` cannot be written.
     """
     was_there = running_session() is not None
@@ -108,7 +108,8 @@ def spark_session(
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
                 if has_pages_on_request():
                     builder = builder.config("spark.driver.defaultJavaOptions", LARGE_PAGES)
-    for name, value in (conf or {}).items():
+    is_far = remote is not None or "SPARK_REMOTE" in os.environ
+    for name, value in ({} if is_far else conf or {}).items():
         builder = builder.config(name, value)
     with ExitStack() as around:
         if starts_java:
@@ -121,6 +122,8 @@ def spark_session(
             around.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "Failed to set ")
         session = builder.getOrCreate()
+    if is_far:
+        _set_all(session, conf or {})
     if is_connect(session):
         if progress:
             session.registerProgressHandler(draw_operation)  # type: ignore[arg-type]
@@ -132,6 +135,23 @@ def spark_session(
         if progress:
             Thread(target=draw_stages, args=(session.sparkContext,), daemon=True).start()
     return session
+
+
+def _set_all(session: SparkSession, conf: Mapping[str, str]) -> None:
+    """Set what a server takes of a session. PySpark itself would warn, and go on without it.
+
+    Raises:
+        ConfigError: the server does not take a setting, and has another value.
+    """
+    for name, value in conf.items():
+        try:
+            session.conf.set(name, value)
+        except PySparkException as error:
+            if session.conf.get(name, None) != value:
+                why = str(error).partition("\n")[0].partition(" SQLSTATE")[0]
+                raise ConfigError(
+                    "conf", f"{name}={value}", f"the server refuses it ({why})"
+                ) from error
 
 
 def _has_own_log(session: SparkSession) -> bool:

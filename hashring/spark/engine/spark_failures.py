@@ -96,7 +96,10 @@ def failure(error: Exception) -> HashringError:
         return _in_conflict(told, conflict[1].split("\n"))
     if unread := _UNREAD.search(told):
         return _unread(told, *unread.groups())
-    remedy = next((what for sign, what in _REMEDIES.items() if sign in told), None)
+    # Over Spark Connect there is no log here.
+    is_far = type(error).__module__ == "pyspark.errors.exceptions.connect"
+    remedy = "the log of Spark's server has more" if is_far else None
+    remedy = next((what for sign, what in _REMEDIES.items() if sign in told), remedy)
     return _spark_failed(told, remedy)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import StringType, StructType
 
+from hashring.core.safe_text import printable
 from hashring.errors import ConfigError, OutputRefused
 from hashring.spark.engine.column_checks import char_type, quoted
 from hashring.spark.engine.spark_failures import SPARK_ERRORS
@@ -26,6 +27,52 @@ REPLACED: Final = "hashring.replaced"
 """A property of a table whose rows were replaced: a new value each time."""
 BEFORE: Final = "_before"
 """How the name ends that a table has between the two renames that replace it."""
+_PART: Final = re.compile(r"`((?:[^`]|``)+)`|(\w+)", re.ASCII)
+_OF_SPARK: Final = re.compile(r"\w+", re.ASCII)
+"""The names that Spark's own catalog takes for tables."""
+_HIDDEN: Final = "*********(redacted)"
+"""What Spark shows in place of a value that its settings hide."""
+
+
+def parts_of(table: str) -> tuple[str, ...]:
+    """The names of the catalog, the schema and the table in the name of a table.
+
+    Spark itself also takes blanks and comments. What is put at the end of such a name, for a table
+    beside it, would be a part of the comment.
+
+    Raises:
+        ConfigError: it is no name of a table.
+    """
+    found, at = [], 0
+    while part := _PART.match(table, at):
+        quoted_part, plain = part.groups()
+        found.append(plain or quoted_part.replace("``", "`"))
+        if part.end() == len(table):
+            return tuple(found)
+        if table[part.end()] != ".":
+            break
+        at = part.end() + 1
+    raise ConfigError(
+        "table", table, "is no name of a table; put names with other characters in backticks"
+    )
+
+
+def schema_of(table: str) -> str:
+    """The name of the schema in the name of a table, as Spark reads it; empty if it has none."""
+    return ".".join(map(quoted, parts_of(table)[:-1]))
+
+
+def check_name(spark: SparkSession, table: str) -> None:
+    """Check that a new table can have a name.
+
+    Raises:
+        ConfigError: Spark's own catalog takes no such name.
+    """
+    name = parts_of(table)[-1]
+    if catalog_of(spark, table) == SPARK_CATALOG and not _OF_SPARK.fullmatch(name):
+        raise ConfigError(
+            "table", table, "Spark's own catalog takes ASCII letters, digits and _ in a name"
+        )
 
 
 def check_outlives(spark: SparkSession, table: str) -> None:
@@ -37,7 +84,8 @@ def check_outlives(spark: SparkSession, table: str) -> None:
     Raises:
         ConfigError: the table's catalog is in the memory of the session.
     """
-    catalog = table.partition(".")[0].strip("`") if "." in table else ""
+    first, *more = parts_of(table)
+    catalog = first if more else ""
     if not spark.conf.get(f"spark.sql.catalog.{catalog}", None):
         catalog = spark.conf.get("spark.sql.defaultCatalog", SPARK_CATALOG) or SPARK_CATALOG
     if spark.conf.get(f"spark.sql.catalog.{catalog}", None):
@@ -53,8 +101,8 @@ def check_outlives(spark: SparkSession, table: str) -> None:
 
 def catalog_of(spark: SparkSession, table: str) -> str:
     """The name of the catalog in which Spark looks for a table of this name."""
-    first = table.partition(".")[0].strip("`")
-    if "." not in table or not is_catalog(spark, first):
+    first, *more = parts_of(table)
+    if not more or not is_catalog(spark, first):
         return spark.catalog.currentCatalog()
     return SPARK_CATALOG if first.lower() == SPARK_CATALOG else first
 
@@ -121,15 +169,31 @@ def check_unpadded(df: DataFrame, there: StructType, table: str) -> None:
             )
 
 
+def copied_properties(spark: SparkSession, table: str) -> dict[str, str]:
+    """The properties that a copy of a table needs: all but the options of its format.
+
+    Raises:
+        OutputRefused: Spark hides the value of one, which the copy would lose.
+    """
+    found = {
+        name: value
+        for name, value in properties_of(spark, table).items()
+        if not name.startswith("option.")
+    }
+    if hidden := [printable(name) for name, value in found.items() if value == _HIDDEN]:
+        raise OutputRefused(
+            table,
+            f"Spark hides the value of its property {hidden[0]}, which a replaced table would lose",
+            "set spark.redaction.regex and spark.sql.redaction.options.regex to a^ with --conf, or "
+            "remove the property",
+        )
+    return found
+
+
 def describe_copy(spark: SparkSession, table: str, copy: str, comment: str | None) -> None:
     """Give a copy of a table what ``LIKE`` leaves out: its properties, and its comment."""
-    found = {**properties_of(spark, table), REPLACED: uuid.uuid4().hex}
-    # What begins so are the options of its format.
-    properties = ", ".join(
-        f"{_literal(key)} = {_literal(value)}"
-        for key, value in found.items()
-        if not key.startswith("option.")
-    )
+    found = {**copied_properties(spark, table), REPLACED: uuid.uuid4().hex}
+    properties = ", ".join(f"{_literal(key)} = {_literal(value)}" for key, value in found.items())
     spark.sql(f"ALTER TABLE {copy} SET TBLPROPERTIES ({properties})")
     if comment:
         spark.sql(f"COMMENT ON TABLE {copy} IS {_literal(comment)}")
@@ -148,8 +212,7 @@ def put_table_back(spark: SparkSession, table: str) -> None:
     """
     if catalog_of(spark, table) != SPARK_CATALOG:
         return  # its formats replace their rows themselves
-    schema, _, name = table.rpartition(".")
-    name = name.strip("`")
+    schema, name = schema_of(table), parts_of(table)[-1]
     within = f" IN {schema}" if schema else ""
     pattern = _literal(f"{name}_*{BEFORE}")
     wanted = re.compile(rf"{re.escape(name)}_[0-9a-f]{{8}}{BEFORE}", re.IGNORECASE)

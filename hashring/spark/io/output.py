@@ -458,7 +458,9 @@ class Output:
     ) -> DataFrameWriter:
         spark = df.sparkSession
         writer = df.write.mode("error").options(**lossless(spark, self.kept_as(spark)))
-        writer = writer.options(**{REPLACED_PARTS: ALL_PARTS, **self.options})
+        if self.table is None:  # a table would keep it, and lose rows to a later overwrite
+            writer = writer.option(REPLACED_PARTS, ALL_PARTS)
+        writer = writer.options(**self.options)
         if name is not None:
             writer = writer.format(name)
         return writer.partitionBy(*partition_by) if partition_by else writer

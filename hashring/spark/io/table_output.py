@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import ParseException
-
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.spark.engine.column_checks import quoted
 from hashring.spark.engine.counts_while_read import Counts
@@ -20,14 +18,18 @@ from hashring.spark.io.catalog_tables import (
     BEFORE,
     REPLACED,
     check_blanks,
+    check_name,
     check_unpadded,
+    copied_properties,
     describe_copy,
     detail_of,
     is_catalog,
     is_replaced_by_name,
+    parts_of,
     properties_of,
     put_table_back,
     rename_table,
+    schema_of,
 )
 from hashring.spark.io.job_file_names import (
     ANOTHER,
@@ -75,20 +77,18 @@ def check_table(spark: SparkSession, table: str, mode: str) -> None:
         OutputRefused: it is no table, or cannot be replaced whole or not at all.
         ConfigError: no name of a table, or no such schema.
     """
-    schema = table.rpartition(".")[0]
-    try:
-        # A catalog may keep tables in no schema.
-        in_catalog = not schema or is_catalog(spark, schema.strip("`"))
-        if not in_catalog and not spark.catalog.databaseExists(schema):
-            raise ConfigError("table", table, f"there is no schema {schema}")
+    *schema, _ = parts_of(table)
+    # A catalog may keep tables in no schema.
+    in_catalog = not schema or (len(schema) == 1 and is_catalog(spark, schema[0]))
+    if not in_catalog and not spark.catalog.databaseExists(schema_of(table)):
+        raise ConfigError("table", table, f"there is no schema {'.'.join(schema)}")
+    if not spark.catalog.tableExists(table):
+        check_name(spark, table)
+        if mode == "error":
+            return
+        put_table_back(spark, table)
         if not spark.catalog.tableExists(table):
-            if mode == "error":
-                return
-            put_table_back(spark, table)
-            if not spark.catalog.tableExists(table):
-                return
-    except ParseException as error:
-        raise ConfigError("table", table, "is no name of a table") from error
+            return
     if mode == "error":
         raise OutputExists(table)
     kind = spark.catalog.getTable(table).tableType
@@ -98,6 +98,7 @@ def check_table(spark: SparkSession, table: str, mode: str) -> None:
         return
     if kind == "EXTERNAL":
         raise OutputRefused(table, "it is EXTERNAL: its files are not the catalog's to replace")
+    copied_properties(spark, table)
     # Renamed, a table of this catalog looks for its partitions at the old name.
     if spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and any(
         column.isPartition for column in spark.catalog.listColumns(table)
