@@ -719,18 +719,22 @@ class _Step:
         owners, interim = [*target.owners], [*target.interim]
         for partition, owner in stuck.items():
             owners[partition] = interim[partition] = owner
-        kept = {
-            partition: tuple(name for name in names if name in self.members)
-            for partition, names in self.standbys.items()
-            if partition in stuck
-        }
         return replace(
             target,
             owners=tuple(owners),
             interim=tuple(interim),
             warmups={p: name for p, name in target.warmups.items() if p not in stuck},
-            standbys={p: names for p, names in target.standbys.items() if p not in stuck} | kept,
+            standbys=self._standbys(target, stuck.keys()),
         )
+
+    def _standbys(
+        self, target: TargetAssignment, kept: Collection[int]
+    ) -> dict[int, tuple[str, ...]]:
+        """The standbys of a target, but some partitions keep those that they have."""
+        standbys = {p: names for p, names in target.standbys.items() if p not in kept}
+        for partition in self.standbys.keys() & kept:
+            standbys[partition] = tuple(n for n in self.standbys[partition] if n in self.members)
+        return standbys
 
     def _may_be_warm(self, partition: int) -> bool:
         """Whether a member keeps a copy of a partition, or says how far behind it is."""
@@ -926,7 +930,10 @@ class _Step:
         self.warming = waiting | warmups
         # If no member may be granted anything, a copy has no use. It would only make the assignor
         # answer differently in the next step, and so on.
-        self.standbys = dict(target.standbys) if self.takers else {}
+        # Until an owner that is no member any more has let go, the assignor says who is to have the
+        # partition: another copy would make that answer differ, too.
+        going = {p for p, handoff in self.handoffs.items() if handoff.owner not in self.members}
+        self.standbys = self._standbys(target, going) if self.takers else {}
 
     def _redirect(self, wanted: Wanted) -> None:
         """Hand over to the member with a copy that the assignor prefers meanwhile.

@@ -497,6 +497,19 @@ def test_when_all_go_copies_end_and_nothing_more_is_decided() -> None:
     assert desk.step().state is decided
 
 
+@pytest.mark.parametrize("partitions", [2, 3, 8])
+@pytest.mark.parametrize("goes", [{"leaving": 900.0}, {"stopping": True}])
+def test_a_join_while_an_owner_that_must_go_has_not_let_go_yet_is_decided_on_once(
+    goes: dict[str, Any], partitions: int
+) -> None:
+    desk = Desk(partitions, LearnerAssignor(standbys=1), handoffs=8).join("a").step()
+    desk.join("b").settle().set("a", **goes).step().step()
+    desk.join("z").step().step()
+    assert desk.asked
+    decided = desk.state
+    assert desk.step().state is decided
+
+
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @pytest.mark.parametrize("seed", some(range(40)))
 def test_whatever_becomes_of_its_members_a_group_comes_to_rest(seed: int, assignor: str) -> None:
