@@ -183,7 +183,9 @@ class PageRoutes:
         page.current()
         deflated = bool(request.accept_encodings["gzip"])
         response = self._streams.response(
-            page.feed.follow(since, page.now, deflated=deflated), current_client()
+            page.feed.follow(since, page.now, deflated=deflated),
+            current_client(),
+            page.feed.wake,
         )
         if deflated:
             response.headers["Content-Encoding"] = "gzip"

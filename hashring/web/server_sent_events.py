@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from flask import Response, abort
+from flask import Response, abort, request
 from werkzeug.exceptions import BadRequest
 
 from hashring.store.ring.ring_events import RingEvent, event_json
@@ -137,6 +137,11 @@ class Feed:
         """Bytes of the messages that are kept."""
         return sum(len(chunk.raw) for _, chunk in self._sent)
 
+    def wake(self) -> None:
+        """Send all readers a sign of life: the thread of one whose connection is closed ends."""
+        with self._changed:
+            self._changed.notify_all()
+
     def close(self) -> None:
         """End all readers."""
         with self._changed:
@@ -233,6 +238,8 @@ def _live_changes(watcher: RingWatcher, since: str) -> Iterator[bytes]:
         elif time.monotonic() - told > KEEPALIVE:
             told = time.monotonic()
             yield _SIGN_OF_LIFE
+        else:
+            yield b""  # Nothing is sent, but a stream that has lost its place ends here.
 
 
 def changes_after(events: tuple[RingEvent, ...], id_: str, now: float) -> tuple[RingEvent, ...]:
@@ -282,19 +289,25 @@ class Streams:
         self._of: dict[str, list[_Stream]] = {}  # by client, the oldest first
         self.open = 0
 
-    def response(self, chunks: Iterator[bytes], client: str) -> Response:
-        """Answer with a stream of server-sent events.
+    def response(
+        self, chunks: Iterator[bytes], client: str, wake: Callable[[], None] | None = None
+    ) -> Response:
+        """Answer the request with a stream of server-sent events.
 
         Args:
             client: who asks; see :func:`hashring.web.proxy_users.current_client`.
+            wake: ends the wait for the next chunk, if it may last longer than one look at Redis.
 
         Raises:
             HTTPException: with status 503, when all are in use, and nobody has many more.
         """
         with self._lock:
             if self.open >= MOST_STREAMS:
+                self._end_closed()
+            if self.open >= MOST_STREAMS:
                 self._make_way(client)
-            stream = _Stream(chunks, lambda: self._ended(client, stream))
+            closed = request.environ.get("waitress.client_disconnected", bool)
+            stream = _Stream(chunks, lambda: self._ended(client, stream), closed, wake)
             self._of.setdefault(client, []).append(stream)
             self.open += 1
         return Response(
@@ -302,6 +315,19 @@ class Streams:
             mimetype="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
+
+    def _end_closed(self) -> None:
+        """Take the places of closed connections away: their threads would notice much later."""
+        wakes = set()
+        for client, streams in [*self._of.items()]:
+            for stream in [each for each in streams if each.closed()]:
+                stream.wanted = False
+                self._forget(client, stream)
+                wakes.add(stream.wake)
+        # Otherwise the threads of streams that are opened and closed would pile up.
+        for wake in wakes:
+            if wake is not None:
+                wake()
 
     def _make_way(self, client: str) -> None:
         busiest = max(self._of, key=lambda each: len(self._of[each]))
@@ -333,12 +359,22 @@ class _Stream(Iterator[bytes]):
     """A stream that reports its end, also when it never began.
 
     Attributes:
+        closed: returns whether its connection is closed.
+        wake: see :meth:`Streams.response`.
         wanted: whether it may go on. If not, it ends at its next message or sign of life.
     """
 
-    def __init__(self, chunks: Iterator[bytes], ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        chunks: Iterator[bytes],
+        ended: Callable[[], None],
+        closed: Callable[[], bool],
+        wake: Callable[[], None] | None,
+    ) -> None:
         self._chunks = chunks
         self._ended: Callable[[], None] | None = ended
+        self.closed = closed
+        self.wake = wake
         self.wanted = True
 
     def __next__(self) -> bytes:

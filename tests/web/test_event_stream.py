@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import threading
 from functools import partial
+from http.client import HTTPConnection, HTTPResponse
 from itertools import islice
 from typing import Any
 
 import pytest
+from flask import Flask, Response
+from redis import Redis
 
 from hashring.store.ring.ring_events import RingEvent
 from hashring.web import server_sent_events
-from hashring.web.server_sent_events import Feed, Row, changes_after
-from tests.conftest import eventually
-from tests.web.conftest import Visit, Visitor
+from hashring.web.server_sent_events import Feed, Row, Streams, changes_after
+from hashring.web.waitress_server import Server
+from tests.conftest import PATIENCE, eventually
+from tests.web.conftest import Visit, Visitor, put
 
 pytestmark = pytest.mark.one_server
 
@@ -224,6 +228,61 @@ def test_a_client_that_has_all_streams_gives_up_some_to_others(
     assert opened(visitor, "10.0.0.3").status_code == 503
     others[-1].close()
     assert opened(visitor, "10.0.0.3").status_code == 200
+
+
+def check_places_are_given_back(app: Flask, path: str) -> None:
+    """Three streams may be open, and end. Nothing is sent to them."""
+    server = Server(app, "127.0.0.1", 0)
+    server.start()
+    streams: list[HTTPResponse] = []
+
+    def status() -> int:
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+        connection.request("GET", path)
+        streams.append(connection.getresponse())
+        return streams[-1].status
+
+    try:
+        assert [status() for _ in range(4)] == [200, 200, 200, 503]
+        for stream in streams:
+            stream.close()
+        eventually(lambda: status() == 200, "a place is free")
+        threads = server.task_dispatcher
+        eventually(lambda: threads.active_count == 1, "the threads of the others have ended")
+    finally:
+        for stream in streams:
+            stream.close()
+        server.stop(timeout=0.0)
+
+
+@pytest.fixture
+def three_silent_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_sent_events, "MOST_STREAMS", 3)
+    monkeypatch.setattr(server_sent_events, "KEEPALIVE", 1000.0)
+
+
+@pytest.mark.usefixtures("three_silent_streams")
+def test_readers_of_a_page_that_are_gone_give_their_places_to_others_at_once() -> None:
+    app, feed, streams = Flask("pages"), Feed(), Streams()
+
+    @app.get("/feed")
+    def follow() -> Response:
+        return streams.response(feed.follow(feed.version, 5.0), "somebody", feed.wake)
+
+    try:
+        check_places_are_given_back(app, "/feed")
+    finally:
+        feed.close()
+
+
+@pytest.mark.usefixtures("three_silent_streams")
+def test_followers_of_a_ring_that_are_gone_give_their_places_to_others_at_once(
+    visit: Visit, redis: Redis
+) -> None:
+    put(redis, "a", 1)
+    visitor = visit()
+    eventually(lambda: visitor.get("/ring", name="ring").status_code == 200, "the ring is seen")
+    check_places_are_given_back(visitor.app, "/api/changes/live?ring=ring")
 
 
 @pytest.mark.parametrize(
