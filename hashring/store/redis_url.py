@@ -66,6 +66,7 @@ def _client(url: str, check_files: Callable[[Mapping[str, Any]], None]) -> Any:
         # A parameter in the URL that the client does not know shows only here.
         settings = client.connection_pool.connection_kwargs
         client.connection_pool.connection_class(**settings)
+        _check_tls_version(settings)
         check_files(settings)
     except (ValueError, TypeError, redis.RedisError) as error:
         # Behind a ? in a password its rest stands where parameters do, and the error may name it.
@@ -76,6 +77,23 @@ def _client(url: str, check_files: Callable[[Mapping[str, Any]], None]) -> Any:
             f"{reason}; give redis://user:password@host:port/db, rediss://… or unix:///path",
         ) from None
     return client
+
+
+def _check_tls_version(settings: Mapping[str, Any]) -> None:
+    """Refuse a version of TLS that there is not: each attempt to connect would fail for it.
+
+    Raises:
+        ValueError: there is none.
+    """
+    name = "ssl_min_version"
+    version = settings.get(name)
+    if version is None:
+        return
+    import ssl  # noqa: PLC0415 - few URLs need it
+
+    if version not in list(ssl.TLSVersion):
+        known = f"{ssl.TLSVersion.TLSv1_2:d} for TLS 1.2 or {ssl.TLSVersion.TLSv1_3:d} for TLS 1.3"
+        raise ValueError(f"{name}: {version} is no version of TLS: give {known}")
 
 
 def _check_files(settings: Mapping[str, Any]) -> None:

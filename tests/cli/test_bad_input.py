@@ -140,6 +140,10 @@ class TestEveryCommand:
             ("redis://localhost:port", "Port could not be cast to integer value as 'port'"),
             ("redis://[::1", "Invalid IPv6 URL"),
             ("redis://localhost/accounts", "'accounts' is no number of a database"),
+            (
+                "rediss://localhost?ssl_min_version=99",
+                "ssl_min_version: 99 is no version of TLS: give 771 for TLS 1.2 or 772",
+            ),
             ("redis://h?socket_timeout=long", "Invalid value for 'socket_timeout'"),
             ("rediss://h?ssl_ca_certs=/none.pem", "ssl_ca_certs: /none.pem: No such file"),
             ("rediss://h?ssl_keyfile=/etc", "ssl_keyfile: /etc: Is a directory"),
