@@ -176,8 +176,7 @@ def delay_of(snapshot: Snapshot, record: ReplicaRecord, scoring: Scoring) -> flo
     """Seconds since the replica's last heartbeat, as far as its score and its node's ttl tell."""
     if scoring.lag:
         return _bounded(snapshot.now - record.score)
-    told = snapshot.nodes.get(record.replica.node)
-    ttl = told.told.get("ttl") if told else None
+    ttl = _told(snapshot, record.replica.node).get("ttl")
     if not is_number(ttl) or not 0 < ttl < _FAR:
         ttl = _ASSUMED_TTL
     return _bounded(ttl - record.expires_in)
