@@ -204,7 +204,8 @@ def _stray(snapshot: Snapshot) -> Finding:
             f"{_list(stray)}: has a description, but no replica on the ring",
             "a live node comes back with its next heartbeat; else hashring remove it",
         )
-    silent = [name for name in sorted(on_ring) if not _tells(snapshot, name)]
+    telling = {name for name, node in snapshot.nodes.items() if node.told}
+    silent = sorted(on_ring - telling)
     if silent:
         return note(
             "entries",
@@ -212,10 +213,6 @@ def _stray(snapshot: Snapshot) -> Finding:
             "(see --wire), or written by hand",
         )
     return ok("entries", "every node has a description, and each that has one is on the ring")
-
-
-def _tells(snapshot: Snapshot, name: str) -> bool:
-    return name in snapshot.nodes and bool(snapshot.nodes[name].told)
 
 
 def _algorithms(live: list[NodeFacts]) -> Finding:
@@ -358,7 +355,8 @@ def _unserved(running: list[NodeFacts]) -> Finding:
         )
     if not limited:
         return ok("limits", "no node has a limit")
-    return ok("limits", f"no key is left for want of room; with a limit: {_of(limited, running)}")
+    part = f"{len(limited)} of {counted(len(running), 'node')}"
+    return ok("limits", f"no key is left for want of room; with a limit: {part}")
 
 
 def _drains(snapshot: Snapshot, live: list[NodeFacts]) -> Finding:
@@ -375,10 +373,6 @@ def _drains(snapshot: Snapshot, live: list[NodeFacts]) -> Finding:
             details,
         )
     return note("drains", f"{counted(len(standing), 'node')} drained by order", details=details)
-
-
-def _of(some: Sequence[NodeFacts], all_: Sequence[NodeFacts]) -> str:
-    return f"{len(some)} of {counted(len(all_), 'node')}"
 
 
 def _shares(snapshot: Snapshot) -> Finding:
