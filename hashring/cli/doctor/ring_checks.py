@@ -12,6 +12,7 @@ from hashring.cli.order_commands import drain_line
 from hashring.cli.output import seconds
 from hashring.core.expected_loads import share_likelihood
 from hashring.core.readable_numbers import counted, listed, percent
+from hashring.core.replica_ranges import duplicate_holders
 from hashring.core.ring_balance import balance
 from hashring.core.ring_change import ChangeKind
 from hashring.core.safe_text import printable
@@ -133,15 +134,12 @@ def _index(snapshot: Snapshot) -> Finding:
 
 
 def _duplicates(snapshot: Snapshot, *, mixed: bool) -> Finding:
-    ring = snapshot.ring()
-    points = ring.duplicate_points
-    if not points:
+    holders = duplicate_holders(snapshot.ring())
+    if not holders:
         return ok("points", "no two nodes share a point")
-    holders: dict[int, list[str]] = defaultdict(list)
-    for point, node in ring.replicas():
-        holders[point].append(node)
-    details = tuple(f"{point}: {_list(holders[point])}" for point in points[:_SHOWN])
-    text = f"shared by several nodes: {counted(len(points), 'point')}"
+    shown = list(holders.items())[:_SHOWN]
+    details = tuple(f"{point}: {_list(nodes)}" for point, nodes in shown)
+    text = f"shared by several nodes: {counted(len(holders), 'point')}"
     if mixed:
         return problem(
             "points",
