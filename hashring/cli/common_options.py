@@ -106,6 +106,17 @@ def json_option() -> Callable[[F], F]:
     return _options("--json")
 
 
+def combined(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Adds several options, in this order."""
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
 def _options(*wanted: str, environment: bool = False) -> Callable[[F], F]:
     def option(*names: str, variable: str | None = None, **more: Any) -> Callable[[F], F]:
         return click.option(
@@ -137,10 +148,4 @@ def _options(*wanted: str, environment: bool = False) -> Callable[[F], F]:
         ),
         "--json": option("--json", is_flag=True, default=None, help="Answer in JSON."),
     }
-
-    def add(function: F) -> F:
-        for name in reversed(wanted):
-            function = every[name](function)
-        return function
-
-    return add
+    return combined(*(every[name] for name in wanted))

@@ -59,11 +59,10 @@ def command(ctx: click.Context, /, *, count: int, follow: bool, archive: Path | 
     settings = ctx.ensure_object(Settings)
     if settings.wire:
         click.echo("hashring: nodes of redis-hashring write no events: these lack theirs", err=True)
-    if archive is not None:
-        with connected(settings) as connection:
-            _archive(settings, connection, archive)
-        return
     with connected(settings) as connection:
+        if archive is not None:
+            _archive(settings, connection, archive)
+            return
         events = newest(connection, connection.keys, count)
         _show(settings, events)
         if follow:

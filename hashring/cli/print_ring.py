@@ -13,7 +13,7 @@ from hashring.core.readable_numbers import counted
 from hashring.drawing.ring_picture import ring_picture
 from hashring.store.ring.node_reports import node_facts
 from hashring.store.ring.replica_and_node_tables import replica_rows, ring_tables
-from hashring.store.ring.snapshot import Snapshot
+from hashring.store.ring.snapshot import Snapshot, points_by_node
 
 
 @click.command("print")
@@ -77,8 +77,5 @@ def command(settings: Settings, picture: str | None) -> None:
 
 
 def _drawn(name: str, snapshot: Snapshot) -> str:
-    expired: dict[str, list[int]] = {}
-    for record in snapshot.replicas:
-        if record.expired:
-            expired.setdefault(record.replica.node, []).append(record.replica.point)
+    expired = points_by_node(record for record in snapshot.replicas if record.expired)
     return ring_picture(snapshot.ring(), title=name, expired=expired, legend=True) + "\n"

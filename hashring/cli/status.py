@@ -29,11 +29,10 @@ from hashring.store.discovery import discover
 from hashring.store.group.decisions import newest_decisions
 from hashring.store.group.key_names import group_keys
 from hashring.store.group.reading import read
-from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.node_reports import node_facts, nodes_without_locks, told_algorithms
 from hashring.store.ring.ring_events import newest
-from hashring.store.ring.snapshot import Snapshot, snapshot
+from hashring.store.ring.snapshot import snapshot
 
 _EVENTS: Final = 20
 _DECISIONS: Final = 5
@@ -61,7 +60,9 @@ def command(settings: Settings) -> int:
     with connected(settings) as connection:
         # A ring named in the environment must not hide that another one is down.
         if "ring" in settings.typed:
-            verdicts = {("ring", settings.ring): _of_named_ring(connection, settings)}
+            verdicts = {
+                ("ring", settings.ring): _of_ring(connection, settings.ring, settings, named=True)
+            }
         else:
             verdicts = {}
             for server in connection.servers():
@@ -82,34 +83,31 @@ def _of_all(connection: Connection, settings: Settings) -> dict[tuple[str, str],
     return verdicts
 
 
-def _of_named_ring(connection: Connection, settings: Settings) -> Health:
+def _of_ring(
+    connection: Connection, name: str, settings: Settings, *, named: bool = False
+) -> Health:
+    """The verdict on a ring.
+
+    Args:
+        named: it is the ring of the settings, and there may be none of that name.
+    """
+    keys = ring_keys(name)
     try:
-        seen = connection.snapshot()
-        check_exists(connection, seen)
-        return _verdict(connection, connection.ring, seen, settings.scoring)
+        seen = connection.run(snapshot(keys, scoring=settings.scoring))
+        if named:
+            check_exists(connection, seen)
+        nodes = node_facts(seen, settings.scoring)
+        return ring_health(
+            nodes,
+            newest(connection, keys, _EVENTS),
+            ring=name,
+            now=seen.now,
+            algorithms=told_algorithms(seen),
+            drains=seen.binding_drains,
+            without_locks=nodes_without_locks(seen, nodes),
+        )
     except RedisRefused as error:
         return unreadable(error)
-
-
-def _of_ring(connection: Connection, name: str, settings: Settings) -> Health:
-    try:
-        seen = connection.run(snapshot(ring_keys(name), scoring=settings.scoring))
-        return _verdict(connection, name, seen, settings.scoring)
-    except RedisRefused as error:
-        return unreadable(error)
-
-
-def _verdict(connection: Connection, name: str, seen: Snapshot, scoring: Scoring) -> Health:
-    nodes = node_facts(seen, scoring)
-    return ring_health(
-        nodes,
-        newest(connection, ring_keys(name), _EVENTS),
-        ring=name,
-        now=seen.now,
-        algorithms=told_algorithms(seen),
-        drains=seen.binding_drains,
-        without_locks=nodes_without_locks(seen, nodes),
-    )
 
 
 def _of_group(connection: Connection, name: str, _: Settings) -> Health:

@@ -21,6 +21,15 @@ def replica_ranges(ring: Ring) -> Iterator[tuple[int, str, int]]:
         yield start, owners[start], end - start
 
 
+def duplicate_holders(ring: Ring) -> dict[int, list[str]]:
+    """The nodes that have each point of several nodes, the owner last; by rising points."""
+    found: dict[int, list[str]] = {point: [] for point in ring.duplicate_points}
+    for point, node in ring.replicas() if found else ():
+        if point in found:
+            found[point].append(node)
+    return found
+
+
 def replica_lengths(ring: Ring, node: str) -> dict[int, int]:
     """How much each of a node's points owns: up to the next replica of any node.
 

@@ -24,7 +24,7 @@ from xml.sax.saxutils import quoteattr
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.readable_numbers import counted, percent
-from hashring.core.replica_ranges import replica_ranges
+from hashring.core.replica_ranges import duplicate_holders, replica_ranges
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import node_loads
 from hashring.core.safe_text import printable
@@ -432,12 +432,8 @@ def _expired(expired: Mapping[str, Sequence[int]]) -> Iterator[str]:
 
 
 def _duplicates(ring: Ring) -> Iterator[str]:
-    points = set(ring.duplicate_points)
-    holders: dict[int, list[str]] = {point: [] for point in sorted(points)}
-    for point, node in ring.replicas():
-        if point in points:
-            holders[point].append(short(node))
-    for point, names in holders.items():
+    for point, nodes in duplicate_holders(ring).items():
+        names = list(map(short, nodes))
         told = f"point {point} is shared by {', '.join(names[:8])}; {names[-1]} owns it"
         yield (
             f'<circle class="hr-duplicate" r="4" cx="0" cy="-308" fill="none" '

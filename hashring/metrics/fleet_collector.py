@@ -230,7 +230,7 @@ class _CountedEvents:
 
     first: tuple[int, int] = _NO_ID
     last: tuple[int, int] = _NO_ID
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def new(self, ids: Iterable[str]) -> set[str]:
         """Those that were not there before."""
@@ -246,16 +246,12 @@ class _CountedEvents:
         self.last = newest
         return found
 
-    def count(self, word: str) -> None:
-        """One more of these."""
-        self.counts[word] = self.counts.get(word, 0) + 1
-
 
 class _Ring:
     def __init__(self, first: RingReading) -> None:
         self.at = 0.0
         self._label = label(first.ring)
-        self._changes = _CountedEvents(counts=dict.fromkeys(_CAUSES, 0))
+        self._changes = _CountedEvents(counts=Counter(dict.fromkeys(_CAUSES, 0)))
         # What happened before anybody looked is not counted.
         self._changes.new(event.id for event in first.events)
         self._takeovers = Buckets(_TAKEOVERS)
@@ -269,7 +265,7 @@ class _Ring:
         for event in reading.events:
             if event.id not in new or event.change is None:
                 continue
-            self._changes.count(event.change.cause)
+            self._changes.counts[event.change.cause] += 1
             if event.change.kind is ChangeKind.EXPIRE:
                 for node in event.change.nodes:
                     if node in beaten:
@@ -344,7 +340,7 @@ class _Group:
     def __init__(self, first: GroupReading) -> None:
         self.at = 0.0
         self._label = label(first.group)
-        self._events = _CountedEvents(counts={kind.value: 0 for kind in EventKind})
+        self._events = _CountedEvents(counts=Counter({kind.value: 0 for kind in EventKind}))
         self._events.new(decision.id for decision in first.decisions)
         self._status = first.status
         self._health = first.health
@@ -354,7 +350,7 @@ class _Group:
         for decision in reading.decisions:
             if decision.id in new:
                 for event in decision.events:
-                    self._events.count(event.kind.value)
+                    self._events.counts[event.kind.value] += 1
         self._status = reading.status
         self._health = reading.health
         self.at = at

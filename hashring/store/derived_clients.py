@@ -15,6 +15,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from hashring.monkey_patching import native_lock, threads_are_greenlets
@@ -70,15 +71,9 @@ def _on_connect(function: Callable[[Any], Any], package: str, errors: Any) -> Ca
     Its other errors are translated for the same reason as those of :class:`_Credentials`.
     """
 
-    @contextmanager
-    def translated() -> Iterator[None]:
-        try:
-            yield
-        except getattr(errors, f"{package.capitalize()}Error"):
-            raise  # what the server refused, or the end of the connection
-        except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            raise errors.ConnectionError(f"{package}_connect_func failed: {told}") from error
+    # What the server refused, or the end of the connection, stays as it is.
+    own = getattr(errors, f"{package.capitalize()}Error")
+    translated = partial(_translated, f"{package}_connect_func", errors.ConnectionError, own)
 
     if inspect.iscoroutinefunction(function):
 
@@ -95,6 +90,17 @@ def _on_connect(function: Callable[[Any], Any], package: str, errors: Any) -> Ca
     return connected
 
 
+@contextmanager
+def _translated(what: str, failed: type[Exception], *own: type[Exception]) -> Iterator[None]:
+    """Raise ``failed`` in place of an error of the user's code, unless it is one of ``own``."""
+    try:
+        yield
+    except own:
+        raise
+    except Exception as error:
+        raise failed(f"{what} failed: {type(error).__name__}: {error}") from error
+
+
 class _Credentials:
     """The user's credential provider, whose errors are the client's.
 
@@ -108,7 +114,7 @@ class _Credentials:
 
     def __init__(self, provider: Any, failed: type[Exception]) -> None:
         self._provider = provider
-        self._failed = failed
+        self._translated = partial(_translated, "the credential provider", failed)
 
     @property  # type: ignore[misc] # clients ask for some kinds of providers
     def __class__(self) -> type[Any]:
@@ -126,14 +132,6 @@ class _Credentials:
         """As the user's."""
         with self._translated():
             return await self._provider.get_credentials_async()
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            raise self._failed(f"the credential provider failed: {told}") from error
 
 
 def _without_maintenance(package: str, maker: Any) -> dict[str, Any]:

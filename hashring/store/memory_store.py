@@ -98,7 +98,7 @@ class MemoryServer:
 
     def scores(self, ring: bytes, part: str = "ring") -> Mapping[bytes, float]:
         """The members of one of the ring's sorted sets, with their scores; see :meth:`zadd`."""
-        members = self._read(_key(ring, part), SortedSet)
+        members = self._data.read(_key(ring, part), SortedSet)
         return members.scores if members else {}
 
     def set_epoch(self, ring: bytes, value: bytes) -> None:
@@ -120,7 +120,7 @@ class MemoryServer:
         """One of the ring's hashes; see :meth:`hset`."""
         with memory_lock:
             self._data.now = self._clock()
-            return self._read(_key(ring, part), dict) or {}
+            return self._data.read(_key(ring, part), dict) or {}
 
     def delete(self, ring: bytes, *parts: str) -> None:
         """Delete keys of a ring.
@@ -179,12 +179,12 @@ class MemoryServer:
 
     def holder(self, ring: bytes, node: str) -> str:
         """The session that holds a node's name; empty when none does."""
-        entries = self._read(_key(ring, "nodes"), dict)
+        entries = self._data.read(_key(ring, "nodes"), dict)
         return holder_of(entries.get(node.encode(), b"")) if entries else ""
 
     def events(self, ring: bytes) -> list[tuple[bytes, dict[bytes, bytes]]]:
         """The history of a ring as raw stream entries, oldest first."""
-        found = self._read(_key(ring, "events"), Stream)
+        found = self._data.read(_key(ring, "events"), Stream)
         return list(found.entries) if found else []
 
     def listen(self, channel: bytes, hear: Callable[[bytes], None]) -> Callable[[], None]:
@@ -213,11 +213,8 @@ class MemoryServer:
                 found[name.removeprefix(ring.locks)] = token, session, expires
         return found
 
-    def _read(self, key: bytes, kind: type[T]) -> T | None:
-        return self._data.read(key, kind)
-
     def _stamp(self, ring: bytes) -> tuple[str, str]:
-        written = _EPOCH.fullmatch(self._read(_key(ring, "epoch"), bytes) or b"")
+        written = _EPOCH.fullmatch(self._data.read(_key(ring, "epoch"), bytes) or b"")
         return (written[1].decode(), (written[2] or b"").decode()) if written else ("", "")
 
 

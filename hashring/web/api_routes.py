@@ -32,6 +32,7 @@ from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 T = TypeVar("T")
 Q = TypeVar("Q", bound=queries.NodeQuery)
 M = TypeVar("M", bound=queries.MemberQuery)
+W = TypeVar("W", RingWatcher, GroupWatcher)
 
 
 class ApiRoutes:
@@ -94,9 +95,7 @@ class ApiRoutes:
 
     def _rings(self, asked: queries.PageQuery) -> Response:
         searched, (rings, _) = self._service.searched, self._service.listed()
-        page, following = _page(rings, asked)
-        if not (searched or rings):
-            self._refuse_unsearched()
+        page, following = self._page(rings, asked, searched=searched)
         return _json(
             api.Rings(
                 rings=[answers.ring_in_list(ring) for ring in page],
@@ -105,10 +104,17 @@ class ApiRoutes:
             )
         )
 
-    def _refuse_unsearched(self) -> None:
-        """Refuse to answer with an empty list before anybody looked."""
-        for doubt in doubts(self._service)[:1]:
-            abort(503, doubt.text + (f"; {doubt.remedy}" if doubt.remedy else ""))
+    def _page(
+        self, watchers: list[W], asked: queries.PageQuery, *, searched: bool
+    ) -> tuple[list[W], str | None]:
+        """Those after the name that was asked for, and the name to ask for next."""
+        if not (searched or watchers):
+            # No empty list before anybody looked.
+            for doubt in doubts(self._service)[:1]:
+                abort(503, doubt.text + (f"; {doubt.remedy}" if doubt.remedy else ""))
+        rest = [watcher for watcher in watchers if watcher.name > asked.after]
+        following = rest[asked.count - 1].name if len(rest) > asked.count else None
+        return rest[: asked.count], following
 
     def _ring(self, asked: queries.RingQuery) -> Response:
         watcher, view = ring_of(self._service, asked.ring)
@@ -189,9 +195,7 @@ class ApiRoutes:
 
     def _groups(self, asked: queries.PageQuery) -> Response:
         searched, (_, groups) = self._service.searched, self._service.listed()
-        page, following = _page(groups, asked)
-        if not (searched or groups):
-            self._refuse_unsearched()
+        page, following = self._page(groups, asked, searched=searched)
         return _json(
             api.Groups(
                 groups=[answers.group_in_list(group) for group in page],
@@ -232,16 +236,6 @@ def _answer(view: Callable[[Any], Response], query: type[Any]) -> Response:
 
 def _json(answer: Any) -> Response:
     return Response(msgspec.json.encode(answer), mimetype="application/json")
-
-
-W = TypeVar("W", RingWatcher, GroupWatcher)
-
-
-def _page(watchers: list[W], asked: queries.PageQuery) -> tuple[list[W], str | None]:
-    """Those after the name that was asked for, and the name to ask for next."""
-    rest = [watcher for watcher in watchers if watcher.name > asked.after]
-    following = rest[asked.count - 1].name if len(rest) > asked.count else None
-    return rest[: asked.count], following
 
 
 def _body(kind: type[T], known: Mapping[str, str] | None = None) -> T:

@@ -70,20 +70,6 @@ class Login:
             "known": self._users.may_act(current_user()),
         }
 
-    def required(self) -> Session:
-        """The session of a form that acts.
-
-        Raises:
-            HTTPException: nobody is signed in, or the form is not this session's.
-        """
-        self.required_right()
-        session = self.session()
-        if session is None:
-            abort(401, "Your session has ended: go back and sign in again.")
-        if not self.is_own_form(session):
-            abort(403, "This form is not from this service, or is too old: go back and reload it.")
-        return session
-
     def is_own_form(self, session: Session) -> bool:
         """Whether the form that was sent is one of the session's."""
         sent = request.form.get("csrf", "")
@@ -202,7 +188,12 @@ class Login:
         return address if plain and address.startswith(base) else base
 
     def _logout(self) -> Response:
-        self.required()
+        self.required_right()
+        session = self.session()
+        if session is None:
+            abort(401, "Your session has ended: go back and sign in again.")
+        if not self.is_own_form(session):
+            abort(403, "This form is not from this service, or is too old: go back and reload it.")
         self._sessions.end(request.cookies.get(_cookie(), ""))
         response = see(f"{self._templates.base_path}/")
         response.delete_cookie(_cookie(), path=f"{self._templates.base_path}/")

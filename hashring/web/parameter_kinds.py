@@ -16,7 +16,7 @@ limits.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
 from typing import Any, Final, TypeVar, get_type_hints
@@ -175,27 +175,27 @@ def read_query(kind: type[Q], given: Given, *, lines: bool = False) -> Q:
 
 def described(kind: type[Any]) -> list[dict[str, Any]]:
     """The parameters of a query, as OpenAPI has them."""
-    return list(_described(kind))
+    found = []
+    for field, parameter in _parameters(kind):  # type: ignore[arg-type] # classes have a hash
+        schema = parameter.schema
+        if isinstance(field.default, int | str) and field.default != "":
+            schema = {**schema, "default": field.default}
+        found.append(
+            {
+                "name": field.name,
+                "in": "query",
+                "required": _required(field),
+                "description": parameter.about,
+                "schema": schema,
+            }
+        )
+    return found
 
 
 def schemas(kind: type[Any]) -> dict[str, Mapping[str, Any]]:
     """The JSON schemas of a query's parameters, by name."""
     known = _parameters(kind)  # type: ignore[arg-type] # as above
     return {field.name: parameter.schema for field, parameter in known}
-
-
-def _described(kind: type[Any]) -> Iterator[dict[str, Any]]:
-    for field, parameter in _parameters(kind):  # type: ignore[arg-type] # classes have a hash
-        schema = parameter.schema
-        if isinstance(field.default, int | str) and field.default != "":
-            schema = {**schema, "default": field.default}
-        yield {
-            "name": field.name,
-            "in": "query",
-            "required": _required(field),
-            "description": parameter.about,
-            "schema": schema,
-        }
 
 
 @cache

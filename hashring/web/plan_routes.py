@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from flask import Blueprint, request
@@ -52,11 +53,7 @@ class PlanRoutes:
     def _group(self) -> Any:
         _, view = group_of(self._service, text_of(request.args, "group"))
         choices = [member.name for member in view.status.members]
-
-        def plan(change: PlannedGroupChange) -> GroupForesight:
-            return group_after(view, change)
-
-        return self._page("group", view, choices, PlannedGroupChange, plan)
+        return self._page("group", view, choices, PlannedGroupChange, partial(group_after, view))
 
     def _page(
         self,

@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any
 
 from hashring.core.hashing import RING_SIZE, hash_algorithm
+from hashring.core.replica_ranges import duplicate_holders
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import Balance, balance
 from hashring.core.ring_plan import NodeShape, usual_replicas
@@ -258,11 +259,7 @@ class RingView:
     @cached_property
     def duplicates(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
         """The points that several nodes have, with the nodes; the last one owns the point."""
-        wanted = set(self.ring.duplicate_points)
-        found: dict[int, list[str]] = {point: [] for point in sorted(wanted)}
-        for point, node in self.ring.replicas() if wanted else ():
-            if point in wanted:
-                found[point].append(node)
+        found = duplicate_holders(self.ring)
         return tuple((point, tuple(nodes)) for point, nodes in found.items())
 
     def heirs(self, node: str) -> list[tuple[str, float]]:

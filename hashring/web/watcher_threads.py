@@ -140,15 +140,11 @@ class Watcher(Generic[V]):
         if self._thread.ident is not None:
             self._thread.join(timeout)
 
-    def wait_for_first(self, timeout: float) -> None:
-        """Return once it has looked, or failed to, or the time is over (seconds)."""
-        self.wait_for_look(0, timeout)
-
     def wait_for_look(self, looks: int, timeout: float) -> int:
         """Return how often it has looked, once that is another number, or the time is over.
 
         Args:
-            looks: how often it had looked as far as the caller knows.
+            looks: how often it had looked as far as the caller knows; 0 waits for the first look.
             timeout: seconds.
         """
         with self._new:

@@ -149,7 +149,7 @@ class WatchList:
             self._make_way(1)
             watcher = self._watch(found)
         if watcher is not None:
-            watcher.wait_for_first(_FIRST_LOOK)
+            watcher.wait_for_look(0, _FIRST_LOOK)
         elif not self._stopped:
             raise NotWatched(
                 f"there is a {found.kind} {found.name!r}, and it is not watched: this service "

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.replica_ranges import replica_lengths, stretch_ranges
+from hashring.core.replica_ranges import duplicate_holders, replica_lengths, stretch_ranges
 from hashring.core.ring import Ring
 
 TOP = RING_SIZE - 1
@@ -21,6 +21,15 @@ rings = st.dictionaries(
 def test_what_points_own_adds_up_to_what_their_node_owns(ring: Ring) -> None:
     for node in ring.nodes:
         assert sum(replica_lengths(ring, node).values()) == ring.shares[node]
+
+
+@given(rings)
+def test_who_has_a_point_of_several_nodes_is_named_and_its_owner_last(ring: Ring) -> None:
+    found = duplicate_holders(ring)
+    assert tuple(found) == ring.duplicate_points
+    for point, nodes in found.items():
+        assert sorted(nodes) == [node for node in ring.nodes if point in ring.points_of(node)]
+        assert nodes[-1] == ring.owner_of_point(point)
 
 
 @given(rings, st.integers(0, TOP))

@@ -463,7 +463,7 @@ def test_the_list_makes_anew_only_the_rows_of_which_something_new_was_read(
     service = visit(rings=["a", "b"]).service
     watchers_, _ = service.listed()
     for watcher in watchers_:
-        watcher.wait_for_first(PATIENCE)
+        watcher.wait_for_look(0, PATIENCE)
         watcher.stop()
         watcher.join(PATIENCE)
     index = LivePages(service, Templates("", "", actions=False)).index

@@ -12,6 +12,7 @@ from hashring.cli.order_commands import drain_line
 from hashring.cli.output import seconds
 from hashring.core.expected_loads import share_likelihood
 from hashring.core.readable_numbers import counted, listed, percent
+from hashring.core.replica_ranges import duplicate_holders
 from hashring.core.ring_balance import balance
 from hashring.core.ring_change import ChangeKind
 from hashring.core.safe_text import printable
@@ -133,15 +134,12 @@ def _index(snapshot: Snapshot) -> Finding:
 
 
 def _duplicates(snapshot: Snapshot, *, mixed: bool) -> Finding:
-    ring = snapshot.ring()
-    points = ring.duplicate_points
-    if not points:
+    holders = duplicate_holders(snapshot.ring())
+    if not holders:
         return ok("points", "no two nodes share a point")
-    holders: dict[int, list[str]] = defaultdict(list)
-    for point, node in ring.replicas():
-        holders[point].append(node)
-    details = tuple(f"{point}: {_list(holders[point])}" for point in points[:_SHOWN])
-    text = f"shared by several nodes: {counted(len(points), 'point')}"
+    shown = list(holders.items())[:_SHOWN]
+    details = tuple(f"{point}: {_list(nodes)}" for point, nodes in shown)
+    text = f"shared by several nodes: {counted(len(holders), 'point')}"
     if mixed:
         return problem(
             "points",
@@ -204,7 +202,8 @@ def _stray(snapshot: Snapshot) -> Finding:
             f"{_list(stray)}: has a description, but no replica on the ring",
             "a live node comes back with its next heartbeat; else hashring remove it",
         )
-    silent = [name for name in sorted(on_ring) if not _tells(snapshot, name)]
+    telling = {name for name, node in snapshot.nodes.items() if node.told}
+    silent = sorted(on_ring - telling)
     if silent:
         return note(
             "entries",
@@ -212,10 +211,6 @@ def _stray(snapshot: Snapshot) -> Finding:
             "(see --wire), or written by hand",
         )
     return ok("entries", "every node has a description, and each that has one is on the ring")
-
-
-def _tells(snapshot: Snapshot, name: str) -> bool:
-    return name in snapshot.nodes and bool(snapshot.nodes[name].told)
 
 
 def _algorithms(live: list[NodeFacts]) -> Finding:
@@ -358,7 +353,8 @@ def _unserved(running: list[NodeFacts]) -> Finding:
         )
     if not limited:
         return ok("limits", "no node has a limit")
-    return ok("limits", f"no key is left for want of room; with a limit: {_of(limited, running)}")
+    part = f"{len(limited)} of {counted(len(running), 'node')}"
+    return ok("limits", f"no key is left for want of room; with a limit: {part}")
 
 
 def _drains(snapshot: Snapshot, live: list[NodeFacts]) -> Finding:
@@ -375,10 +371,6 @@ def _drains(snapshot: Snapshot, live: list[NodeFacts]) -> Finding:
             details,
         )
     return note("drains", f"{counted(len(standing), 'node')} drained by order", details=details)
-
-
-def _of(some: Sequence[NodeFacts], all_: Sequence[NodeFacts]) -> str:
-    return f"{len(some)} of {counted(len(all_), 'node')}"
 
 
 def _shares(snapshot: Snapshot) -> Finding:

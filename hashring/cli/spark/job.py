@@ -186,7 +186,7 @@ def output_of(options: dict[str, Any], default: str | None = None) -> Output | N
     used = _used(click.get_current_context().params)
     output = Output(path, options["output_format"], table, options["mode"], more, used)
     try:
-        output.check_format()
+        output.format_of_files()
     except ConfigError:
         if default is None:
             raise

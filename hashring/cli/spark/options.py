@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
-from hashring.cli.common_options import ring_options
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _options(*decorators: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
-    def add(function: _Command) -> _Command:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return add
+from hashring.cli.common_options import combined, ring_options
 
 
 def name_and_value(option: str, text: str) -> tuple[str, str]:
@@ -33,7 +21,7 @@ def name_and_value(option: str, text: str) -> tuple[str, str]:
     return name, value
 
 
-session_options = _options(
+session_options = combined(
     click.option("--master", help="A Spark master's URL. Default: all cores of this machine."),
     click.option("--remote", metavar="sc://HOST:PORT", help="A Spark Connect server instead."),
     click.option(
@@ -47,13 +35,13 @@ session_options = _options(
     ),
     click.pass_context,
 )
-job_options = _options(
+job_options = combined(
     click.option("--report", type=click.Path(), help="Write one self-contained HTML page here."),
     session_options,
 )
 """With these a command gets the context, for its :class:`hashring.cli.spark.job.Job`."""
 
-input_options = _options(
+input_options = combined(
     click.option(
         "--input",
         "inputs",
@@ -81,7 +69,7 @@ input_option_option = click.option(
     metavar="NAME=VALUE",
     help="An option of the input's format, such as sep=;; may be repeated.",
 )
-source_options = _options(
+source_options = combined(
     input_options,
     click.option(
         "--input-table", help="A table or view of the session's catalogs, instead of --input."
@@ -89,7 +77,7 @@ source_options = _options(
     input_option_option,
 )
 
-output_options = _options(
+output_options = combined(
     click.option("--output", help="A path to write to."),
     click.option("--table", help="A table to write to instead."),
     click.option(
@@ -116,7 +104,7 @@ output_options = _options(
 LIVE_RING: Final = ("url", "ring", "wire")
 """The parameters that say which live ring."""
 
-ring_file_options = _options(
+ring_file_options = combined(
     click.option(
         "--ring-file",
         type=click.Path(),
@@ -132,7 +120,7 @@ histogram_option = click.option(
     help="Parquet of hashring spark histogram, to answer by instead of --input. With --input, rows "
     "in buckets where the owner changes are counted again.",
 )
-answer_options = _options(
+answer_options = combined(
     click.option(
         "--top",
         type=click.IntRange(min=1),

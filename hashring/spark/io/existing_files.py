@@ -32,7 +32,8 @@ def files_there(spark: SparkSession, path: str, local: Path | None) -> list[str]
     where their size is known.
     """
     if local is None:
-        return list(filter(in_directories_of_columns, _files_of_spark(spark, path)))
+        found = (_within(path, address) for address in addresses_there(spark, path))
+        return sorted(filter(in_directories_of_columns, found))
     sizes = {}
     entered = set()
     for place, directories, names in os.walk(local, followlinks=True):
@@ -46,17 +47,13 @@ def files_there(spark: SparkSession, path: str, local: Path | None) -> list[str]
             file = os.path.join(place, name)
             with suppress(FileNotFoundError):  # taken away while we looked
                 sizes[os.path.relpath(file, local)] = os.stat(file).st_size
-    found = filter(in_directories_of_columns, filter(sizes.get, sizes))
-    return sorted(found, key=lambda file: (sizes[file], file))
+    seen = filter(in_directories_of_columns, filter(sizes.get, sizes))
+    return sorted(seen, key=lambda file: (sizes[file], file))
 
 
 def in_directories_of_columns(file: str) -> bool:
     """Whether readers see it: they pass over the files of other directories."""
     return all("=" in place for place in PurePosixPath(file).parts[:-1])
-
-
-def _files_of_spark(spark: SparkSession, path: str) -> list[str]:
-    return sorted(_within(path, address) for address in addresses_there(spark, path))
 
 
 def addresses_there(spark: SparkSession, path: str) -> list[str]:

@@ -148,7 +148,6 @@ class Output:
             check_table(spark, self.table, self.mode)
             return
         assert self.path is not None
-        self.check_format()
         self.check_options()
         local = local_path(spark, self.path)
         is_plain = self._is_plain_files()
@@ -236,15 +235,11 @@ class Output:
         check_form(self.path, found, self._format(), partition_by)
         return found
 
-    def check_format(self) -> None:
-        """Raise ``ConfigError``, without Spark, if nothing says the format of files."""
-        if self.path is not None:
-            self._format()
-
     def check_options(self) -> None:
         """Raise ``ConfigError``, without Spark, if an option would leave out a CSV's header line.
 
-        Appends compare columns by it. A table has its columns in the catalog.
+        Appends compare columns by it. A table has its columns in the catalog. Raise it also if
+        nothing says the format of files.
         """
         if self.format_of_files() != "csv":
             return
@@ -258,7 +253,11 @@ class Output:
                 )
 
     def format_of_files(self) -> str | None:
-        """The format of files, without Spark; ``None`` for a table."""
+        """The format of files, without Spark; ``None`` for a table.
+
+        Raises:
+            ConfigError: nothing says it.
+        """
         return None if self.path is None else self._format()
 
     def _format(self) -> str:

@@ -9,7 +9,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.ring import Ring
 from hashring.core.ring_json import RingFile
 from hashring.errors import ConfigError
-from hashring.spark.analysis.html_report import Report
 from hashring.spark.analysis.point_cells import CELL, by_cell, check_cells, keep_ring
 from hashring.spark.analysis.reassign import reassign
 from hashring.spark.engine.column_checks import check_distinct, check_free
@@ -100,9 +99,7 @@ def assign_job(
         ("bad records left out", bad_records()),
         *ring_facts(ring),
     ]
-    report = Report("Owners assigned")
-    report.facts(facts)
-    return Outcome(tuple(facts), report)
+    return Outcome.of_facts("Owners assigned", facts)
 
 
 def _nodes_per_task(spark: SparkSession, files: int) -> int:
@@ -127,9 +124,7 @@ def reassign_job(spark: SparkSession, path: str, ring: RingFile) -> Outcome:
         ("ring fingerprint before", found.before.fingerprint),
         *ring_facts(ring.ring),
     ]
-    report = Report("Owners reassigned")
-    report.facts(facts)
-    return Outcome(tuple(facts), report)
+    return Outcome.of_facts("Owners reassigned", facts)
 
 
 def compact_job(spark: SparkSession, path: str, size: int, format: str = "parquet") -> Outcome:
@@ -140,6 +135,4 @@ def compact_job(spark: SparkSession, path: str, size: int, format: str = "parque
         ("directories now", found.after),
         ("rows merged", found.rows),
     ]
-    report = Report("Batches merged")
-    report.facts(facts)
-    return Outcome(tuple(facts), report)
+    return Outcome.of_facts("Batches merged", facts)

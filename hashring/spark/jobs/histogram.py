@@ -6,7 +6,6 @@ from typing import Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.spark.analysis.html_report import Report
 from hashring.spark.analysis.point_histogram import DEFAULT_BUCKETS, point_histogram
 from hashring.spark.engine.counts_while_read import Counts
 from hashring.spark.io.input import Input, check_keys
@@ -46,6 +45,4 @@ def histogram_job(
         ("buckets with any row", told["filled"]),
         ("hash", hash_algorithm),
     ]
-    report = Report("Histogram of points")
-    report.facts(facts)
-    return Outcome(tuple(facts), report)
+    return Outcome.of_facts("Histogram of points", facts)

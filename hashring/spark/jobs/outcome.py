@@ -54,6 +54,13 @@ class Outcome:
     report: Report
     tables: tuple[Table, ...] = ()
 
+    @classmethod
+    def of_facts(cls, title: str, facts: Sequence[tuple[str, Any]]) -> Outcome:
+        """An answer of named values alone, and a page of this title with them."""
+        report = Report(title)
+        report.facts(facts)
+        return cls(tuple(facts), report)
+
     def _repr_html_(self) -> str:
         """The page, for notebooks."""
         return self.report._repr_html_()

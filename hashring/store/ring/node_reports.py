@@ -18,7 +18,7 @@ from hashring.core.safe_text import printable
 from hashring.core.value_checks import TOO_LARGE, is_number
 from hashring.errors import ConfigError, HashringError
 from hashring.store.ring.commands import Scoring
-from hashring.store.ring.snapshot import ReplicaRecord, Snapshot
+from hashring.store.ring.snapshot import ReplicaRecord, Snapshot, points_by_node
 
 DEFAULT_ALGORITHM: Final = "crc-32"
 REDIS_HASHRING_ALGORITHM: Final = "xxh32"
@@ -176,8 +176,7 @@ def delay_of(snapshot: Snapshot, record: ReplicaRecord, scoring: Scoring) -> flo
     """Seconds since the replica's last heartbeat, as far as its score and its node's ttl tell."""
     if scoring.lag:
         return _bounded(snapshot.now - record.score)
-    told = snapshot.nodes.get(record.replica.node)
-    ttl = told.told.get("ttl") if told else None
+    ttl = _told(snapshot, record.replica.node).get("ttl")
     if not is_number(ttl) or not 0 < ttl < _FAR:
         ttl = _ASSUMED_TTL
     return _bounded(ttl - record.expires_in)
@@ -336,10 +335,7 @@ class _Rings:
     @cached_property
     def _points(self) -> dict[str, list[int]]:
         # Expired ones too: a node takes them for members until a sweep.
-        points: dict[str, list[int]] = {}
-        for record in self._replicas:
-            points.setdefault(record.replica.node, []).append(record.replica.point)
-        return points
+        return points_by_node(self._replicas)
 
     @cached_property
     def _ring(self) -> Ring:

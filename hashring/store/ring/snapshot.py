@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -41,6 +41,14 @@ class ReplicaRecord:
     def expired(self) -> bool:
         """Whether its time was up when the ring was read."""
         return self.expires_in < 0
+
+
+def points_by_node(records: Iterable[ReplicaRecord]) -> dict[str, list[int]]:
+    """The points of each node that has one of these replicas, in their order."""
+    points: dict[str, list[int]] = {}
+    for record in records:
+        points.setdefault(record.replica.node, []).append(record.replica.point)
+    return points
 
 
 @dataclass(frozen=True)
@@ -110,11 +118,8 @@ class Snapshot:
 
     def ring(self, hash_algorithm: str | HashAlgorithm = "crc-32") -> Ring:
         """The ring of the replicas that have not expired."""
-        points: dict[str, list[int]] = {}
-        for record in self.replicas:
-            if not record.expired:
-                points.setdefault(record.replica.node, []).append(record.replica.point)
-        return Ring(points, hash_algorithm)
+        live = (record for record in self.replicas if not record.expired)
+        return Ring(points_by_node(live), hash_algorithm)
 
     def replicas_of(self, node: str) -> tuple[Replica, ...]:
         """The replicas of a node, by rising point; empty when it has none."""
