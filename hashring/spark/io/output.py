@@ -45,6 +45,7 @@ from hashring.spark.io.file_formats import (
     format_of,
     is_old_parser,
 )
+from hashring.spark.io.hidden_directory import hidden_directory
 from hashring.spark.io.job_file_names import (
     ANOTHER,
     WROTE_TOO,
@@ -349,7 +350,11 @@ class Output:
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
         with self._locked(spark, local) as is_locked:
             try:
-                interruptible(spark, lambda: writer.save(f"file://{aside}"), partial(remove, aside))
+                with hidden_directory(aside, self.path):
+                    writer = writer.mode("append")
+                    interruptible(
+                        spark, lambda: writer.save(f"file://{aside}"), partial(remove, aside)
+                    )
                 if written:
                     self._check_whole(spark, f"file://{aside}", written)
                 if beside:
