@@ -1,6 +1,10 @@
 """Tables: put back after a kill, and made as their catalog chooses."""
 
+import re
+import subprocess
+import sys
 import uuid
+from ast import literal_eval
 
 import pytest
 from pyspark.sql import DataFrameWriter
@@ -10,6 +14,7 @@ from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefuse
 from hashring.spark.engine.spark_failures import SPARK_ERRORS
 from hashring.spark.io.output import MODES, Output
 from hashring.spark.lookup.owner_columns import with_owner
+from tests.conftest import ROOT
 
 
 class _Killed(BaseException):
@@ -293,3 +298,61 @@ def test_columns_of_a_table_may_be_of_another_case(spark, mode):
         spark.conf.unset("spark.sql.caseSensitive")
     assert spark.table("cased").where("id = 2 AND owner = 'm'").count() == 1
     spark.sql("DROP TABLE cased")
+
+
+@pytest.fixture
+def keys(spark):
+    """Frames of keys, in one file each; and no table ``keys``."""
+    spark.sql("DROP TABLE IF EXISTS keys")
+    yield lambda *texts: spark.createDataFrame([(text,) for text in texts], "key STRING").coalesce(
+        1
+    )
+    spark.sql("DROP TABLE IF EXISTS keys")
+
+
+# Spark takes the first line break of a file for the end of all of its lines, unless told.
+BREAKS = ("a\rb", "c\nd", "e\r\nf", 'g"\n"h')
+
+
+def test_a_new_table_of_csv_keeps_line_breaks_for_every_session(spark, keys):
+    Output(None, "csv", "keys").write(keys(*BREAKS))
+    Output(None, None, "keys", "append").write(keys(*BREAKS))
+    found = [row.key for row in spark.newSession().table("keys").collect()]
+    assert found == [*BREAKS, *BREAKS]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [("", "a\nb"), ("", "a\rb"), ("lineSep=';',", "a;b"), ("multiLine=true,", "a\rb")],
+)
+def test_a_table_of_csv_that_would_split_a_key_is_refused(spark, keys, mode, options, text):
+    spark.sql(
+        f"CREATE TABLE keys (key STRING) USING csv OPTIONS ({options} "
+        f"ignoreLeadingWhiteSpace=false, ignoreTrailingWhiteSpace=false)"
+    )
+    output = Output(None, None, "keys", mode)
+    output.write(keys("whole"))
+    with pytest.raises(OutputRefused, match="a text of column key holds a line break") as told:
+        output.write(keys("other", text))
+    assert [row.key for row in spark.table("keys").collect()] == ["whole"]
+    spark.sql(re.search(r"ALTER TABLE .*?\)", str(told.value))[0])
+    output.write(keys("other", text))
+    assert {"other", text} <= {row.key for row in spark.table("keys").collect()}
+
+
+@pytest.mark.long  # A Java of its own. The tables of CSV above take the same way.
+def test_a_table_of_hive_keeps_each_key_or_refuses_it(tmp_path):
+    command = [sys.executable, "-m", "tests.spark.hive_table_process", str(tmp_path)]
+    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    found = {}
+    for line in told.stdout.splitlines():
+        table, refused, missing = literal_eval(line.replace("set()", "()"))
+        assert set(refused) == set(missing)
+        found[table] = refused
+    assert found == {
+        "made": ["a\nb", "a\rb", "a\x01b", "\\N"],
+        "escaped": ["a\nb", "a\rb"],
+        "new": ["a\nb", "a\rb", "a\x01b", "\\N"],
+        "columnar": [],
+    }

@@ -33,6 +33,14 @@ IN_JAVA = "An error occurred.\n: java.io.IOException: No space left on device. S
             ),
         ),
         (
+            "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+            (
+                "Spark failed: org.apache.spark.SparkException: Python worker exited unexpectedly "
+                "(crashed): did the system kill it, for want of memory? Run fewer tasks at once, "
+                "such as by --master 'local[2]'"
+            ),
+        ),
+        (
             f"{IN_PYTHON}\nhashring.errors.EventsLost: they are gone",
             "Spark failed: EventsLost: they are gone; Spark's log has more, with --spark-log FILE",
         ),
@@ -41,7 +49,13 @@ IN_JAVA = "An error occurred.\n: java.io.IOException: No space left on device. S
             "Spark failed: EventsLost: a\u2028b; Spark's log has more, with --spark-log FILE",
         ),
     ],
-    ids=["in a Python worker", "in Java", "an error of this package", "a separator of lines"],
+    ids=[
+        "in a Python worker",
+        "in Java",
+        "a Python worker is gone",
+        "an error of this package",
+        "a separator of lines",
+    ],
 )
 def test_a_failure_of_spark_is_told_by_the_line_that_says_the_cause(told: str, text: str) -> None:
     error = failure(RuntimeError(told))

@@ -30,6 +30,7 @@ from hashring.spark.io.directory_lock import alone
 from hashring.spark.io.directory_swap import remove, seen_anew
 from hashring.spark.io.disk_sync import disk_errors, sync, sync_all
 from hashring.spark.io.file_formats import WHOLE
+from hashring.spark.io.hidden_directory import hidden_directory
 from hashring.spark.io.listed_files import addresses
 from hashring.spark.io.local_paths import exactly, local_path
 from hashring.spark.io.worker_disks import check_whole, is_on_workers
@@ -154,7 +155,9 @@ def _write_aside(  # noqa: PLR0917 - one caller
     )
     names = [owner.alias(name) if name == "owner" else F.col(quoted(name)) for name in rows.columns]
     owned = counts.frame.select(*names).repartition(CELL).sortWithinPartitions(CELL, "point")
-    interruptible(spark, lambda: owned.write.partitionBy(CELL).parquet(f"file://{aside}/new"))
+    writer = owned.write.mode("append").partitionBy(CELL)
+    with hidden_directory(aside / "new", str(place)):
+        interruptible(spark, lambda: writer.parquet(f"file://{aside}/new"))
     told = counts.get()
     if is_on_workers(spark, f"file:{place}"):
         check_whole(spark, f"file://{aside}/new", told["rows"], format="parquet", path=str(place))

@@ -70,6 +70,8 @@ _REMEDIES: Final = {
     "Illegal file pattern": "put a backslash before each bracket or brace of a file's own name",
     PYTHON_LATE: "the machine took longer than ten seconds to start "
     "Python: give it less to do, and start the job again",
+    "Python worker exited unexpectedly": "did the system kill it, for want of memory? Run fewer "
+    "tasks at once, such as by --master 'local[2]'",
     "No space left on device": "make room for the output and for Spark's own files, or name "
     "another output, or another place for these files with --conf spark.local.dir=...",
 }

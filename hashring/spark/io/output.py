@@ -45,6 +45,7 @@ from hashring.spark.io.file_formats import (
     format_of,
     is_old_parser,
 )
+from hashring.spark.io.hidden_directory import hidden_directory
 from hashring.spark.io.job_file_names import (
     ANOTHER,
     WROTE_TOO,
@@ -58,6 +59,7 @@ from hashring.spark.io.job_file_names import (
 from hashring.spark.io.listed_files import addresses, is_seen
 from hashring.spark.io.local_paths import exactly, local_path
 from hashring.spark.io.places_of_a_job import is_below, read_apart
+from hashring.spark.io.splitting_texts import WHOLE_TEXTS
 from hashring.spark.io.table_output import (
     ALL_PARTS,
     REPLACED_PARTS,
@@ -347,7 +349,11 @@ class Output:
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
         with self._locked(spark, local) as is_locked:
             try:
-                interruptible(spark, lambda: writer.save(f"file://{aside}"), partial(remove, aside))
+                with hidden_directory(aside, self.path):
+                    writer = writer.mode("append")
+                    interruptible(
+                        spark, lambda: writer.save(f"file://{aside}"), partial(remove, aside)
+                    )
                 if written:
                     self._check_whole(spark, f"file://{aside}", written)
                 if beside:
@@ -459,6 +465,8 @@ class Output:
         writer = df.write.mode("error").options(**lossless(spark, self.kept_as(spark)))
         if self.table is None:  # a table would keep it, and lose rows to a later overwrite
             writer = writer.option(REPLACED_PARTS, ALL_PARTS)
+        elif self.kept_as(spark) == "csv":
+            writer = writer.options(**WHOLE_TEXTS)
         writer = writer.options(**self.options)
         if name is not None:
             writer = writer.format(name)
@@ -532,6 +540,9 @@ class Output:
             try:
                 if self._is_for_the_catalog_to_choose(spark, table):
                     interruptible(spark, lambda: self._make_as_chosen(df, table, partition_by))
+                elif (self.format or "").lower() == "hive":
+                    # What it cannot hold is known when it is there.
+                    self._make_in_place(df, table, partition_by, written)
                 else:
                     interruptible(spark, lambda: writer.saveAsTable(table))
             except SPARK_ERRORS as error:

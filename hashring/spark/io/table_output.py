@@ -39,6 +39,7 @@ from hashring.spark.io.job_file_names import (
     own_job,
     was_taken_away,
 )
+from hashring.spark.io.splitting_texts import splits_refused, without_splits
 from hashring.spark.io.worker_disks import (
     OWN_DISKS,
     PRESENT,
@@ -120,7 +121,17 @@ def into_table(
     check_blanks(df, table)
     there = spark.table(table).schema
     check_unpadded(df, there, table)
-    fitted = _fitted(df, there, table).write.options(**options)
+    fitted = without_splits(_fitted(df, there, table), table)
+    with splits_refused(spark, table):
+        _into_table(fitted, table, written, mode, options)
+
+
+def _into_table(
+    df: DataFrame, table: str, written: Counts | None, mode: str, options: Mapping[str, str]
+) -> None:
+    """Do so with a frame that fits."""
+    spark = df.sparkSession
+    fitted = df.write.options(**options)
     as_given = _values_as_given(spark)
     if not is_replaced_by_name(spark, table):
         is_all = mode == "overwrite"

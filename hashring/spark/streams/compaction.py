@@ -27,6 +27,7 @@ from hashring.spark.io.directory_lock import alone
 from hashring.spark.io.directory_swap import remove, seen_anew
 from hashring.spark.io.disk_sync import disk_errors, sync, sync_all
 from hashring.spark.io.file_formats import WHOLE
+from hashring.spark.io.hidden_directory import hidden_directory
 from hashring.spark.io.local_paths import exactly, local_path
 from hashring.spark.io.worker_disks import OWN_DISKS, check_count
 
@@ -107,8 +108,9 @@ def compact(
             frame = _read(spark, place, [found[number] for number in numbers], format)
             try:
                 rows = interruptible(spark, frame.count)
-                writer = frame.coalesce(files).write.format(format)
-                interruptible(spark, partial(writer.save, f"file://{aside}"))
+                writer = frame.coalesce(files).write.format(format).mode("append")
+                with hidden_directory(aside, path):
+                    interruptible(spark, partial(writer.save, f"file://{aside}"))
                 written = interruptible(spark, _read(spark, aside, [aside], format).count)
                 remedy = "compact with a local master"
                 check_count(written, rows, path, OWN_DISKS, remedy, "merged rows")

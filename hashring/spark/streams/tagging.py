@@ -52,6 +52,7 @@ from hashring.spark.io.directory_lock import alone
 from hashring.spark.io.disk_sync import sync, sync_all
 from hashring.spark.io.existing_files import files_there, is_empty
 from hashring.spark.io.file_formats import FILE_FORMATS, format_name
+from hashring.spark.io.hidden_directory import hidden_directory
 from hashring.spark.io.input import CORRUPT, OF_READER, is_bad
 from hashring.spark.io.job_file_names import (
     has_others,
@@ -275,7 +276,8 @@ class _Batches:
         # Of its own: the Java of a process that was killed may go on writing for a moment.
         aside = target / f".batch={number}-{uuid.uuid4().hex[:8]}"
         tagged, told, ring = self._tagged(batch, number)
-        tagged.save(f"file://{aside}")
+        with hidden_directory(aside, self.output):
+            tagged.mode("append").save(f"file://{aside}")
         self._check_whole(batch.sparkSession, f"file://{aside}", told)
         # Once Spark notes the batch as ended, nobody writes it again.
         sync_all(self.output, aside)
