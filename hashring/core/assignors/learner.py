@@ -112,10 +112,11 @@ class LearnerAssignor:
             wanted = standby_target(situation, owners, members, copies, settled=not waiting)
             standbys, moving = standby_interim(wanted, interim, situation, warmth)
             for partition in waiting:
-                member = str(owners[partition])
-                if partition not in warmups and member in situation.standbys.get(partition, ()):
+                had = situation.standbys.get(partition, ())
+                if partition not in warmups and owners[partition] in had:
                     # Its copy is why it is to be the owner. It waits for its turn to warm up.
-                    standbys[partition].add(member)
+                    # With another copy beside it, the next answer could be another.
+                    standbys[partition] = {member.name for member in members} & {*had}
             for partition, member in moving:
                 if len(warmups) >= self.warmups:
                     break
@@ -230,12 +231,16 @@ class _Targeting:
 
     def _takeover(self, name: str, partition: int) -> tuple[object, ...]:
         """Sorts members with a copy by who should take over from an owner that must go."""
+        return *self._place(name, partition), self._load(name), self._order[name]
+
+    def _place(self, name: str, partition: int) -> tuple[int, float]:
+        """Sorts members with a copy by how soon they could take over from an owner."""
         place = self._warmth.place(name, partition)
         if place[0] != WARM and self._situation.owner_before(partition) in self._alive:
             # There is time: a warm-up under way is not given up for another that may lag less.
             under_way = self._situation.warming.get(partition) == name
             place = (COPY, -1.0) if under_way else place
-        return *place, self._load(name), self._order[name]
+        return place
 
     def _to_heirs(self, homeless: list[int]) -> list[int]:
         """Give away what a member has taken the owner's place of; the rest."""
@@ -338,7 +343,7 @@ class _Targeting:
         for partition in self._warmth.partitions(receiver):
             owner = self._owners[partition] if partition < len(self._owners) else None
             if owner not in (None, receiver):
-                kind, lag = self._warmth.place(receiver, partition)
+                kind, lag = self._place(receiver, partition)
                 ends = self._ends_a_warm_up(partition, str(owner))
                 found.setdefault(str(owner), []).append(_Copy(kind, ends, lag, partition))
         for queue in found.values():

@@ -56,8 +56,9 @@ class Warmth:
         return self.place(member, partition)[0] == WARM
 
     def partitions(self, member: str) -> Iterable[int]:
-        """The partitions that the member has a copy of, warm or not."""
-        return self._places.get(member, ())
+        """The partitions that the member has a copy of, warm or not, or has begun one of."""
+        begun = (partition for partition, name in self._warming.items() if name == member)
+        return dict.fromkeys((*self._places.get(member, ()), *begun))
 
     def members(self, partition: int) -> Iterable[str]:
         """The members that have a copy of the partition, or have begun one."""

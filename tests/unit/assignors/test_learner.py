@@ -319,6 +319,62 @@ def test_whatever_copies_there_are_the_same_is_answered_to_its_own_answer_and_it
     pytest.fail("it never comes to rest")
 
 
+def beside_a(state: MemberState, *weights: float) -> tuple[GroupMember, ...]:
+    """Member a, which must go, and those after it in the alphabet."""
+    others = enumerate(zip("bcde", weights, strict=True), 1)
+    return (
+        GroupMember("a", 0, 1, state),
+        *(GroupMember(name, place, weight) for place, (name, weight) in others),
+    )
+
+
+@pytest.mark.parametrize(
+    ("assignor", "situation"),
+    [
+        # A warm-up under way and a standby changed places again and again,
+        (
+            LearnerAssignor(10, warmups=1, standbys=1),
+            GroupSituation(
+                beside_a(MemberState.DRAINED, 2, 1, 1, 0.5), 5, ("a", "a", "e", "a", "d"), {1: "c"},
+                {0: ("d",), 1: ("b",), 2: ("c",), 3: ("b",), 4: ("b",)},
+                {"e": {0: 0.0, 1: 0.0, 3: 0.0, 4: 3.0}},
+            ),
+        ),
+        (
+            LearnerAssignor(10, warmups=2, standbys=1),
+            GroupSituation(
+                beside_a(MemberState.STALLED, 1, 1, 3.3, 3.3), 3, ("a", "a", "a"),
+                {1: "b", 2: "c"}, {2: ("e",)}, {"b": {0: 3.0, 1: 0.0}, "c": {0: 0.0, 2: 0.0}},
+            ),
+        ),
+        # or a second copy came and went of a partition that waits for its turn.
+        (
+            LearnerAssignor(2, warmups=1, standbys=1),
+            GroupSituation(
+                beside_a(MemberState.DRAINED, 1, 1, 0.5, 1), 4, ("a", "a", "a", "b"), {2: "d"},
+                {0: ("b",), 2: ("c", "d"), 3: ("e",)},
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_while_an_owner_that_must_go_waits_for_others_the_answer_comes_to_rest(
+    assignor: LearnerAssignor, situation: GroupSituation
+) -> None:
+    last: TargetAssignment | None = None
+    for _ in range(20):
+        target = assignor.assign(situation)
+        if target == last:
+            return
+        last = target
+        situation = replace(
+            situation,
+            previous=target.interim,
+            warming=target.warmups,
+            standbys=target.standbys,
+        )
+    pytest.fail("it never comes to rest")
+
+
 @pytest.mark.parametrize("seed", some(range(200)))
 def test_nothing_with_a_live_owner_is_given_to_a_cold_member(seed: int) -> None:
     situation = random_situation(random.Random(seed))
