@@ -9,6 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import trustme
+
+
+def server_tls() -> tuple[trustme.CA, ssl.SSLContext]:
+    """An authority, and what a server of its own speaks TLS with."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return authority, context
+
 
 @contextmanager
 def tls_in_front_of(path: Path, context: ssl.SSLContext) -> Iterator[int]:

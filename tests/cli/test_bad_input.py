@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import trustme
 from redis import Redis
 
 from hashring import PartitionGroup, RingNode
@@ -19,7 +18,7 @@ from tests.cli.conftest import Done, Run, ending, finished, line_with, put, spaw
 from tests.conftest import ROOT
 from tests.programs import python
 from tests.short_programs import HASHRING, Ended, Program, played
-from tests.tls import tls_in_front_of
+from tests.tls import server_tls, tls_in_front_of
 
 COMMANDS = (
     ("print",),
@@ -62,15 +61,6 @@ def tcp() -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture
-def tls() -> tuple[trustme.CA, ssl.SSLContext]:
-    """An authority, and what a server of its own speaks TLS with."""
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    return authority, context
-
-
 def test_a_port_without_tls_that_tls_is_spoken_to(run: Run, tcp: RedisServer) -> None:
     """The server says nothing: it waits for the end of what it takes for a command."""
     url = tcp.url.replace("redis:", "rediss:") + "?socket_connect_timeout=0.2"
@@ -79,10 +69,8 @@ def test_a_port_without_tls_that_tls_is_spoken_to(run: Run, tcp: RedisServer) ->
     )
 
 
-def test_a_port_with_tls_that_none_is_spoken_to(
-    run: Run, redis_server: RedisServer, tls: tuple[trustme.CA, ssl.SSLContext]
-) -> None:
-    with tls_in_front_of(redis_server.socket, tls[1]) as port:
+def test_a_port_with_tls_that_none_is_spoken_to(run: Run, redis_server: RedisServer) -> None:
+    with tls_in_front_of(redis_server.socket, server_tls()[1]) as port:
         line = said(run("nodes", url=f"redis://127.0.0.1:{port}", status=3))
     assert line.endswith(
         "the server ended the connection: check that it runs, and its maxclients; "
@@ -91,9 +79,9 @@ def test_a_port_with_tls_that_none_is_spoken_to(
 
 
 def test_a_server_that_asks_for_a_certificate(
-    run: Run, redis_server: RedisServer, tls: tuple[trustme.CA, ssl.SSLContext], tmp_path: Path
+    run: Run, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    authority, context = tls
+    authority, context = server_tls()
     trusted = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(trusted))
     authority.configure_trust(context)

@@ -53,7 +53,7 @@ from hashring.store.ring.commands import owner
 from hashring.store.ring.key_names import ring_keys
 from tests.conftest import PATIENCE, eventually, know_their_ranges
 from tests.proxy import Proxy
-from tests.tls import tls_in_front_of
+from tests.tls import server_tls, tls_in_front_of
 
 KEYS = [f"key-{number}" for number in range(2000)]
 FAST = {"ttl": 2.0, "heartbeat_interval": 0.4}
@@ -205,9 +205,7 @@ def test_a_connection_that_uvloop_has_closed_is_a_failure_of_redis(
 
 
 def test_a_tls_url(redis_server: RedisServer, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority, context = server_tls()
     trusted = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(trusted))
     with tls_in_front_of(redis_server.socket, context) as port:
@@ -240,12 +238,9 @@ def start_with(kind: str, **settings: Any) -> str:
 
 @pytest.mark.parametrize("kind", ["node", "asyncio", "group"])
 def test_what_tls_may_have_to_do_with_a_server_that_does_not_answer(
-    redis_server: RedisServer, tmp_path: Path, kind: str
+    redis_server: RedisServer, kind: str
 ) -> None:
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    with tls_in_front_of(redis_server.socket, context) as port:
+    with tls_in_front_of(redis_server.socket, server_tls()[1]) as port:
         text = start_with(kind, host="127.0.0.1", port=port)
         assert text.endswith("; if the port is one with TLS, give rediss:// in the URL")
     with RedisServer(port=0) as server:
@@ -264,9 +259,7 @@ def test_what_tls_may_have_to_do_with_a_server_that_does_not_answer(
 def test_a_certificate_that_is_of_no_use_is_named_as_the_cause(
     redis_server: RedisServer, tmp_path: Path, kind: str
 ) -> None:
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority, context = server_tls()
     authority.configure_trust(context)
     context.verify_mode = ssl.CERT_REQUIRED
     # Later versions check a client's certificate after the handshake, and its write may fail first.

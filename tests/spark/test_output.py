@@ -833,7 +833,7 @@ def test_a_directory_that_others_made_at_the_end_is_left_as_it_is(
         return take(*given, **more)
 
     monkeypatch.setattr(Output, "_take_place", late)
-    # Nobody is told to remove it.
+    # The error does not say to remove the directory: the rows there are the other job's.
     with pytest.raises(OutputRefused, match=r"made it meanwhile\): start again$"):
         Output(place, "parquet", mode=mode).write(spark.range(4))
     assert [row.part for row in spark.read.parquet(place).collect()] == [7]
