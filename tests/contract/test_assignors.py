@@ -24,12 +24,12 @@ from hashring.core.assignors import (
     LearnerAssignor,
     MemberState,
     RingAssignor,
-    TargetAssignment,
     as_assignor,
     checked_target,
 )
 from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.assignors.quotas import fair_shares, quotas, round_down, round_up
+from tests.unit.assignors.situations import follow
 
 
 def striped(situation: GroupSituation) -> Mapping[str, range]:
@@ -129,16 +129,6 @@ def on_each(
         return given(**strategies)(on_all)
 
     return decorate
-
-
-def follow(target: TargetAssignment, situation: GroupSituation) -> GroupSituation:
-    """The situation once the interim assignment is reached, everything else unchanged."""
-    return replace(
-        situation,
-        previous=target.interim,
-        warming=dict(target.warmups),
-        standbys=dict(target.standbys),
-    )
 
 
 @on_each(ALL, situation=situations())

@@ -111,12 +111,13 @@ class LearnerAssignor:
         if copies > 0:
             wanted = standby_target(situation, owners, members, copies, settled=not waiting)
             standbys, moving = standby_interim(wanted, interim, situation, warmth)
+            names = {member.name for member in members}
             for partition in waiting:
                 had = situation.standbys.get(partition, ())
                 if partition not in warmups and owners[partition] in had:
                     # Its copy is why it is to be the owner. It waits for its turn to warm up.
                     # With another copy beside it, the next answer could be another.
-                    standbys[partition] = {member.name for member in members} & {*had}
+                    standbys[partition] = names.intersection(had)
             for partition, member in moving:
                 if len(warmups) >= self.warmups:
                     break

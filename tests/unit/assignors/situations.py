@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hashring.core.assignors import (
     GroupMember,
     GroupSituation,
@@ -49,3 +51,13 @@ def sizes(situation: GroupSituation, target: TargetAssignment) -> list[int]:
 def moves(before: Owners, after: Owners) -> int:
     """How many partitions change their member."""
     return sum(was != now for was, now in zip(before, after, strict=True))
+
+
+def follow(target: TargetAssignment, situation: GroupSituation) -> GroupSituation:
+    """The situation once the interim assignment is reached, everything else unchanged."""
+    return replace(
+        situation,
+        previous=target.interim,
+        warming=dict(target.warmups),
+        standbys=dict(target.standbys),
+    )

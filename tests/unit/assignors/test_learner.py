@@ -23,7 +23,7 @@ from hashring.core.assignors.quotas import fair_shares, round_down, round_up
 from hashring.errors import ConfigError
 from tests.conftest import calls, some
 
-from .situations import having, members, moves, owners, sizes
+from .situations import follow, having, members, moves, owners, sizes
 
 STABLE = owners(1, S1=[1, 2], S2=[3, 4], S3=[5])
 
@@ -308,13 +308,7 @@ def test_whatever_copies_there_are_the_same_is_answered_to_its_own_answer_and_it
                 return
             # Nothing more comes of itself, so members catch up.
             lags = caught_up(target)
-        situation = replace(
-            situation,
-            previous=target.interim,
-            warming=target.warmups,
-            standbys=target.standbys,
-            lags=lags,
-        )
+        situation = replace(follow(target, situation), lags=lags)
         last = target
     pytest.fail("it never comes to rest")
 
@@ -366,12 +360,7 @@ def test_while_an_owner_that_must_go_waits_for_others_the_answer_comes_to_rest(
         if target == last:
             return
         last = target
-        situation = replace(
-            situation,
-            previous=target.interim,
-            warming=target.warmups,
-            standbys=target.standbys,
-        )
+        situation = follow(target, situation)
     pytest.fail("it never comes to rest")
 
 
