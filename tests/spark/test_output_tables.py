@@ -341,6 +341,15 @@ def test_a_table_of_csv_that_would_split_a_key_is_refused(spark, keys, mode, opt
     assert {"other", text} <= {row.key for row in spark.table("keys").collect()}
 
 
+def test_a_property_of_a_table_is_no_option_of_its_format(spark, keys):
+    spark.sql(
+        "CREATE TABLE keys (key STRING) USING csv OPTIONS (ignoreLeadingWhiteSpace=false, "
+        "ignoreTrailingWhiteSpace=false) TBLPROPERTIES (multiLine=true, lineSep='x')"
+    )
+    with pytest.raises(OutputRefused, match="a text of column key holds a line break"):
+        Output(None, None, "keys", "append").write(keys("a\nb"))
+
+
 @pytest.mark.long  # A Java of its own. The tables of CSV above take the same way.
 def test_a_table_of_hive_keeps_each_key_or_refuses_it(tmp_path):
     command = [sys.executable, "-m", "tests.spark.hive_table_process", str(tmp_path)]

@@ -30,6 +30,8 @@ BEFORE: Final = "_before"
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|(\w+)", re.ASCII)
 _OF_SPARK: Final = re.compile(r"\w+", re.ASCII)
 """The names that Spark's own catalog takes for tables."""
+_OPTION: Final = "option."
+"""How the names of the options of a table's format begin among its properties."""
 _HIDDEN: Final = "*********(redacted)"
 """What Spark shows in place of a value that its settings hide."""
 
@@ -130,6 +132,15 @@ def properties_of(spark: SparkSession, table: str) -> dict[str, str]:
     return {row["key"]: row["value"] for row in found}
 
 
+def options_of(spark: SparkSession, table: str) -> dict[str, str]:
+    """The options of a table's format, by their names in lower case."""
+    return {
+        name.removeprefix(_OPTION).lower(): value
+        for name, value in properties_of(spark, table).items()
+        if name.startswith(_OPTION)
+    }
+
+
 def is_replaced_by_name(spark: SparkSession, table: str) -> bool:
     """Whether Spark would delete the table's files first; else its format replaces rows itself."""
     if spark.catalog.getTable(table).catalog != SPARK_CATALOG:
@@ -143,9 +154,9 @@ def check_blanks(df: DataFrame, table: str) -> None:
     has_text = any(isinstance(field.dataType, StringType) for field in df.schema)
     if not has_text or provider_of(spark, table) != "csv":
         return
-    told = {key.lower(): value.lower() for key, value in properties_of(spark, table).items()}
+    told = options_of(spark, table)
     names = ("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace")
-    if any(told.get(f"option.{name}".lower()) != "false" for name in names):
+    if any(told.get(name.lower(), "").lower() != "false" for name in names):
         wanted = ", ".join(f"'{name}'='false'" for name in names)
         raise OutputRefused(
             table,
@@ -178,7 +189,7 @@ def copied_properties(spark: SparkSession, table: str) -> dict[str, str]:
     found = {
         name: value
         for name, value in properties_of(spark, table).items()
-        if not name.startswith("option.")
+        if not name.startswith(_OPTION)
     }
     if hidden := [printable(name) for name, value in found.items() if value == _HIDDEN]:
         raise OutputRefused(

@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType
 from hashring.errors import OutputRefused
 from hashring.spark.engine.column_checks import quoted
 from hashring.spark.engine.spark_failures import SPARK_ERRORS
-from hashring.spark.io.catalog_tables import detail_of, properties_of, provider_of
+from hashring.spark.io.catalog_tables import detail_of, options_of, properties_of, provider_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -72,17 +72,15 @@ def _split_by(spark: SparkSession, table: str) -> str | None:
     provider = provider_of(spark, table)
     if provider not in ("csv", "hive"):
         return None
-    told = {
-        name.removeprefix("option.").lower(): value
-        for name, value in properties_of(spark, table).items()
-    }
+    options = options_of(spark, table)
     if provider == "csv":
-        ends = told.get("linesep")
-        if told.get("multiline", "").lower() == "true":
+        ends = options.get("linesep")
+        if options.get("multiline", "").lower() == "true":
             return None if ends else "\r"
         return f"[{_escaped(ends or '')}\r\n]"
     if not (detail_of(spark, table, "Serde Library") or "").endswith(_LINES_OF_HIVE):
         return None
+    told = properties_of(spark, table) | options  # Hive goes by both
     if "escape.delim" in told:
         return "[\r\n]"
     return f"[\r\n{_escaped(told.get('field.delim', chr(1)))}]|^\\\\N$"
