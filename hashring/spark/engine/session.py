@@ -80,6 +80,7 @@ def spark_session(
     """
     was_there = running_session() is not None
     is_ours = not was_there and _is_ours(conf or {})
+    is_far = remote is not None or "SPARK_REMOTE" in os.environ
     starts_java = remote is None and not was_there and "PYSPARK_GATEWAY_PORT" not in os.environ
     if remote is not None:
         if master is not None:
@@ -87,7 +88,7 @@ def spark_session(
         _check_remote(remote)
         builder = SparkSession.builder.remote(remote)
     else:
-        if starts_java and "SPARK_REMOTE" not in os.environ:
+        if starts_java and not is_far:
             java_version()
         builder = SparkSession.builder.appName("hashring")
         if master is not None:
@@ -108,7 +109,6 @@ def spark_session(
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
                 if has_pages_on_request():
                     builder = builder.config("spark.driver.defaultJavaOptions", LARGE_PAGES)
-    is_far = remote is not None or "SPARK_REMOTE" in os.environ
     for name, value in ({} if is_far else conf or {}).items():
         builder = builder.config(name, value)
     with ExitStack() as around:
@@ -116,7 +116,7 @@ def spark_session(
             around.enter_context(java_prints_to(log))
             if SparkContext._gateway is None and is_ours:
                 around.enter_context(java_has_own_files())
-        if starts_java and "SPARK_REMOTE" not in os.environ:
+        if starts_java and not is_far:
             # With spark.api.mode=connect PySpark 4.0 starts a server with these settings, and then
             # warns that it cannot set them once more.
             around.enter_context(warnings.catch_warnings())

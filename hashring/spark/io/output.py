@@ -462,10 +462,11 @@ class Output:
         self, df: DataFrame, name: str | None, partition_by: Sequence[str]
     ) -> DataFrameWriter:
         spark = df.sparkSession
-        writer = df.write.mode("error").options(**lossless(spark, self.kept_as(spark)))
+        kept_as = self.kept_as(spark)
+        writer = df.write.mode("error").options(**lossless(spark, kept_as))
         if self.table is None:  # a table would keep it, and lose rows to a later overwrite
             writer = writer.option(REPLACED_PARTS, ALL_PARTS)
-        elif self.kept_as(spark) == "csv":
+        elif kept_as == "csv":
             writer = writer.options(**WHOLE_TEXTS)
         writer = writer.options(**self.options)
         if name is not None:
