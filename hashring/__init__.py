@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         RingAssignor,
         TargetAssignment,
     )
-    from hashring.core.groups.group_plan import GroupForesight
+    from hashring.core.groups.group_foresight import GroupForesight
     from hashring.core.groups.group_status import GroupStatus
     from hashring.core.groups.lease_table import LeaseTableRules
     from hashring.core.groups.member_holdings import PartitionChange, PartitionChangeKind
@@ -155,7 +155,7 @@ _HOMES: Final = dict.fromkeys(__all__, "hashring.errors") | {
     "AsyncRingNode": "hashring.node.async_ring_node",
     "BalancedAssignor": "hashring.core.assignors",
     "ContiguousAssignor": "hashring.core.assignors",
-    "GroupForesight": "hashring.core.groups.group_plan",
+    "GroupForesight": "hashring.core.groups.group_foresight",
     "GroupMember": "hashring.core.assignors",
     "GroupPhase": "hashring.core.groups.state",
     "GroupSituation": "hashring.core.assignors",

@@ -17,7 +17,7 @@ from html import escape
 from typing import Any, Final
 
 from hashring.core.state_table import StateTable
-from hashring.drawing.palette import DARK_PALETTE, PALETTE
+from hashring.drawing.node_colors import DARK_PALETTE, PALETTE
 
 WIDEST_LABEL: Final = 30
 """Characters: events of the same way are written on one line up to here."""

@@ -10,9 +10,16 @@ from typing import Final
 from hashring.atomic_writes import new_file
 from hashring.cli.connection import Connection
 from hashring.errors import ConfigError, EventsLost, InputDamaged, OutputRefused
-from hashring.store.ring.ring_events import after, event_json, id_order, is_left, iso_time, oldest
+from hashring.store.ring.ring_events import (
+    BEFORE_ALL,
+    after,
+    event_json,
+    id_order,
+    is_left,
+    iso_time,
+    oldest,
+)
 
-_BEGINNING: Final = "0-0"
 _ID: Final = re.compile(r"[0-9]+-[0-9]+")
 
 
@@ -48,7 +55,7 @@ def archive(connection: Connection, ring: str, folder: Path) -> int:
     keys = connection.keys
     events = list(after(connection, keys, last))
     # Looked at after reading: nothing after it was dropped until then.
-    if last != _BEGINNING and not is_left(connection, keys, last):
+    if last != BEFORE_ALL and not is_left(connection, keys, last):
         left = oldest(connection, keys)
         remedy = "archive into another directory, beside an exported ring"
         if left is None or id_order(left) < id_order(last):
@@ -72,7 +79,7 @@ def archive(connection: Connection, ring: str, folder: Path) -> int:
 def _last(files: list[Path]) -> tuple[str, str | None]:
     """The id of the newest event in the files, and its ring; ``None`` if it does not say."""
     if not files:
-        return _BEGINNING, None
+        return BEFORE_ALL, None
     newest = max(files, key=lambda file: id_order(file.stem))
     try:
         # Names may hold what str.splitlines() takes for the end of a line, such as U+2028.

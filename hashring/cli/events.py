@@ -18,7 +18,14 @@ from hashring.cli.output import document, json_line
 from hashring.cli.repeated_looks import looks
 from hashring.core.readable_numbers import counted
 from hashring.core.safe_text import printable
-from hashring.store.ring.ring_events import EVENTS_KEPT, RingEvent, after, event_json, newest
+from hashring.store.ring.ring_events import (
+    BEFORE_ALL,
+    EVENTS_KEPT,
+    RingEvent,
+    after,
+    event_json,
+    newest,
+)
 
 
 @click.command("events")
@@ -119,7 +126,7 @@ def _follow(settings: Settings, connection: Connection, events: list[RingEvent])
     last = deque(events or newest(connection, keys, 1), maxlen=1)
 
     def look() -> list[RingEvent]:
-        new = list(after(connection, keys, last[0].id if last else "0-0"))
+        new = list(after(connection, keys, last[0].id if last else BEFORE_ALL))
         last.extend(new)
         return new
 

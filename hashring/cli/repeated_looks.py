@@ -11,7 +11,7 @@ from hashring.cli import standard_streams
 from hashring.cli.connection import Connection
 from hashring.errors import RetryLater
 from hashring.store.interface import Subscription
-from hashring.store.ring.ring_events import RingEvent, left_after, newest
+from hashring.store.ring.ring_events import BEFORE_ALL, RingEvent, left_after, newest
 from hashring.store.ring.snapshot import Snapshot
 
 INTERVAL: Final = 1.0
@@ -43,7 +43,7 @@ class LastLook:
         started = time.monotonic()
         # The ring first: an event that changed it is then among the new ones, and shown before it.
         snapshot = self._connection.snapshot()
-        last = self.events[-1].id if self.events else "0-0"
+        last = self.events[-1].id if self.events else BEFORE_ALL
         new = left_after(self._connection, self._connection.keys, last)
         self.events.extend(new)
         self.snapshot = snapshot

@@ -9,7 +9,7 @@ from typing import Final
 from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import NodeLoad, balance, ranked_loads
-from hashring.drawing.palette import PALETTE, node_colors
+from hashring.drawing.node_colors import PALETTE, node_colors
 from hashring.drawing.ring_picture import GROUND_CSS, PICTURE_CSS
 from hashring.drawing.text import short, shown
 

@@ -13,7 +13,7 @@ from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from hashring.core.readable_numbers import percent
-from hashring.drawing.palette import PALETTE, node_colors
+from hashring.drawing.node_colors import PALETTE, node_colors
 from hashring.drawing.text import shown
 
 WIDTH: Final = 920

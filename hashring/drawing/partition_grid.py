@@ -8,7 +8,7 @@ from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from hashring.core.readable_numbers import counted
-from hashring.drawing.palette import PALETTE
+from hashring.drawing.node_colors import PALETTE
 from hashring.drawing.text import short, shown
 
 COLUMNS: Final = 100

@@ -28,7 +28,7 @@ from hashring.core.replica_ranges import duplicate_holders, replica_ranges
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import node_loads
 from hashring.core.safe_text import printable
-from hashring.drawing.palette import COLORS_CSS, PALETTE, name_order, node_colors
+from hashring.drawing.node_colors import COLORS_CSS, PALETTE, name_order, node_colors
 from hashring.drawing.text import short, shown
 
 PICTURE_CSS: Final = (
@@ -233,9 +233,8 @@ def _drawable(pieces: Sequence[_Piece]) -> Iterable[_Piece]:
 def ring_colors(ring: Ring, keep: Mapping[str, int] | None = None) -> dict[str, int]:
     """A colour for each node, so that nodes that touch in the picture have different ones.
 
-    As :func:`~hashring.drawing.palette.node_colors`, but for a few nodes that would touch another
-    of their colour. Where so many touch that 16 colours cannot do, the picture has a line between
-    them.
+    As :func:`.node_colors.node_colors`, but for a few nodes that would touch another of their
+    colour. Where so many touch that 16 colours cannot do, the picture has a line between them.
 
     Args:
         keep: what an earlier call answered, for a picture that is drawn again and again.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from hashring.core.assignors import GroupMember
-from hashring.core.groups.group_plan import GroupForesight
+from hashring.core.groups.group_foresight import GroupForesight
 from hashring.core.groups.group_status import GroupStatus
 from hashring.groups.async_member import AsyncMember
 from hashring.groups.base_partition_group import BasePartitionGroup

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from hashring.core.assignors import AssignFunction, Assignor, GroupMember, as_assignor
-from hashring.core.groups import group_plan, group_status, member_orders, next_state
-from hashring.core.groups.group_plan import GroupForesight
+from hashring.core.groups import group_foresight, group_status, member_orders, next_state
+from hashring.core.groups.group_foresight import GroupForesight
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.reported_loads import check_load
 from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, Terms
@@ -201,7 +201,7 @@ class BasePartitionGroup(BaseMember):
         access: str | None,
     ) -> Flow[GroupForesight]:
         state, reading = yield from standing(self.name, self._keys)
-        return group_plan.foresee(
+        return group_foresight.foresee(
             state,
             reading.facts,
             # Others may have migrated the group since this member decided last.

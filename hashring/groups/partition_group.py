@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from hashring.core.assignors import GroupMember
-from hashring.core.groups.group_plan import GroupForesight
+from hashring.core.groups.group_foresight import GroupForesight
 from hashring.core.groups.group_status import GroupStatus
 from hashring.groups.base_partition_group import BasePartitionGroup
 from hashring.groups.sync_member import SyncMember

@@ -55,14 +55,21 @@ from hashring.core.readable_numbers import in_calendar
 from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, EventsLost
-from hashring.store.command import pairs, text
 from hashring.store.locks.commands import LOCKS_A_CALL, look
 from hashring.store.redis_store import RedisStore
 from hashring.store.redis_url import check_url, client_of
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.node_reports import unreported_algorithm
-from hashring.store.ring.ring_events import RingEvent, after, id_order, is_left, oldest
+from hashring.store.ring.ring_events import (
+    BEFORE_ALL,
+    RingEvent,
+    after,
+    id_order,
+    is_left,
+    last_and_added,
+    oldest,
+)
 from hashring.store.ring.snapshot import Snapshot, snapshot
 
 if TYPE_CHECKING:
@@ -82,7 +89,6 @@ SCHEMAS: Final = {
 
 _PATIENCE: Final = 10.0  # seconds that Redis may take to answer
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_FIRST: Final = "0-0"
 _REGISTERED: Final = "hashring.datasource.registered"
 """A setting of a session that knows the data source."""
 
@@ -212,7 +218,7 @@ class _Reader(DataSourceReader):
         keys = ring_keys(self._ring)
         with _store(self._url) as store:
             if self._table == "events":
-                yield from map(_event_row, after(store, keys, _FIRST))
+                yield from map(_event_row, after(store, keys, BEFORE_ALL))
             elif self._table == "locks":
                 yield from _locks(store, keys)
             else:
@@ -285,15 +291,6 @@ def _event_row(event: RingEvent) -> tuple[Any, ...]:
     )
 
 
-def _state(store: RedisStore, keys: RingKeys) -> tuple[str, str]:
-    """The id of the last event ever, and how many there ever were, if Redis counts them."""
-    if not store.call("EXISTS", keys.events):
-        return _FIRST, "0"
-    found = store.call("XINFO", "STREAM", keys.events)
-    told = {text(name): value for name, value in pairs(found)}
-    return text(told["last-generated-id"]), str(told.get("entries-added", ""))
-
-
 class _EventStream(SimpleDataSourceStreamReader):
     """An offset is where reading ended.
 
@@ -308,22 +305,22 @@ class _EventStream(SimpleDataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
         """Before the oldest event."""
-        return {"id": _FIRST, "tag": "", "read": "0", "added": ""}
+        return {"id": BEFORE_ALL, "tag": "", "read": "0", "added": ""}
 
     def read(self, start: dict[str, str]) -> tuple[Iterator[tuple[Any, ...]], dict[str, str]]:
         """The events since an offset, and the offset after them."""
         with _store(self._url) as store:
             keys = ring_keys(self._ring)
             # What is added after this is of the next batch.
-            last, added = _state(store, keys)
-            if last != _FIRST and id_order(last) < id_order(start["id"]):
+            last, added = last_and_added(store, keys)
+            if last != BEFORE_ALL and id_order(last) < id_order(start["id"]):
                 # Redis lost data, and its clock is behind: nothing that is there follows.
                 raise EventsLost(self._ring, start["id"], oldest(store, keys))
             events = list(after(store, keys, start["id"], last)) if last != start["id"] else []
             # After the reading: nothing after it was dropped until then.
             follows = start == self.initialOffset() or is_left(store, keys, start["id"])
         # Redis came back empty, and nothing happened since or the ring began anew.
-        anew = last == _FIRST or any(event.change and not event.change.prev for event in events)
+        anew = last == BEFORE_ALL or any(event.change and not event.change.prev for event in events)
         if not (follows or anew):
             known = added and start["added"]
             if not known or len(events) != int(added) - int(start["added"]):

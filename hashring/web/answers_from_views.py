@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from hashring.core.groups.group_plan import GroupForesight
+from hashring.core.groups.group_foresight import GroupForesight
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import ring_plan

@@ -10,6 +10,7 @@ import msgspec
 from flask import Blueprint, Response, abort, request
 
 from hashring.core.hashing import key_bytes
+from hashring.store.ring.ring_events import BEFORE_ALL
 from hashring.web import answers_from_views as answers
 from hashring.web import api_queries as queries
 from hashring.web import api_types as api
@@ -188,7 +189,7 @@ class ApiRoutes:
         watcher, view = ring_of(self._service, asked.ring)
         since = request.headers.get("Last-Event-ID") or asked.after
         if not since:
-            since = view.events[-1].id if view.events else "0-0"
+            since = view.events[-1].id if view.events else BEFORE_ALL
         return self._streams.response(live_changes(watcher, since), current_client())
 
     # --- groups -------------------------------------------------------------------------------

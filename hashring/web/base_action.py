@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from hashring.core.groups.group_plan import GroupForesight
+from hashring.core.groups.group_foresight import GroupForesight
 from hashring.core.order_checks import checked_by
 from hashring.core.ring_plan import RingPlan
 from hashring.errors import RedisUnavailable

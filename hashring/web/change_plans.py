@@ -11,8 +11,8 @@ from flask import abort
 from markupsafe import Markup
 
 from hashring.core.assignors.situation import GroupMember
-from hashring.core.groups import group_plan, member_orders
-from hashring.core.groups.group_plan import GroupForesight, assignor_of
+from hashring.core.groups import group_foresight, member_orders
+from hashring.core.groups.group_foresight import GroupForesight, assignor_of
 from hashring.core.groups.state import GroupState
 from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
@@ -135,7 +135,7 @@ def group_after(view: GroupView, change: PlannedGroupChange) -> GroupForesight:
             raise ConfigError("leave", shown(name), "cannot get a weight in the same plan")
         if name not in change.join:
             state = member_orders.weigh(state, name, weight, view.now, PLANNING).state
-    return group_plan.foresee(
+    return group_foresight.foresee(
         state,
         view.reading.facts,
         assignor_of(terms, change.access),
@@ -158,7 +158,7 @@ def group_ordered(view: GroupView, state: GroupState) -> GroupForesight:
     """
     _check_size(state.terms.partitions)
     assignor = assignor_of(state.terms)
-    return group_plan.foresee(state, view.reading.facts, assignor)
+    return group_foresight.foresee(state, view.reading.facts, assignor)
 
 
 def _check_size(partitions: int) -> None:

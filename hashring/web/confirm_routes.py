@@ -11,7 +11,7 @@ import msgspec
 from flask import Blueprint, abort, request
 from werkzeug.datastructures import MultiDict
 
-from hashring.core.groups.group_plan import GroupForesight
+from hashring.core.groups.group_foresight import GroupForesight
 from hashring.core.ring_plan import RingPlan
 from hashring.errors import ConfigError, GroupNotEmpty, RingNotEmpty, StoreError
 from hashring.web.actions import Actions

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from hashring.core.groups import member_orders, next_state
-from hashring.core.groups.group_plan import GroupForesight
+from hashring.core.groups.group_foresight import GroupForesight
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.protocol.flow import run_flow

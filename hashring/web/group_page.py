@@ -9,7 +9,7 @@ from typing import Final
 from markupsafe import Markup
 
 from hashring.core.groups.state import EventKind
-from hashring.drawing.palette import node_colors
+from hashring.drawing.node_colors import node_colors
 from hashring.drawing.partition_grid import partition_grid
 from hashring.store.group.decisions import Decision
 from hashring.web import page_templates

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from flask import Blueprint, request
 from werkzeug.exceptions import HTTPException
 
-from hashring.core.groups.group_plan import GroupForesight
+from hashring.core.groups.group_foresight import GroupForesight
 from hashring.errors import HashringError
 from hashring.web.api_queries import PlannedGroupChange, PlannedRingChange
 from hashring.web.change_plans import PicturedPlan, group_after, pictured_plan, ring_after

@@ -6,7 +6,6 @@ from typing import Final
 
 from flask import Response, abort
 
-from hashring.drawing.palette import SIGN_COLORS
 from hashring.health import State
 
 _MARKS: Final = {
@@ -15,6 +14,16 @@ _MARKS: Final = {
     State.UNKNOWN: "◇ unknown · ",
     State.DOWN: "■ down · ",
 }
+SIGN_COLORS: Final = {
+    "bad": "#dc2626",
+    "late": "#d97706",
+    "well": "#1a7f43",
+    "busy": "#2563eb",
+    "shy": "#6b7280",
+}
+"""The colours of signs whose ground may be light or dark, as that of a browser's tab. Each has a
+contrast of 3:1 or more to both."""
+
 _SIGNS: Final = {
     "none": ("shy", '<circle cx="8" cy="8" r="4.5" fill="none" stroke-width="3"/>'),
     "healthy": ("well", '<circle cx="8" cy="8" r="6"/>'),

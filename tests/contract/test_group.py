@@ -23,7 +23,7 @@ from redis.asyncio import Redis as AsyncRedis
 from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.cli import main
 from hashring.core.assignors import GroupSituation, LearnerAssignor, TargetAssignment
-from hashring.core.groups.group_plan import MoveReason
+from hashring.core.groups.group_foresight import MoveReason
 from hashring.core.groups.member_holdings import PartitionChangeKind
 from hashring.core.groups.state import EventKind, GroupPhase
 from hashring.errors import (

@@ -4,7 +4,7 @@ import pytest
 
 from hashring.core.ring import Ring
 from hashring.spark.engine.arrays_to_spark import array_columns
-from hashring.spark.lookup.range_table_columns import table_arrays
+from hashring.spark.lookup.range_table_lookup import table_arrays
 from hashring.spark.lookup.ring_columns import ring_table
 from tests.spark.test_owner import random_ring
 

@@ -19,7 +19,6 @@ from hashring.spark.datasource import (
     SCHEMAS,
     HashringDataSource,
     _EventStream,
-    _state,
     live_ring,
     register,
 )
@@ -30,6 +29,7 @@ from hashring.store.embedded_server import RedisServer
 from hashring.store.locks.commands import take_away
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.ring_events import last_and_added
 from tests.conftest import PATIENCE, eventually, servers
 from tests.spark.conftest import in_a_thread, keep, rows
 from tests.spark.test_jobs import run
@@ -564,12 +564,12 @@ def test_events_that_come_while_the_stream_reads_are_of_the_next_batch(told, mon
     told.unserved()
 
     def then_more(store, keys):
-        state = _state(store, keys)
+        state = last_and_added(store, keys)
         told.unserved(2)
         return state
 
     with monkeypatch.context() as patch:
-        patch.setattr("hashring.spark.datasource._state", then_more)
+        patch.setattr("hashring.spark.datasource.last_and_added", then_more)
         assert told.read() == ["unserved"]
     # Redis counts them from there on.
     told.cut_to(2)

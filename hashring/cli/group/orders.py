@@ -22,8 +22,8 @@ from hashring.cli.order_commands import (
     weight_argument,
 )
 from hashring.cli.output import document
-from hashring.core.groups import group_plan, member_orders
-from hashring.core.groups.group_plan import assignor_of
+from hashring.core.groups import group_foresight, member_orders
+from hashring.core.groups.group_foresight import assignor_of
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.core.order_checks import checked_lasting
@@ -173,7 +173,7 @@ def _give(
 def _show_plan(settings: Settings, connection: Connection, group: str, order: Order) -> None:
     state, reading = standing(connection, group)
     after = order(state, reading.facts.now).state
-    found = group_plan.foresee(after, reading.facts, assignor_of(state.terms))
+    found = group_foresight.foresee(after, reading.facts, assignor_of(state.terms))
     if settings.json:
         document({"group": group, **asdict(found)})
     else:

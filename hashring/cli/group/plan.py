@@ -13,8 +13,8 @@ from hashring.cli.group.assignor_import import imported_assignor
 from hashring.cli.group.read_and_commit import members_listed, standing
 from hashring.cli.output import columns, document
 from hashring.core.assignors import GroupMember
-from hashring.core.groups import group_plan
-from hashring.core.groups.group_plan import GroupForesight, assignor_of
+from hashring.core.groups import group_foresight
+from hashring.core.groups.group_foresight import GroupForesight, assignor_of
 from hashring.core.safe_text import printable
 from hashring.errors import ConfigError, GroupMismatch
 
@@ -83,7 +83,7 @@ def command(
     if own is not None and own.name != state.terms.assignor:
         raise GroupMismatch(group, "assignor", own.name, state.terms.assignor)
     with members_listed(group):
-        found = group_plan.foresee(
+        found = group_foresight.foresee(
             state,
             reading.facts,
             own or assignor_of(state.terms, access),

@@ -16,10 +16,7 @@ order, each by the member that is furthest below its quota, among equals by who 
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable
-
-from hashring.core.assignors.quotas import quotas
+from hashring.core.assignors.quotas import by_need, quotas
 from hashring.core.assignors.situation import GroupSituation
 from hashring.core.assignors.target_assignment import TargetAssignment
 
@@ -53,20 +50,3 @@ class BalancedAssignor:
         for partition, name in zip(free, by_need(missing), strict=True):
             owners[partition] = name
         return TargetAssignment.at_once(owners)
-
-
-def by_need(missing: dict[str, int]) -> Iterable[str]:
-    """Each name as often as it misses a partition, always the neediest next.
-
-    Args:
-        missing: how many each misses, in order of joining, which breaks ties.
-    """
-    heap = [(-count, order, name) for order, (name, count) in enumerate(missing.items()) if count]
-    heapq.heapify(heap)
-    while heap:
-        negative, order, name = heap[0]
-        yield name
-        if negative == -1:
-            heapq.heappop(heap)
-        else:
-            heapq.heapreplace(heap, (negative + 1, order, name))

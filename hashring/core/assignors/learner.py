@@ -36,7 +36,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from hashring.core.assignors.balanced import by_need
 from hashring.core.assignors.learner_standbys import standby_interim, standby_target
 from hashring.core.assignors.learner_warmups import (
     COPY,
@@ -45,7 +44,7 @@ from hashring.core.assignors.learner_warmups import (
     chosen_warmups,
     warmup_interim,
 )
-from hashring.core.assignors.quotas import fair_shares, quotas, round_down, round_up
+from hashring.core.assignors.quotas import by_need, fair_shares, quotas, round_down, round_up
 from hashring.core.assignors.situation import GroupMember, GroupSituation
 from hashring.core.assignors.target_assignment import TargetAssignment, setting_text
 from hashring.core.value_checks import checked_whole, plain_number

@@ -7,8 +7,9 @@ by at most one.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from hashring.core.assignors.situation import GroupMember
@@ -67,3 +68,20 @@ def counts(owners: Sequence[str | None]) -> dict[str, int]:
         if owner is not None:
             found[owner] = found.get(owner, 0) + 1
     return found
+
+
+def by_need(missing: dict[str, int]) -> Iterable[str]:
+    """Each name as often as it misses a partition, always the neediest next.
+
+    Args:
+        missing: how many each misses, in order of joining, which breaks ties.
+    """
+    heap = [(-count, order, name) for order, (name, count) in enumerate(missing.items()) if count]
+    heapq.heapify(heap)
+    while heap:
+        negative, order, name = heap[0]
+        yield name
+        if negative == -1:
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, (negative + 1, order, name))

@@ -23,7 +23,6 @@ How a node stays right:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,6 +50,7 @@ from hashring.protocol.locks.ring_place import Surroundings
 from hashring.protocol.locks.shared_lock_book import SharedLockBook
 from hashring.protocol.machine_steps import Finished, Run, Step, Wait
 from hashring.protocol.node.name_claim import NameClaim
+from hashring.protocol.node.node_counters import Counters
 from hashring.protocol.node.node_states import (
     ENDED,
     NODE_LIFE,
@@ -164,21 +164,6 @@ Owned = tuple[tuple[PointRange, ...], tuple[int, ...], tuple[int, ...]]
 """A node's own ranges, their boundaries, and those with what it inherits from full nodes."""
 
 _NOTHING: Final[Owned] = ((), (), ())
-
-
-@dataclass
-class Counters:
-    """What happened since the machine was made, for the status."""
-
-    heartbeats: int = 0
-    failures: int = 0
-    fetches: int = 0
-    gaps: int = 0
-    subscriptions: int = 0
-    bad_messages: int = 0
-    fences: int = 0
-    losses: int = 0
-    changes: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass

@@ -38,7 +38,7 @@ from hashring.spark.engine.column_checks import check_free
 from hashring.spark.engine.counts_while_read import Counts
 from hashring.spark.lookup.key_column import key_text
 from hashring.spark.lookup.key_points import key_point
-from hashring.spark.lookup.range_table_columns import look_up
+from hashring.spark.lookup.range_table_lookup import look_up
 from hashring.spark.periods.owner_at_time import AsOf, as_of
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from hashring.spark.lookup.key_points import (
     points_of,
 )
 from hashring.spark.lookup.range_filter import MOST_RANGES, within
-from hashring.spark.lookup.range_table_columns import (
+from hashring.spark.lookup.range_table_lookup import (
     code_steps,
     table_arrays,
     with_code,

@@ -13,7 +13,7 @@ from hashring.errors import ConfigError
 from hashring.spark.engine.arrays_to_spark import one_row
 from hashring.spark.engine.sql_expressions import Sql, SqlFunctions
 from hashring.spark.lookup.key_points import NATIVE_ALGORITHMS
-from hashring.spark.lookup.range_table_columns import (
+from hashring.spark.lookup.range_table_lookup import (
     code_at,
     table_arrays,
 )

@@ -35,7 +35,7 @@ from hashring.spark.lookup.range_table import (
     RangeTable,
     range_table,
 )
-from hashring.spark.lookup.range_table_columns import (
+from hashring.spark.lookup.range_table_lookup import (
     MOST_REPEATED,
     code_at,
     code_columns,

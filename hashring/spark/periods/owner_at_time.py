@@ -22,7 +22,7 @@ from hashring.errors import ConfigError, HistoryError
 from hashring.spark.engine.array_types import Longs
 from hashring.spark.engine.column_checks import quoted
 from hashring.spark.lookup.range_table import DEEP_STEP, RangeTable, range_table
-from hashring.spark.lookup.range_table_columns import look_up
+from hashring.spark.lookup.range_table_lookup import look_up
 from hashring.spark.periods.period_join import PeriodPieces, period_pieces
 from hashring.spark.periods.period_tables import MOST_IN_TABLES, PeriodTables, period_tables
 

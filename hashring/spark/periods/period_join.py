@@ -20,7 +20,7 @@ from hashring.spark.engine.array_types import Longs
 from hashring.spark.engine.arrays_to_spark import frame_of, one_row
 from hashring.spark.engine.column_checks import quoted
 from hashring.spark.lookup.range_table import DEEP_STEP, RangeTable, range_table
-from hashring.spark.lookup.range_table_columns import look_up
+from hashring.spark.lookup.range_table_lookup import look_up
 from hashring.spark.periods.period_worker import (
     PIECE,
     POINT_BITS,

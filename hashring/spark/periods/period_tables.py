@@ -27,7 +27,7 @@ from hashring.errors import ConfigError
 from hashring.spark.engine.array_types import Longs
 from hashring.spark.engine.column_checks import quoted
 from hashring.spark.lookup.range_table import DEEP_STEP, RangeTable, range_table
-from hashring.spark.lookup.range_table_columns import look_up, told_of
+from hashring.spark.lookup.range_table_lookup import look_up, told_of
 from hashring.spark.periods.period_worker import TOLD, repeated
 
 if TYPE_CHECKING:

@@ -18,6 +18,9 @@ from hashring.store.ring.key_names import RingKeys
 EVENTS_KEPT: Final = 10_000
 """About how many entries the history of a ring keeps."""
 
+BEFORE_ALL: Final = "0-0"
+"""An id below those of all events."""
+
 _PAGE: Final = 1000
 
 
@@ -150,6 +153,19 @@ def oldest(redis: RedisCaller, keys: RingKeys) -> str | None:
     """
     found = redis.call("XRANGE", keys.events, "-", "+", "COUNT", 1)
     return text(found[0][0]) if found else None
+
+
+def last_and_added(redis: RedisCaller, keys: RingKeys) -> tuple[str, str]:
+    """The id of the last event ever, and how many there ever were: empty where Redis counts none.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    if not redis.call("EXISTS", keys.events):
+        return BEFORE_ALL, "0"
+    found = redis.call("XINFO", "STREAM", keys.events)
+    told = {text(name): value for name, value in pairs(found)}
+    return text(told["last-generated-id"]), str(told.get("entries-added", ""))
 
 
 def id_order(id_: str) -> tuple[int, ...]:

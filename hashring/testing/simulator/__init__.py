@@ -16,30 +16,29 @@
 :mod:`.virtual_time`, :mod:`.network` and :mod:`.process` are what a world is made of, and
 :mod:`.fault_effects` what can happen in it. In a process, a :mod:`.simulated_loop` drives each
 machine, and a :mod:`.simulated_subscription` brings it messages; :mod:`.simulated_flows` run what
-an application asks. Each protocol has a :mod:`.world` (:mod:`.ring`, :mod:`.groups`,
-:mod:`.challenge`), with its histories and its rules. :mod:`.play` runs a :mod:`.history`, made of
+an application asks. Each protocol (:mod:`.ring`, :mod:`.groups`, :mod:`.challenge`) has a simulator
+and a :mod:`.world`, with its histories and its rules. :mod:`.play` runs a :mod:`.history`, made of
 :mod:`.random_events`. :mod:`.shrinking` makes one that breaks a rule as small as it goes, and
 :mod:`.play` prints its story.
 """
 
 from __future__ import annotations
 
-from hashring.testing.simulator.challenge import ChallengeSimulator
 from hashring.testing.simulator.challenge.random_histories import random_challenge_history
-from hashring.testing.simulator.groups import GroupSimulator
+from hashring.testing.simulator.challenge.simulator import ChallengeSimulator
 from hashring.testing.simulator.groups.random_histories import (
     ordered_group_history,
     random_group_history,
     undecided_group_history,
     with_rare_group_events,
 )
+from hashring.testing.simulator.groups.simulator import GroupSimulator
 from hashring.testing.simulator.history import Event, History
 from hashring.testing.simulator.random_events import (
     with_clock_set_back,
     with_rare_events,
     with_returns,
 )
-from hashring.testing.simulator.ring import RingSimulator
 from hashring.testing.simulator.ring.random_histories import (
     own_ranges,
     random_history,
@@ -49,6 +48,7 @@ from hashring.testing.simulator.ring.random_histories import (
     with_ring_clock_set_back,
     with_weights,
 )
+from hashring.testing.simulator.ring.simulator import RingSimulator
 from hashring.testing.simulator.rules import Violation
 
 __all__ = [

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from hashring.drawing.charts import bar_chart, flow_chart, line_chart
-from hashring.drawing.palette import PALETTE, node_colors
+from hashring.drawing.node_colors import PALETTE, node_colors
 
 HOSTILE = "\"><script>alert('&')</script>"
 BARS = [("a", 0.5, 0.25), (HOSTILE, 0.25, None), ("c", 0.0, 0.25)]

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.drawing.palette import (
+from hashring.drawing.node_colors import (
     DARK_PALETTE,
     PALETTE,
-    SIGN_COLORS,
     node_colors,
 )
 from hashring.drawing.ring_picture import PICTURE_CSS, Mark, ring_colors, ring_picture
+from hashring.web.state_marks import SIGN_COLORS
 from tests.conftest import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import MemberState
-from hashring.core.groups import group_plan, group_status, member_orders, next_state
-from hashring.core.groups.group_plan import MoveReason
+from hashring.core.groups import group_foresight, group_status, member_orders, next_state
+from hashring.core.groups.group_foresight import MoveReason
 from hashring.core.groups.state import EventKind, GroupPhase, MemberOrder
 from hashring.errors import ConfigError, UnknownMemberError
 from hashring.testing.simulator import GroupSimulator, ordered_group_history
@@ -185,7 +185,7 @@ def test_a_weight_that_is_none_is_refused(weight: Any) -> None:
 def test_the_plan_of_a_drain_is_that_of_the_ordered_state() -> None:
     desk = three()
     outcome = member_orders.drain(desk.state, "a", desk.now, "ops")
-    plan = group_plan.foresee(outcome.state, desk.facts, desk.assignor)
+    plan = group_foresight.foresee(outcome.state, desk.facts, desk.assignor)
     assert {(move.reason, move.before, move.why) for move in plan.moves} == {
         (MoveReason.DRAINED, "a", "a is drained")
     }

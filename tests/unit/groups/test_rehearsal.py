@@ -22,7 +22,7 @@ from hashring.core.assignors import (
     as_assignor,
 )
 from hashring.core.groups import member_orders, next_state, rehearsal, reported_loads
-from hashring.core.groups.group_plan import GroupForesight, MoveReason, foresee
+from hashring.core.groups.group_foresight import GroupForesight, MoveReason, foresee
 from hashring.core.groups.next_state import Rebalance
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, EventKind, GroupPhase
 from tests.conftest import LONG

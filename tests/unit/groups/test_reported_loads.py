@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import LoadAssignor
-from hashring.core.groups import group_plan, group_status, next_state
-from hashring.core.groups.group_plan import MoveReason
+from hashring.core.groups import group_foresight, group_status, next_state
+from hashring.core.groups.group_foresight import MoveReason
 from hashring.core.groups.member_holdings import MemberHoldings
 from hashring.core.groups.reported_loads import LOOKED_AT_EVERY, check_load, reported
 from hashring.core.groups.state import EventKind, GroupPhase, MemberFacts, MemberView
@@ -96,7 +96,7 @@ def test_loads_are_looked_at_now_and_then() -> None:
 
 def test_the_plan_and_the_status_name_loads() -> None:
     desk = busy()
-    plan = group_plan.foresee(desk.state, desk.facts, desk.assignor)
+    plan = group_foresight.foresee(desk.state, desk.facts, desk.assignor)
     assert {(move.reason, move.warm_up) for move in plan.moves} == {(MoveReason.LOAD, False)}
     assert plan.moves[0].why == "evens out loads; its own is 10"
     assert group_status.status(desk.state, desk.facts).too_hot == ()

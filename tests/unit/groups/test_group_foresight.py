@@ -21,7 +21,7 @@ from hashring.core.assignors import (
 )
 from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.groups import member_orders
-from hashring.core.groups.group_plan import MoveReason, foresee
+from hashring.core.groups.group_foresight import MoveReason, foresee
 from hashring.core.groups.reported_loads import LOOKED_AT_EVERY
 from hashring.errors import ConfigError, UnknownMemberError
 from hashring.testing.simulator.groups.random_histories import ASSIGNORS

@@ -1,4 +1,4 @@
-"""The colours of everything that is drawn."""
+"""The colours of nodes and members, the same in every picture."""
 
 from __future__ import annotations
 
@@ -21,16 +21,6 @@ DARK_PALETTE: Final = (
     "#dab8a1", "#07740e", "#6dd6fb", "#1ba8ff", "#d8ed1d", "#d80821", "#aceed4", "#e046b6",
 )  # fmt: skip
 """The same on a dark ground."""
-
-SIGN_COLORS: Final = {
-    "bad": "#dc2626",
-    "late": "#d97706",
-    "well": "#1a7f43",
-    "busy": "#2563eb",
-    "shy": "#6b7280",
-}
-"""The colours of signs whose ground may be light or dark, as that of a browser's tab. Each has a
-contrast of 3:1 or more to both."""
 
 COLORS_CSS: Final = (
     ":root{"
