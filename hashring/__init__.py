@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hashring.core.groups.group_foresight import GroupForesight
     from hashring.core.groups.group_status import GroupStatus
     from hashring.core.groups.lease_table import LeaseTableRules
-    from hashring.core.groups.member_holdings import PartitionChange, PartitionChangeKind
+    from hashring.core.groups.partition_change import PartitionChange, PartitionChangeKind
     from hashring.core.groups.state import GroupPhase
     from hashring.core.hashing import RING_SIZE, HashAlgorithm
     from hashring.core.ranges import PointRange, RangeMove
@@ -168,8 +168,8 @@ _HOMES: Final = dict.fromkeys(__all__, "hashring.errors") | {
     "MemberState": "hashring.core.assignors",
     "NodeState": "hashring.protocol.node.node_states",
     "NodeStatus": "hashring.node.status",
-    "PartitionChange": "hashring.core.groups.member_holdings",
-    "PartitionChangeKind": "hashring.core.groups.member_holdings",
+    "PartitionChange": "hashring.core.groups.partition_change",
+    "PartitionChangeKind": "hashring.core.groups.partition_change",
     "PartitionGroup": "hashring.groups.partition_group",
     "PointRange": "hashring.core.ranges",
     "RING_SIZE": "hashring.core.hashing",

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from hashring.core.groups.member_holdings import PartitionChange
+from hashring.core.groups.partition_change import PartitionChange
 from hashring.groups.base_member import BaseMember
 from hashring.groups.member_stay import Stay
 from hashring.running.callback_turns import TaskTurn, TaskTurns

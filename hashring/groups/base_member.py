@@ -24,7 +24,7 @@ from operator import index
 from typing import Any, Final
 
 from hashring.core.groups.made_up_names import made_up_name
-from hashring.core.groups.member_holdings import PartitionChange, PartitionChangeKind
+from hashring.core.groups.partition_change import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
 from hashring.core.value_checks import (
     check_least_interval,

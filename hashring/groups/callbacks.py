@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hashring.core.groups.member_holdings import PartitionChange, PartitionChangeKind
+from hashring.core.groups.partition_change import PartitionChange, PartitionChangeKind
 from hashring.core.value_checks import is_coroutine_function
 from hashring.errors import ConfigError
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hashring.core.groups.member_holdings import PartitionChange
+from hashring.core.groups.partition_change import PartitionChange
 from hashring.monkey_patching import native_mutex
 from hashring.protocol.group.base_member_machine import BaseMemberMachine
 from hashring.running.machine_loop import Loop

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hashring.core.groups.member_holdings import PartitionChange
+from hashring.core.groups.partition_change import PartitionChange
 from hashring.groups.base_member import BaseMember, logger
 from hashring.groups.member_stay import Stay
 from hashring.monkey_patching import threads_are_greenlets

@@ -17,7 +17,7 @@ from hashring.web.key_lookup import Lookup, looked_up
 from hashring.web.live_page import LivePage
 from hashring.web.login_routes import Login
 from hashring.web.page_templates import Templates
-from hashring.web.page_updates import LivePages
+from hashring.web.pages_by_watcher import LivePages
 from hashring.web.proxy_users import current_client
 from hashring.web.request_checks import group_of, ring_of, text_of
 from hashring.web.ring_view import RingView

@@ -27,7 +27,7 @@ from hashring.web.login_routes import Login
 from hashring.web.monitoring_routes import MonitoringRoutes
 from hashring.web.page_routes import PageRoutes
 from hashring.web.page_templates import Templates, shown
-from hashring.web.page_updates import LivePages
+from hashring.web.pages_by_watcher import LivePages
 from hashring.web.plan_routes import PlanRoutes
 from hashring.web.proxy_users import current_user
 from hashring.web.request_checks import MAX_BODY, check_query

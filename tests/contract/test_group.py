@@ -24,7 +24,7 @@ from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.cli import main
 from hashring.core.assignors import GroupSituation, LearnerAssignor, TargetAssignment
 from hashring.core.groups.group_foresight import MoveReason
-from hashring.core.groups.member_holdings import PartitionChangeKind
+from hashring.core.groups.partition_change import PartitionChangeKind
 from hashring.core.groups.state import EventKind, GroupPhase
 from hashring.errors import (
     AssignorError,

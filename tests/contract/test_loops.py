@@ -21,7 +21,7 @@ from redis.asyncio import Redis as AsyncRedis
 from hashring.core.assignors import BalancedAssignor
 from hashring.core.groups.lease_race import LeaseRaceSpans
 from hashring.core.groups.lease_table import LeaseTableRules
-from hashring.core.groups.member_holdings import PartitionChangeKind
+from hashring.core.groups.partition_change import PartitionChangeKind
 from hashring.core.groups.state import Terms
 from hashring.core.hashing import hash_algorithm
 from hashring.protocol.group.base_member_machine import BaseMemberMachine, Stage

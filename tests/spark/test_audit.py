@@ -417,7 +417,7 @@ def on_executors(monkeypatch):
     """Any history is too long for tables of the driver, and has many parts and slices of time."""
     monkeypatch.setattr("hashring.spark.periods.owner_at_time.MOST_IN_TABLES", 0)
     for name, value in (("PART_LIVES", 7), ("CELL_POINTS", 3), ("SLICE_CHANGES", 4)):
-        monkeypatch.setattr(f"hashring.spark.periods.period_join.{name}", value)
+        monkeypatch.setattr(f"hashring.spark.periods.period_pieces.{name}", value)
 
 
 @pytest.mark.parametrize(

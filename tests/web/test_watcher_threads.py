@@ -28,7 +28,7 @@ from hashring.store.ring.key_names import ring_keys
 from hashring.web import watcher_threads, watchers_by_name
 from hashring.web.group_page import GroupPage
 from hashring.web.page_templates import Templates
-from hashring.web.page_updates import LivePages
+from hashring.web.pages_by_watcher import LivePages
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watcher_threads import (

@@ -20,55 +20,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from heapq import heappop, heappush
 from typing import Final
 
+from hashring.core.groups.partition_change import PartitionChange, PartitionChangeKind
 from hashring.core.groups.partition_map import PartitionMap
 from hashring.core.groups.state import MemberView
 
 _LOAD_KEPT: Final = 60.0
 """Seconds for which a member reports the load of a partition that it held last."""
-
-
-class PartitionChangeKind(str, Enum):
-    """What a member's application is told."""
-
-    ASSIGNED = "assigned"
-    """The partition is held; work may begin."""
-    REVOKED = "revoked"
-    """Work has to end by the deadline; then say so."""
-    LOST = "lost"
-    """The partition is not held any more, finished or not."""
-    WARMUP = "warmup"
-    """Get ready to take the partition over."""
-    COOLED = "cooled"
-    """No need to be ready for the partition any more."""
-    DRAIN = "drain"
-    """The partition is removed: nothing new comes; say so when it is empty."""
-    ACTIVE = "active"
-    """The member gets its first partition: Solace's active indicator. It comes before the
-    assignment."""
-    INACTIVE = "inactive"
-    """The member has lost its last partition: it stands by."""
-
-
-@dataclass(frozen=True)
-class PartitionChange:
-    """A change of what a member has to do.
-
-    Attributes:
-        kind: what changes.
-        partition: its number; for ``ACTIVE`` the first that the member gets, for ``INACTIVE`` the
-            last that it had.
-        token: the fencing token it is or was held under; 0 for warm-ups.
-        deadline: for ``REVOKED``, the monotonic time by which work must have ended.
-    """
-
-    kind: PartitionChangeKind
-    partition: int
-    token: int = 0
-    deadline: float = math.inf
 
 
 @dataclass(frozen=True)

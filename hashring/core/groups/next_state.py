@@ -43,6 +43,7 @@ from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState
 from hashring.core.assignors.target_assignment import Assignor, TargetAssignment, checked_target
 from hashring.core.groups import heirs, reported_loads
+from hashring.core.groups.draining_partitions import draining_owners
 from hashring.core.groups.made_up_names import is_made_up
 from hashring.core.groups.partition_column import Column, Draft
 from hashring.core.groups.pending_moves import PendingMoves, Queue, Wanted
@@ -267,41 +268,6 @@ def takers(members: Collection[GroupMember]) -> frozenset[str]:
     staying = [member for member in members if member.state is not MemberState.LEAVING]
     undrained = [member for member in staying if member.state is not MemberState.DRAINED]
     return frozenset(member.name for member in undrained or staying)
-
-
-def draining_owners(
-    draining: Mapping[int, str | None],
-    target: TargetAssignment,
-    members: tuple[GroupMember, ...],
-    terms: Terms,
-) -> dict[int, str | None]:
-    """Who should have each of the removed partitions that drain.
-
-    A partition that drains stays where it is; without an owner that can stay, it goes to the member
-    that has the least. With exclusive access, the member that has everything has these as well.
-
-    Args:
-        draining: who has each of them now, or had it last.
-        target: of the partitions that are counted.
-    """
-    if not draining:
-        return {}
-    candidates = GroupSituation(members, terms.partitions).candidates()
-    having = Counter(target.owners)
-    if terms.access == EXCLUSIVE:
-        candidates = tuple(member for member in candidates if member.name in having)
-    names = {member.name for member in candidates}
-    emptiest = [(having[m.name] / m.weight, m.joined, m) for m in candidates]
-    heapq.heapify(emptiest)
-    found: dict[int, str | None] = {}
-    for partition, owner in draining.items():
-        found[partition] = owner if owner in names else None
-        if owner not in names and emptiest:
-            _, joined, least = emptiest[0]
-            found[partition] = least.name
-            having[least.name] += 1
-            heapq.heapreplace(emptiest, (having[least.name] / least.weight, joined, least))
-    return found
 
 
 def deputies(facts: Facts, after: GroupState, by: str) -> tuple[str, ...]:

@@ -21,7 +21,8 @@ from enum import Enum
 from typing import Any, ClassVar, Final
 from zlib import crc32
 
-from hashring.core.groups.member_holdings import MemberHoldings, PartitionChange
+from hashring.core.groups.member_holdings import MemberHoldings
+from hashring.core.groups.partition_change import PartitionChange
 from hashring.core.groups.state import MemberView
 from hashring.core.state_table import StateTable, with_tables
 from hashring.errors import StoreError

@@ -3,7 +3,7 @@
 A time is looked up in a range table of the ring's versions. The period of ownership at a point and
 a version comes from tables that the driver makes (:mod:`hashring.spark.periods.period_tables`). If
 a history is too long for these, Spark's workers make the periods, and the rows are joined with
-them (:mod:`hashring.spark.periods.period_join`).
+them (:mod:`hashring.spark.periods.period_pieces`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hashring.spark.engine.array_types import Longs
 from hashring.spark.engine.column_checks import quoted
 from hashring.spark.lookup.range_table import DEEP_STEP, RangeTable, range_table
 from hashring.spark.lookup.range_table_lookup import look_up
-from hashring.spark.periods.period_join import PeriodPieces, period_pieces
+from hashring.spark.periods.period_pieces import PeriodPieces, period_pieces
 from hashring.spark.periods.period_tables import MOST_IN_TABLES, PeriodTables, period_tables
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 A part is the lives of the replicas at its points, and the owners just below the first of them:
 about 25 bytes a replica that the ring ever had. A worker makes the periods of ownership of it, cut
-into *pieces* that lie in one cell each (:mod:`hashring.spark.periods.period_join`).
+into *pieces* that lie in one cell each (:mod:`hashring.spark.periods.period_pieces`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hashring.core.groups.member_holdings import PartitionChangeKind
+from hashring.core.groups.partition_change import PartitionChangeKind
 from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow

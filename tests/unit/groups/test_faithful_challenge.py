@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hashring.core.groups.lease_race import LeaseRaceSpans
-from hashring.core.groups.member_holdings import PartitionChangeKind
+from hashring.core.groups.partition_change import PartitionChangeKind
 from hashring.errors import RedisUnavailable
 from hashring.protocol.group.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.protocol.machine_steps import Run, Subscribe, Wait

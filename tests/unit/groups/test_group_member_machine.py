@@ -18,8 +18,9 @@ from hashring.core.assignors import (
     TargetAssignment,
 )
 from hashring.core.groups import next_state
-from hashring.core.groups.member_holdings import MemberHoldings, PartitionChangeKind
+from hashring.core.groups.member_holdings import MemberHoldings
 from hashring.core.groups.member_orders import drain
+from hashring.core.groups.partition_change import PartitionChangeKind
 from hashring.core.groups.state import Facts, GroupState, Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import AssignorError, GroupMismatch, MemberExists, RedisUnavailable

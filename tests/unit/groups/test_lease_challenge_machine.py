@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules
-from hashring.core.groups.member_holdings import PartitionChangeKind
+from hashring.core.groups.partition_change import PartitionChangeKind
 from hashring.errors import RedisUnavailable
 from hashring.protocol.group.base_member_machine import Stage
 from hashring.protocol.group.lease_challenge_machine import LeaseChallengeMachine

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 
-from hashring.core.groups.member_holdings import (
-    MemberHoldings,
-    PartitionChange,
-    PartitionChangeKind,
-)
+from hashring.core.groups.member_holdings import MemberHoldings
+from hashring.core.groups.partition_change import PartitionChange, PartitionChangeKind
 from hashring.core.groups.state import GroupPhase, MemberView
 
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from hashring.core.groups.lease_table import LeaseTableRules
-from hashring.core.groups.member_holdings import PartitionChange, PartitionChangeKind
+from hashring.core.groups.partition_change import PartitionChange, PartitionChangeKind
 from hashring.errors import StoreError
 from hashring.protocol.group.base_member_machine import Stage
 from hashring.protocol.group.faithful_challenge_machine import FaithfulChallengeMachine
