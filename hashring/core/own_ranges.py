@@ -12,6 +12,7 @@ of that text tells whether two statements are the same.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha1
@@ -100,8 +101,7 @@ class OwnRanges:
 
     def owner_of_point(self, point: int) -> str:
         """The node itself if it owns the point; empty when another one does."""
-        inside = any((point - reach.point) % RING_SIZE < reach.own for reach in self.reaches)
-        return self.node if inside else ""
+        return self.node if bisect_right(self.own_bounds, point) & 1 else ""
 
     def nearer(self, point: int, node: str, other: str) -> bool:
         """Whether a node that asks for a key as its owner would own the point before ``other``."""

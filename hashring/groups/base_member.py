@@ -47,7 +47,7 @@ from hashring.groups.timely_store import TimelyStore
 from hashring.monkey_patching import native_lock
 from hashring.protocol.group.base_member_machine import ENDED, BaseMemberMachine, Stage
 from hashring.protocol.machine_steps import Machine, io_timeout
-from hashring.running.forked import abandon_each
+from hashring.running.forked import abandon_in_children
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
 from hashring.running.native_threads import NativeThreads, start_native_thread
@@ -671,10 +671,6 @@ def _made_up() -> str:
 _members: weakref.WeakValueDictionary[int, BaseMember] = weakref.WeakValueDictionary()
 
 
-def _after_fork_in_child() -> None:
-    abandon_each(list(_members.values()))
-
-
 def _leave_at_exit() -> None:
     """The program ends without having stopped its members: they leave, and their threads end."""
     stays = [stay for member in _members.values() if (stay := member._stay) is not None]
@@ -688,6 +684,4 @@ def _leave_at_exit() -> None:
 
 
 atexit.register(_leave_at_exit)
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+abandon_in_children(lambda: list(_members.values()))

@@ -8,7 +8,7 @@ import weakref
 from typing import Final
 
 from hashring.monkey_patching import native_mutex
-from hashring.running.forked import Forking, abandon_each
+from hashring.running.forked import Forking, abandon_in_children
 
 # By identity: a subclass may define when its nodes are equal, or have no hash.
 _nodes: Final[weakref.WeakValueDictionary[int, Forking]] = weakref.WeakValueDictionary()
@@ -40,11 +40,10 @@ def remembered() -> list[Forking]:
     return list(_nodes.values())
 
 
-def _after_fork_in_child() -> None:
+def _inherited() -> list[Forking]:
     global _names_lock  # noqa: PLW0603 - another thread may have held it when the process forked
     _names_lock = native_mutex()
-    abandon_each(remembered())
+    return remembered()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+abandon_in_children(_inherited)

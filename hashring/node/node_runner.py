@@ -142,6 +142,8 @@ class Runner(Loop):
         """In a forked child: let go without a word, for everything is the parent's."""
         self._abandoned = True
         self._listening = 0
+        # Where the hub has found an answer for it, its greenlet goes on before it is killed.
+        self.publish = lambda: None
         self.backend.abandon()
 
     def run(self) -> None:
@@ -224,7 +226,8 @@ class Runner(Loop):
     def _run(self, step: Run, store: Store) -> HashringError | None:
         failing = self.machine.failing
         error = super()._run(step, store)
-        self._log.outcome(failing, error)
+        if not self._abandoned:
+            self._log.outcome(failing, error)
         return error
 
     # --- the subscription ---------------------------------------------------------------------

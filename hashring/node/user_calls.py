@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from hashring.errors import RedisUnavailable
 from hashring.node.key_answers import monotonic
 from hashring.node.lock_flows import Asking, Hold, TryAgain
 from hashring.node.node_runner import Runner
@@ -21,6 +22,7 @@ from hashring.running.bounded_calls import refuse_late
 from hashring.store.command import Command
 from hashring.store.interface import Store
 from hashring.store.memory_store import MemoryStore
+from hashring.store.redis_answers import described
 from hashring.store.redis_store import RedisStore
 
 T = TypeVar("T")
@@ -92,6 +94,8 @@ class UserCalls:
     def _run_in_time(self, store: Store, command: Command[T], asked: float) -> T:
         """Run a command of a caller that may have waited for its turn since."""
         refuse_late(command, monotonic() - asked, self._timeout)
+        if store is not self._store:
+            raise RedisUnavailable(f"{described(command)}: not sent: the process was forked")
         return store.run(command)
 
     def run_by_hand(self, command: Command[T]) -> T:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from hashring.running.loop_log import LoopLog
+from hashring.store.connections_in_step import close_inherited
 
 _log: Final = LoopLog("hashring")
 
@@ -17,13 +19,31 @@ class Forking(Protocol):
         """In a forked child: it is the parent's, if it is anywhere."""
 
 
-def abandon_each(inherited: Iterable[Forking]) -> None:
-    """Abandon each; if one fails, log it and go on."""
-    for each in inherited:
-        try:
-            each._abandon()
-        except Exception:  # noqa: BLE001 - the others must be abandoned, too
-            _log.exception(
-                "a forked child could not abandon its parent's %s: do not use it in the child",
-                type(each).__name__,
-            )
+_kinds: Final[list[Callable[[], Iterable[Forking]]]] = []
+
+
+def abandon_in_children(inherited: Callable[[], Iterable[Forking]]) -> None:
+    """Have these abandoned in forked children. If one cannot be, that is logged.
+
+    Args:
+        inherited: what there is, asked for in the child.
+    """
+    _kinds.append(inherited)
+
+
+def _after_fork_in_child() -> None:
+    for inherited in _kinds:
+        for each in inherited():
+            try:
+                each._abandon()
+            except Exception:  # noqa: BLE001 - the others must be abandoned, too
+                _log.exception(
+                    "a forked child could not abandon its parent's %s: do not use it in the child",
+                    type(each).__name__,
+                )
+    # At last: the greenlets of loops, which were ended above, say nothing of it.
+    close_inherited()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

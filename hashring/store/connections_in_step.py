@@ -5,6 +5,9 @@ call from outside, as by a signal handler, may end it after the command was sent
 answer was read. The next call on that connection would read the answer as its own, and might take
 for held a lock that another node holds. A connection of this module knows that an answer is
 outstanding, and connects again instead.
+
+In a forked child, greenlets of the parent live on, and those that wait for Redis would read the
+parent's answers. So there the connections that they wait for are closed. The parent's stay open.
 """
 
 from __future__ import annotations
@@ -12,7 +15,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any
+import os
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from hashring.monkey_patching import socket_hub
 
 if TYPE_CHECKING:
     from redis import Connection as _Connection
@@ -46,6 +53,7 @@ class _InStep(_Connection):
             self.disconnect()
         if self._sock:
             return
+        _connected.add(self)
         self._connecting = True
         try:
             super().connect()  # type: ignore[no-untyped-call]
@@ -63,6 +71,10 @@ class _InStep(_Connection):
         self._outstanding = False
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        if self.pid != os.getpid():
+            # A greenlet was about to connect when the process forked.
+            self.disconnect()
+            raise ConnectionResetError("the connection belongs to the parent process")
         if self._outstanding and not _reads_apart(self):
             self.disconnect()
         if not self._sock:
@@ -78,6 +90,20 @@ class _InStep(_Connection):
             raise
         self._outstanding = False
         return answer
+
+
+# Those that were ever made, while somebody has them.
+_connected: Final[weakref.WeakSet[_InStep]] = weakref.WeakSet()
+
+
+def close_inherited() -> None:
+    """In a forked child: close the parent's connections that greenlets may wait for."""
+    if (hub := socket_hub()) is None:
+        return  # Of threads, none lives on but the one that forked.
+    for connection in list(_connected):
+        # Not by disconnect(), whose locks another thread may have held.
+        if getattr(connection._sock, "hub", None) is hub:
+            connection._sock.close()
 
 
 class _AsyncInStep(_AsyncConnection):

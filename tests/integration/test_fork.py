@@ -279,6 +279,108 @@ def test_a_child_does_not_wait_for_a_callback_of_its_parent(
     )
 
 
+def test_a_child_makes_no_call_that_a_greenlet_of_its_parent_is_making(
+    redis_server: RedisServer,
+) -> None:
+    run(
+        "greenlet-patched",
+        redis_server,
+        f"""
+        import gevent, logging, signal
+        from hashring.running.bounded_calls import CALLS_AT_ONCE
+        said = []
+        handler = logging.Handler()
+        handler.emit = said.append
+        parent = RingNode(redis, "ring", lock=True)
+        begin(parent)
+        os.kill({redis_server.pid}, signal.SIGSTOP)
+        try:
+            # One has a connection that stands, others make one, and the last wait for their turn.
+            keys = [str(number) for number in range(CALLS_AT_ONCE + 8)]
+            asking = [gevent.spawn(parent.contains, key) for key in keys]
+            beating = gevent.spawn(parent.heartbeat)
+            eventually(lambda: len(parent._calls._calling) == len(keys))
+            def child():
+                logging.getLogger("hashring").addHandler(handler)
+                eventually(lambda: beating.dead and all(each.dead for each in asking))
+                assert all(isinstance(each.exception, NodeForked) for each in asking)
+                assert not said
+            pid = in_child(child)
+        finally:
+            os.kill({redis_server.pid}, signal.SIGCONT)
+        # The hub of the parent stands still until the child has ended.
+        assert ask(pid, 0)[1] == 0
+        assert all(each.get() for each in asking)
+        beating.get()
+        assert parent.status.failures == 0
+        parent.stop()
+        """,
+    )
+
+
+def test_a_child_does_not_take_up_an_answer_that_its_parent_was_about_to_read(
+    redis_server: RedisServer,
+) -> None:
+    run(
+        "greenlet-patched",
+        redis_server,
+        """
+        import gevent.os, logging
+        said = []
+        handler = logging.Handler()
+        handler.emit = said.append
+        parent = node()
+        begin(parent)
+        pool = parent._calls.store._client.connection_pool
+        reading, writing = os.pipe()
+        gevent.os.make_nonblocking(reading)
+        def waiting():
+            return [each._sock for each in pool._in_use_connections if each._outstanding]
+        def child():
+            logging.getLogger("hashring").addHandler(handler)
+            sleep(0.1)
+            assert parent.get_ranges() == ()
+            assert not said
+        for _ in range(5):
+            beating = gevent.spawn(parent.heartbeat)
+            eventually(waiting)
+            # The hub finds the answer and the byte at once, and goes on here first.
+            get_original("select", "select")(waiting(), [], [])
+            os.write(writing, b".")
+            gevent.os.nb_read(reading, 1)
+            assert ask(in_child(child), 0)[1] == 0
+            beating.get()
+        parent.stop()
+        """,
+    )
+
+
+def test_a_child_sends_nothing_on_a_connection_that_its_parent_made(
+    redis_server: RedisServer,
+) -> None:
+    run(
+        "thread",
+        redis_server,
+        """
+        from hashring.store.connections_in_step import in_step
+        given = redis.connection_pool
+        made = in_step(given.connection_class, "redis")(**given.connection_kwargs)
+        made.connect()
+        def child():
+            try:
+                made.send_command("PING")
+            except ConnectionResetError as error:
+                assert "parent process" in str(error)
+            else:
+                raise AssertionError("it was sent")
+        wait(in_child(child))
+        made.send_command("PING")
+        assert made.read_response() in (b"PONG", "PONG")
+        made.disconnect()
+        """,
+    )
+
+
 def test_a_child_of_a_named_node_says_that_the_name_is_the_parents(
     runner: str, redis_server: RedisServer
 ) -> None:

@@ -121,6 +121,12 @@ def test_the_owner_of_a_point_is_known_when_it_is_the_node_itself() -> None:
     assert [near.owner_of_point(point) for point in (RING_SIZE - 1, 2, 3)] == ["n", "n", ""]
 
 
+def test_the_owner_of_very_many_points_is_known_at_once() -> None:
+    # To look at each range for each point would take longer than a test may.
+    near = OwnRanges("n", tuple(Reach(10 * number, 5, 5) for number in range(100_000)))
+    assert [near.owner_of_point(point) for point in range(100_000)].count("n") == 50_000
+
+
 @pytest.mark.parametrize("ranges", [None, 7, "10 7", "10 7 x", "-1 2 3", f"{RING_SIZE} 0 0"])
 def test_news_that_are_no_statement_are_refused(ranges: object) -> None:
     with pytest.raises(MessageFormatError, match="is not a whole change"):

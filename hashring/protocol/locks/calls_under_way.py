@@ -243,7 +243,8 @@ class CallsUnderWay:
             elif most is not None and self.count >= most:
                 self._give_up(key, now)
                 self._keys.enter(_E.NOT_TAKEN, key)
-            elif lock.age > now - doubt.began:
+            elif lock.age > sent - doubt.began:
+                # The answer may be long on its way: not to the time at which it is read.
                 self.take_anew(key, lock.token, now)
             else:
                 # Redis rounds to milliseconds. If its clock was set back, the lock lasts longer.

@@ -194,7 +194,8 @@ class OwnReplicas:
 
     def _kept(self, count: int, lengths: Mapping[int, int]) -> Iterable[Replica]:
         """What it keeps of its replicas when it has too many."""
-        settled = {each.point: each for each in self.replicas if each in self._settled}
+        confirmed = frozenset(self._settled)
+        settled = {each.point: each for each in self.replicas if each in confirmed}
         if len(settled) < count:
             # Of what it was about to add, some.
             more = [each for each in self.replicas if each.point not in settled]

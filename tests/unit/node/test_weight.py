@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hashring.core.point_placement import MAX_POINTS
 from hashring.core.replica import Replica
 from hashring.errors import RedisUnavailable
 from hashring.protocol.machine_steps import Run
@@ -74,6 +75,17 @@ def test_a_lighter_node_gives_up_some_of_its_points() -> None:
     assert set(told["members"]) < had
     assert set(told["drop"]) == had - set(told["members"])
     assert len(told["members"]) == 2
+
+
+def test_a_node_of_very_many_points_gives_up_half_of_them_at_once() -> None:
+    # To look for each among all of them would take longer than a test may.
+    own = OwnReplicas("me", "random", Random(1))
+    own.draw(MAX_POINTS)
+    own.confirmed(())
+    had = set(own.replicas)
+    assert own.fit(MAX_POINTS // 2, dict) == 0
+    assert len(own.replicas) == MAX_POINTS // 2
+    assert had == {*own.replicas, *own.dropping}
 
 
 @pytest.mark.parametrize("stay", [False, True])
