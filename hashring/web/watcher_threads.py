@@ -28,7 +28,7 @@ from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
-from hashring.store.ring.ring_events import RingEvent, left_after, newest
+from hashring.store.ring.ring_events import RingEvent, continued
 from hashring.store.ring.snapshot import snapshot
 from hashring.web.group_view import GroupView
 from hashring.web.last_hour import LastHour
@@ -300,18 +300,12 @@ class RingWatcher(FoundWatcher[RingView]):
     def _look(self) -> RingView:
         """Read the ring and what is new in its history."""
         seen = self._store.run(snapshot(self.keys, scoring=self.scoring, parsed=self._parsed))
-        if self._events:
-            new = left_after(self._store, self.keys, self._events[-1].id)
-            # After Redis came back empty the new ids may be smaller than the old ones.
-            lost = not new and (self.view is None or self.view.snapshot.stamp.tag != seen.stamp.tag)
-        if not self._events or lost:
-            new = newest(self._store, self.keys, EVENTS)
-            kept: tuple[RingEvent, ...] = ()
-        else:
-            kept = self._events
-        events = (*kept, *new)[-EVENTS:]
+        known = self._events
+        stand, new = continued(self._store, self.keys, known, EVENTS)
+        events = (*stand, *new)[-EVENTS:]
         view = RingView(self.name, seen, events, self.scoring, self.view)
-        self._events, self.new_events = events, tuple(new)
+        # If some were taken back, all: by the last of them, the metrics know which come after it.
+        self._events, self.new_events = events, tuple(new) if stand is known else events
         return view
 
     def latest_time(self, view: RingView) -> float:

@@ -124,7 +124,7 @@ def counted(visitor: Visitor) -> int:
     return sum(map(int, found))
 
 
-@pytest.mark.parametrize("step", ["snapshot", "left_after"])
+@pytest.mark.parametrize("step", ["snapshot", "continued"])
 def test_requests_that_act_while_a_ring_is_read_take_no_event_and_add_none(
     redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -210,6 +210,25 @@ def test_a_history_that_began_again_with_smaller_ids_is_read_however_much_is_in_
     store.close()
 
 
+def test_what_a_failover_noted_before_the_last_event_that_it_took_back_is_read(
+    redis: Redis,
+) -> None:
+    store = RedisStore(redis, 5.0)
+    watcher = RingWatcher(store, "ring", Scoring.expiry(0.0))
+
+    def read(*history: int) -> list[str]:
+        redis.delete("{ring}:events")
+        for at in history:
+            redis.xadd("{ring}:events", {"kind": "note"}, id=f"{at}-0")
+        watcher.view = watcher._look()
+        return [event.id for event in watcher.view.events]
+
+    assert read(100, 200) == ["100-0", "200-0"]
+    assert read(100, 150, 300) == ["100-0", "150-0", "300-0"]
+    assert read(400) == ["400-0"]
+    store.close()
+
+
 def test_a_look_goes_on_after_events_that_are_dropped_meanwhile(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,7 +246,7 @@ def test_a_look_goes_on_after_events_that_are_dropped_meanwhile(
         return found
 
     monkeypatch.setattr(RedisStore, "call", then_cut)
-    assert watcher._look().events[-1].id == "1001-0"
+    assert watcher._look().events[-1].id == "1000-0"
     assert watcher._look().events[-1].id == "1501-0"
     store.close()
 
