@@ -186,6 +186,17 @@ def test_what_was_counted_is_not_counted_again_when_redis_returns_with_older_dat
     eventually(lambda: counted(visitor) == 3, "what comes after is counted")
 
 
+def test_of_a_ring_that_redis_lost_no_metric_says_that_its_nodes_left(
+    redis: Redis, visit: Visit
+) -> None:
+    visitor, watcher = of_four_nodes(redis, visit)
+    redis.flushall()
+    eventually(lambda: watcher.is_gone, "nothing is left of it")
+    looks = watcher.looks
+    eventually(lambda: watcher.looks > looks, "and the metrics know")
+    assert 'hashring_ring_nodes{ring="ring",state="live"} 4.0' in visitor.page("/metrics")
+
+
 def test_a_history_that_began_again_with_smaller_ids_is_read_however_much_is_in_it(
     redis: Redis,
 ) -> None:
