@@ -91,6 +91,7 @@ class Watcher(Generic[V]):
         seen_at: when, by this process' monotonic clock.
         took: seconds the last look took.
         failure: why there is nothing newer; ``None`` when there is.
+        lost: whether Redis has no trace any more of what ran when it was seen last.
         fault: the error that ``looked`` raised after the last look; ``None`` when it raised none.
         looked: called after each look. What it raises is logged, and never ends the watcher.
         pace: seconds between two looks while nobody follows and no change is announced.
@@ -110,6 +111,7 @@ class Watcher(Generic[V]):
         self._usual = 0.0
         self._worked = 0.0
         self.failure: Failure | None = None
+        self.lost = False
         self.fault: Exception | None = None
         self.looks = 0
         self._store = store
@@ -295,7 +297,7 @@ class RingWatcher(FoundWatcher[RingView]):
     def is_gone(self) -> bool:
         """Whether it has looked, and there is nothing of the ring."""
         view = self.view
-        return self.failure is None and view is not None and not view.epoch and not view.nodes
+        return self.failure is None and view is not None and view.is_empty
 
     def _look(self) -> RingView:
         """Read the ring and what is new in its history."""
@@ -304,6 +306,8 @@ class RingWatcher(FoundWatcher[RingView]):
         stand, new = continued(self._store, self.keys, known, EVENTS)
         events = (*stand, *new)[-EVENTS:]
         view = RingView(self.name, seen, events, self.scoring, self.view)
+        before = self.view
+        self.lost = view.is_empty and (self.lost or (before is not None and bool(before.live)))
         # If some were taken back, all: by the last of them, the metrics know which come after it.
         self._events, self.new_events = events, tuple(new) if stand is known else events
         return view
@@ -350,6 +354,9 @@ class GroupWatcher(FoundWatcher[GroupView]):
         """Read the group, and its last decisions when there is a new one."""
         reading = self._store.run(read(self.keys))
         state = reading.standing()
+        before = self.view
+        ran = self.lost or (before is not None and before.status.has_members)
+        self.lost = state is None and ran
         if state is None:
             return None
         new: tuple[Decision, ...] = ()

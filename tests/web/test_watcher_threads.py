@@ -17,6 +17,7 @@ from hashring.core.groups import member_orders
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.errors import RedisUnavailable
+from hashring.health import State
 from hashring.metrics import FleetCollector
 from hashring.metrics.fleet_collector import STALE
 from hashring.protocol.flow import run_flow
@@ -31,6 +32,7 @@ from hashring.web.page_templates import Templates
 from hashring.web.page_updates import LivePages
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
+from hashring.web.watcher_health import verdict_of
 from hashring.web.watcher_threads import (
     Failure,
     GroupWatcher,
@@ -184,6 +186,31 @@ def test_what_was_counted_is_not_counted_again_when_redis_returns_with_older_dat
     assert counted(visitor) == 2
     remove("c")
     eventually(lambda: counted(visitor) == 3, "what comes after is counted")
+
+
+def test_what_redis_lost_with_live_nodes_or_members_was_not_stopped(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    member = PartitionGroup(redis, "g", 4, member="m", ttl=60, heartbeat_interval=20)
+    member.start()
+    try:
+        visitor = visit(rings=["ring"])
+        ring, group = visitor.service.ring("ring"), visitor.service.group("g")
+        assert ring is not None
+        assert group is not None
+        eventually(lambda: group.view and group.view.status.has_members, "the group is seen")
+        redis.flushall()
+        eventually(lambda: ring.is_gone and group.is_gone, "nothing is left of both")
+        for watcher in (ring, group):
+            [reason] = verdict_of(watcher).reasons
+            assert reason.state is State.UNKNOWN
+            assert reason.text.startswith("Redis lost it")
+        put(redis, "a", 0)
+        eventually(lambda: not ring.is_gone, "the ring is back")
+        assert verdict_of(ring).state is State.HEALTHY
+    finally:
+        member.stop()
 
 
 def test_of_a_ring_that_redis_lost_no_metric_says_that_its_nodes_left(
