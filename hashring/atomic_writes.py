@@ -114,7 +114,7 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a text file as UTF-8, over one that is there. A failed write leaves that one as it was.
 
     Not so of a device or a pipe, or in a directory where this user may replace no file: these are
-    written in place.
+    written in place. A missing directory is made.
 
     Raises:
         OSError: it cannot be written.
@@ -124,6 +124,7 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
         target.write_text(text, encoding="utf-8")
         return
     aside = target.with_name(f".{uuid.uuid4().hex[:16]}")  # short: the file's own name may be long
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
         aside.write_text(text, encoding="utf-8")
         with suppress(FileNotFoundError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -15,17 +14,10 @@ from hashring.cli.event_archive import archive as archive_events
 from hashring.cli.given_options import refuse
 from hashring.cli.local_time import local_time
 from hashring.cli.output import document, json_line
-from hashring.cli.repeated_looks import looks
+from hashring.cli.repeated_looks import LastEvents, looks
 from hashring.core.readable_numbers import counted
 from hashring.core.safe_text import printable
-from hashring.store.ring.ring_events import (
-    BEFORE_ALL,
-    EVENTS_KEPT,
-    RingEvent,
-    after,
-    event_json,
-    newest,
-)
+from hashring.store.ring.ring_events import EVENTS_KEPT, RingEvent, event_json, newest
 
 
 @click.command("events")
@@ -70,11 +62,12 @@ def command(ctx: click.Context, /, *, count: int, follow: bool, archive: Path | 
         if archive is not None:
             _archive(settings, connection, archive)
             return
+        if follow:
+            _follow(settings, connection, count)
+            return
         events = newest(connection, connection.keys, count)
         _show(settings, events)
-        if follow:
-            _follow(settings, connection, events)
-        elif count and not events and not settings.json:
+        if count and not events and not settings.json:
             click.echo(f"no events on ring {settings.ring!r}")
 
 
@@ -120,18 +113,11 @@ def _keys_of(event: RingEvent) -> str:
     return "no keys any more" if event.keys == "0" else f"{event.keys} keys"
 
 
-def _follow(settings: Settings, connection: Connection, events: list[RingEvent]) -> None:
-    # With nothing to begin with, from the newest there is, without showing it.
-    keys = connection.keys
-    last = deque(events or newest(connection, keys, 1), maxlen=1)
-
-    def look() -> list[RingEvent]:
-        new = list(after(connection, keys, last[0].id if last else BEFORE_ALL))
-        last.extend(new)
-        return new
-
+def _follow(settings: Settings, connection: Connection, count: int) -> None:
+    last = LastEvents(connection, count)
+    _show(settings, last.seen[-count:] if count else ())
     away = False
-    with closing(looks(connection, look)) as found:
+    with closing(looks(connection, last.new)) as found:
         for new, failure in found:
             _show(settings, new)
             if (failure is not None) != away:

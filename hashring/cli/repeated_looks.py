@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 from hashring.cli import standard_streams
 from hashring.cli.connection import Connection
 from hashring.errors import RetryLater
 from hashring.store.interface import Subscription
-from hashring.store.ring.ring_events import BEFORE_ALL, RingEvent, left_after, newest
+from hashring.store.ring.ring_events import EVENTS_KEPT, RingEvent, continued, newest
 from hashring.store.ring.snapshot import Snapshot
 
 INTERVAL: Final = 1.0
 """Seconds between two looks when nothing changes."""
 _RETRY: Final = 1.0  # seconds
+_KNOWN: Final = 100  # events among which one is looked for that still stands
 _PART: Final = 20  # reading the ring may take 1/20 of the time
+
+
+class LastEvents:
+    """The last events of a ring, and those that come.
+
+    Attributes:
+        seen: those that were read last, and stand.
+
+    Args:
+        kept: how many of the last events to keep.
+
+    Raises:
+        StoreError: Redis cannot be reached, or refuses.
+    """
+
+    def __init__(self, connection: Connection, kept: int) -> None:
+        self._connection = connection
+        # Of few, a failover may have taken back all: then it is not known what is new.
+        self._most = max(kept, _KNOWN)
+        self.seen: Sequence[RingEvent] = newest(connection, connection.keys, self._most)
+
+    def new(self) -> list[RingEvent]:
+        """Read those that came since."""
+        connection = self._connection
+        stand, new = continued(connection, connection.keys, self.seen, EVENTS_KEPT)
+        self.seen = [*stand, *new][-self._most :]
+        return new
 
 
 class LastLook:
@@ -32,20 +59,22 @@ class LastLook:
 
     def __init__(self, connection: Connection, kept: int) -> None:
         self._connection = connection
-        self.events: deque[RingEvent] = deque(
-            newest(connection, connection.keys, kept), maxlen=kept
-        )
+        self._kept = kept
+        self._events = LastEvents(connection, kept)
         self.snapshot: Snapshot = connection.snapshot()
         self.took = 0.0
+
+    @property
+    def events(self) -> list[RingEvent]:
+        """The last events."""
+        return list(self._events.seen[-self._kept :])
 
     def again(self) -> list[RingEvent]:
         """Look; the events that are new."""
         started = time.monotonic()
         # The ring first: an event that changed it is then among the new ones, and shown before it.
         snapshot = self._connection.snapshot()
-        last = self.events[-1].id if self.events else BEFORE_ALL
-        new = left_after(self._connection, self._connection.keys, last)
-        self.events.extend(new)
+        new = self._events.new()
         self.snapshot = snapshot
         self.took = time.monotonic() - started
         return new

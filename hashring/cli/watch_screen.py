@@ -55,7 +55,7 @@ def watch_screen(settings: Settings, connection: Connection) -> None:
 
     def draw(failure: RetryLater | None) -> Group:
         nodes: list[NodeFacts] = node_facts(look.snapshot, settings.scoring)
-        return screen.draw(look.snapshot, nodes, list(look.events), failure)
+        return screen.draw(look.snapshot, nodes, look.events, failure)
 
     live = Live(draw(None), screen=True, auto_refresh=False, console=screen.console)
 

@@ -171,7 +171,7 @@ class BaseMember(NotCopied, ABC):
         if not self._asynchronous:
             callbacks.refuse_coroutine_functions(self._twins[1])
         # As text, also of bytes and of an enum of texts: errors, logs and metrics show it.
-        self.name = name_bytes(self._kind, name).decode("utf-8", "replace")
+        self.name = name_bytes(self._kind, name).decode()
         self._named = member is not None
         self.member = check_member_name(_made_up() if member is None else member)
         plain = plain_number(interval)

@@ -73,7 +73,7 @@ def _protocol(name: str | bytes, rules: LeaseTableRules | None) -> dict[str, Any
     if rules is not None and not isinstance(rules, LeaseTableRules):
         raise ConfigError("rules", rules, "give hashring.LeaseTableRules(...), or leave it out")
     keys, rules = challenge_keys(name), rules or LeaseTableRules()
-    group = name_bytes("challenge", name).decode("utf-8", "replace")
+    group = name_bytes("challenge", name).decode()
     return {
         "twins": ("lease_challenge", "async_lease_challenge"),
         "ttl": rules.ttl,

@@ -84,7 +84,7 @@ class NodeSettings:
     @property
     def ring_name(self) -> str:
         """The ring's name, for people."""
-        return self.keys.ring.decode("utf-8", "replace")
+        return self.keys.ring.decode()
 
     @classmethod
     def checked(

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from hashring.core.safe_text import printable
 from hashring.monkey_patching import original, threads_are_greenlets
 
 if TYPE_CHECKING:
@@ -53,7 +54,11 @@ class LoopLog(_Adapter):
         super().__init__(logging.getLogger(name), {})
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Log a message; print what a handler raises, as ``logging`` does."""
+        """Log a message; print what a handler raises, as ``logging`` does.
+
+        Names may be anybody's: signs that reorder a line, or end it, are escaped.
+        """
+        args = tuple(printable(each) if isinstance(each, str) else each for each in args)
         home = getattr(_of_thread, "hub", None)
         if home is None:
             self._write(level, msg, *args, **{"stacklevel": 3, **kwargs})

@@ -21,15 +21,18 @@ def name_bytes(kind: str, name: Any) -> bytes:
         kind: what has the name: ``"ring"``, ``"group"`` or ``"challenge"``.
 
     Raises:
-        ConfigError: the name is neither ``str`` nor ``bytes``, is empty, too long, or cannot be
-            encoded.
+        ConfigError: the name is neither ``str`` nor ``bytes``, is empty, too long, or no UTF-8.
     """
     if not isinstance(name, str | bytes) or not name:
         raise ConfigError(kind, name, f"a {kind}'s name is a non-empty str")
     try:
         found = name.encode() if isinstance(name, str) else name
+        # No command and no page could name it, nor find it.
+        found.decode()
     except UnicodeEncodeError:
         raise ConfigError(kind, name, "cannot be encoded as UTF-8") from None
+    except UnicodeDecodeError:
+        raise ConfigError(kind, name, f"is not UTF-8; a {kind}'s name is text") from None
     if len(found) > MAX_NAME_BYTES:
         raise ConfigError(
             kind,

@@ -179,6 +179,11 @@ class RingView:
         )
 
     @property
+    def is_empty(self) -> bool:
+        """Whether Redis has no trace of it."""
+        return not self.epoch and not self.nodes
+
+    @property
     def is_forgotten(self) -> bool:
         """Whether somebody forgot it, and nothing happened to it since."""
         return bool(self.events) and self.events[-1].kind == FORGET

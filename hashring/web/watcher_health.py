@@ -21,6 +21,15 @@ _UNREADABLE: Final = Health.of(
         )
     ]
 )
+_LOST: Final = Health.of(
+    [
+        Reason(
+            State.UNKNOWN,
+            "Redis lost it while it ran; with their next heartbeats, those that run put it back",
+            "if it stays so, start its processes",
+        )
+    ]
+)
 _UNREAD: Final = Health.of([Reason(State.UNKNOWN, "it has not been read yet", "")])
 
 
@@ -28,6 +37,8 @@ def verdict_of(watcher: Watcher[Any]) -> Health:
     """The verdict on what is watched: unknown while it cannot be read."""
     if watcher.failure is not None:
         return unreadable(watcher.failure.error)
+    if watcher.lost:
+        return _LOST
     if watcher.view is not None:
         return watcher.view.health  # type: ignore[no-any-return]
     return _UNREADABLE if watcher.looks else _UNREAD

@@ -28,7 +28,7 @@ from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
-from hashring.store.ring.ring_events import RingEvent, left_after, newest
+from hashring.store.ring.ring_events import RingEvent, continued
 from hashring.store.ring.snapshot import snapshot
 from hashring.web.group_view import GroupView
 from hashring.web.last_hour import LastHour
@@ -91,6 +91,7 @@ class Watcher(Generic[V]):
         seen_at: when, by this process' monotonic clock.
         took: seconds the last look took.
         failure: why there is nothing newer; ``None`` when there is.
+        lost: whether Redis has no trace any more of what ran when it was seen last.
         fault: the error that ``looked`` raised after the last look; ``None`` when it raised none.
         looked: called after each look. What it raises is logged, and never ends the watcher.
         pace: seconds between two looks while nobody follows and no change is announced.
@@ -110,6 +111,7 @@ class Watcher(Generic[V]):
         self._usual = 0.0
         self._worked = 0.0
         self.failure: Failure | None = None
+        self.lost = False
         self.fault: Exception | None = None
         self.looks = 0
         self._store = store
@@ -295,23 +297,19 @@ class RingWatcher(FoundWatcher[RingView]):
     def is_gone(self) -> bool:
         """Whether it has looked, and there is nothing of the ring."""
         view = self.view
-        return self.failure is None and view is not None and not view.epoch and not view.nodes
+        return self.failure is None and view is not None and view.is_empty
 
     def _look(self) -> RingView:
         """Read the ring and what is new in its history."""
         seen = self._store.run(snapshot(self.keys, scoring=self.scoring, parsed=self._parsed))
-        if self._events:
-            new = left_after(self._store, self.keys, self._events[-1].id)
-            # After Redis came back empty the new ids may be smaller than the old ones.
-            lost = not new and (self.view is None or self.view.snapshot.stamp.tag != seen.stamp.tag)
-        if not self._events or lost:
-            new = newest(self._store, self.keys, EVENTS)
-            kept: tuple[RingEvent, ...] = ()
-        else:
-            kept = self._events
-        events = (*kept, *new)[-EVENTS:]
+        known = self._events
+        stand, new = continued(self._store, self.keys, known, EVENTS)
+        events = (*stand, *new)[-EVENTS:]
         view = RingView(self.name, seen, events, self.scoring, self.view)
-        self._events, self.new_events = events, tuple(new)
+        before = self.view
+        self.lost = view.is_empty and (self.lost or (before is not None and bool(before.live)))
+        # If some were taken back, all: by the last of them, the metrics know which come after it.
+        self._events, self.new_events = events, tuple(new) if stand is known else events
         return view
 
     def latest_time(self, view: RingView) -> float:
@@ -356,6 +354,9 @@ class GroupWatcher(FoundWatcher[GroupView]):
         """Read the group, and its last decisions when there is a new one."""
         reading = self._store.run(read(self.keys))
         state = reading.standing()
+        before = self.view
+        ran = self.lost or (before is not None and before.status.has_members)
+        self.lost = state is None and ran
         if state is None:
             return None
         new: tuple[Decision, ...] = ()

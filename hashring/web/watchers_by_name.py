@@ -216,8 +216,10 @@ class WatchList:
 
     def _looked(self, watcher: RingWatcher | GroupWatcher) -> None:
         with self._lock:
-            # One that was forgotten while it looked is not to have metrics again.
-            if watcher.failure is None and self._watchers.get(watcher.found) is watcher:
+            # One that was forgotten while it looked is not to have metrics again. Of one that Redis
+            # lost, the last ones say what was lost: nobody left it.
+            known = self._watchers.get(watcher.found) is watcher and not watcher.is_gone
+            if watcher.failure is None and known:
                 watcher.report(self._metrics)
         for listener in self.listeners:
             listener.looked(watcher)

@@ -165,9 +165,20 @@ def test_print_refuses_a_picture_in_json(run: Run) -> None:
 
 
 def test_a_picture_that_cannot_be_written_is_said(run: Run, tmp_path: Path) -> None:
-    done = run("print", "--svg", str(tmp_path / "missing" / "ring.svg"), status=2)
+    (tmp_path / "file").touch()
+    done = run("print", "--svg", str(tmp_path / "file" / "ring.svg"), status=2)
     assert "Invalid value for --svg: " in done.err
-    assert "missing/ring.svg: No such file or directory" in done.err
+    assert "file/ring.svg: " in done.err
+
+
+@pytest.mark.parametrize("command", [("print", "--svg"), ("plot",), ("export",)])
+def test_the_directory_of_a_file_that_is_written_is_made(
+    client: Redis, run: Run, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    put(client, "alder", 5)
+    file = tmp_path / "new" / "folder" / "ring"
+    run(*command, str(file))
+    assert file.read_text()
 
 
 def test_names_on_the_ring_cannot_write_into_the_terminal(client: Redis, run: Run) -> None:

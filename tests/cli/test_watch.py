@@ -83,8 +83,9 @@ def test_a_look_goes_on_after_events_that_are_dropped_meanwhile(
 ) -> None:
     with connected(Settings(url=redis_server.url)) as connection:
         events = connection.keys.events
+        client.xadd(events, {"kind": "note"}, id="1-0")
         look = LastLook(connection, 5)
-        for number in range(1, 1501):
+        for number in range(2, 1501):
             client.xadd(events, {"kind": "note"}, id=f"{number}-0")
         call = connection.call
 
@@ -97,6 +98,27 @@ def test_a_look_goes_on_after_events_that_are_dropped_meanwhile(
         monkeypatch.setattr(connection, "call", then_cut)
         assert [look.again()[-1].id, look.again()[0].id] == ["1000-0", "1101-0"]
     assert [event.id for event in look.events] == [f"{number}-0" for number in range(1496, 1501)]
+
+
+@pytest.mark.parametrize("command", ["watch", "events --follow"])
+def test_what_a_failover_noted_before_the_last_event_that_it_took_back_is_shown(
+    client: Redis, redis_server: RedisServer, command: str
+) -> None:
+    def note(redis: Any, at: int) -> None:
+        redis.xadd("{ring}:events", {"kind": "note", "by": f"event-{at}"}, id=f"{at}-0")
+
+    note(client, 100)
+    with ending(spawn("hashring", *command.split(), url=redis_server.url)) as process:
+        until(lambda: client.pubsub_numsub("ring")[0][1], "it listens")
+        note(client, 200)
+        line_with(process, "event-200")
+        with client.pipeline() as failover:
+            failover.delete("{ring}:events")
+            for at in (100, 150, 300):
+                note(failover, at)
+            failover.execute()
+        shown = [line_with(process, "event-"), line_with(process, "event-")]
+    assert [line.split()[-1] for line in shown] == ["event-150", "event-300"]
 
 
 def test_a_change_that_nobody_told_of_shows_as_well(

@@ -13,10 +13,13 @@ import pytest
 from flask import Flask, Response
 from redis import Redis
 
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.ring_events import RingEvent
 from hashring.web import server_sent_events
-from hashring.web.server_sent_events import Feed, Row, Streams, changes_after
+from hashring.web.server_sent_events import Feed, Row, Streams, changes_after, live_changes
 from hashring.web.waitress_server import Server
+from hashring.web.watcher_threads import RingWatcher
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import Visit, Visitor, put
 
@@ -196,6 +199,28 @@ def test_a_look_that_brings_a_stream_nothing_new_does_not_read_the_history(
     monkeypatch.setattr(server_sent_events, "_id", noted)
     assert changes_after(history, "17000-498", 20.0) == history[-1:]
     assert read == ["17000-498", "17000-499", "17000-498"]
+
+
+def test_a_stream_goes_on_after_the_last_change_that_a_failover_left(redis: Redis) -> None:
+    store = RedisStore(redis, 5.0)
+    watcher = RingWatcher(store, "ring", Scoring.expiry(0.0))
+    stream = live_changes(watcher, "150")
+
+    def sent(count: int, *history: int) -> list[str]:
+        redis.delete("{ring}:events")
+        for at in history:
+            redis.xadd("{ring}:events", {"kind": "note"}, id=f"{at}-0")
+        watcher._again()
+        return [next(stream).decode().partition("\n")[0] for _ in range(count)]
+
+    next(stream)
+    assert sent(2, 100, 200, 300) == ["id: 200-0", "id: 300-0"]
+    assert sent(1, 100, 200, 250) == ["id: 250-0"]
+    assert sent(1, 100, 200, 250, 400) == ["id: 400-0"]
+    assert sent(1) == [""]
+    assert sent(1, 50) == ["id: 50-0"]
+    stream.close()
+    store.close()
 
 
 # --- who may have how many ------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from hashring.core.groups import member_orders
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.errors import RedisUnavailable
+from hashring.health import State
 from hashring.metrics import FleetCollector
 from hashring.metrics.fleet_collector import STALE
 from hashring.protocol.flow import run_flow
@@ -31,6 +32,7 @@ from hashring.web.page_templates import Templates
 from hashring.web.pages_by_watcher import LivePages
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
+from hashring.web.watcher_health import verdict_of
 from hashring.web.watcher_threads import (
     Failure,
     GroupWatcher,
@@ -124,7 +126,7 @@ def counted(visitor: Visitor) -> int:
     return sum(map(int, found))
 
 
-@pytest.mark.parametrize("step", ["snapshot", "left_after"])
+@pytest.mark.parametrize("step", ["snapshot", "continued"])
 def test_requests_that_act_while_a_ring_is_read_take_no_event_and_add_none(
     redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -186,6 +188,42 @@ def test_what_was_counted_is_not_counted_again_when_redis_returns_with_older_dat
     eventually(lambda: counted(visitor) == 3, "what comes after is counted")
 
 
+def test_what_redis_lost_with_live_nodes_or_members_was_not_stopped(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    member = PartitionGroup(redis, "g", 4, member="m", ttl=60, heartbeat_interval=20)
+    member.start()
+    try:
+        visitor = visit(rings=["ring"])
+        ring, group = visitor.service.ring("ring"), visitor.service.group("g")
+        assert ring is not None
+        assert group is not None
+        eventually(lambda: group.view and group.view.status.has_members, "the group is seen")
+        redis.flushall()
+        eventually(lambda: ring.is_gone and group.is_gone, "nothing is left of both")
+        for watcher in (ring, group):
+            [reason] = verdict_of(watcher).reasons
+            assert reason.state is State.UNKNOWN
+            assert reason.text.startswith("Redis lost it")
+        put(redis, "a", 0)
+        eventually(lambda: not ring.is_gone, "the ring is back")
+        assert verdict_of(ring).state is State.HEALTHY
+    finally:
+        member.stop()
+
+
+def test_of_a_ring_that_redis_lost_no_metric_says_that_its_nodes_left(
+    redis: Redis, visit: Visit
+) -> None:
+    visitor, watcher = of_four_nodes(redis, visit)
+    redis.flushall()
+    eventually(lambda: watcher.is_gone, "nothing is left of it")
+    looks = watcher.looks
+    eventually(lambda: watcher.looks > looks, "and the metrics know")
+    assert 'hashring_ring_nodes{ring="ring",state="live"} 4.0' in visitor.page("/metrics")
+
+
 def test_a_history_that_began_again_with_smaller_ids_is_read_however_much_is_in_it(
     redis: Redis,
 ) -> None:
@@ -210,6 +248,25 @@ def test_a_history_that_began_again_with_smaller_ids_is_read_however_much_is_in_
     store.close()
 
 
+def test_what_a_failover_noted_before_the_last_event_that_it_took_back_is_read(
+    redis: Redis,
+) -> None:
+    store = RedisStore(redis, 5.0)
+    watcher = RingWatcher(store, "ring", Scoring.expiry(0.0))
+
+    def read(*history: int) -> list[str]:
+        redis.delete("{ring}:events")
+        for at in history:
+            redis.xadd("{ring}:events", {"kind": "note"}, id=f"{at}-0")
+        watcher.view = watcher._look()
+        return [event.id for event in watcher.view.events]
+
+    assert read(100, 200) == ["100-0", "200-0"]
+    assert read(100, 150, 300) == ["100-0", "150-0", "300-0"]
+    assert read(400) == ["400-0"]
+    store.close()
+
+
 def test_a_look_goes_on_after_events_that_are_dropped_meanwhile(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,7 +284,7 @@ def test_a_look_goes_on_after_events_that_are_dropped_meanwhile(
         return found
 
     monkeypatch.setattr(RedisStore, "call", then_cut)
-    assert watcher._look().events[-1].id == "1001-0"
+    assert watcher._look().events[-1].id == "1000-0"
     assert watcher._look().events[-1].id == "1501-0"
     store.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -107,7 +107,12 @@ def after(redis: RedisCaller, keys: RingKeys, id_: str, until: str = "+") -> Ite
         EventsLost: some were dropped between two that were read.
         StoreError: they could not be read.
     """
-    page = redis.call("XRANGE", keys.events, f"({id_}", until, "COUNT", _PAGE)
+    return _beginning(redis, keys, f"({id_}", until)
+
+
+def _beginning(redis: RedisCaller, keys: RingKeys, first: str, until: str) -> Iterator[RingEvent]:
+    """As :func:`after`, from a beginning as ``XRANGE`` takes it."""
+    page = redis.call("XRANGE", keys.events, first, until, "COUNT", _PAGE)
     while True:
         for entry in page:
             event = read_event(entry)
@@ -122,18 +127,45 @@ def after(redis: RedisCaller, keys: RingKeys, id_: str, until: str = "+") -> Ite
             raise EventsLost(text(keys.ring), id_, oldest(redis, keys), remedy)
 
 
-def left_after(redis: RedisCaller, keys: RingKeys, id_: str) -> list[RingEvent]:
-    """As :func:`after`, for those who show what is left.
+def continued(
+    redis: RedisCaller, keys: RingKeys, known: Sequence[RingEvent], count: int
+) -> tuple[Sequence[RingEvent], list[RingEvent]]:
+    """Of the known events those that stand, and those that came after these, oldest first.
 
-    If the ring drops some meanwhile, these are those before; who asks again gets those after them.
+    A failover, or a restart with older data, may take back the last of those that are known. What
+    the server noted instead comes after those that stand, whatever its ids. None stands of a
+    history that began again, or that dropped all of them.
+
+    If the ring drops some meanwhile, what came are those before; who asks again gets those after
+    them.
+
+    Args:
+        known: the last ones of an earlier reading.
+        count: how many of the last to read if none is known, or if the last one does not stand.
 
     Raises:
         StoreError: they could not be read.
     """
-    found: list[RingEvent] = []
-    with suppress(EventsLost):
-        found.extend(after(redis, keys, id_))
-    return found
+    if known:
+        found: list[RingEvent] = []
+        with suppress(EventsLost):
+            found.extend(_beginning(redis, keys, known[-1].id, "+"))
+        if found and found[0] == known[-1]:
+            return known, found[1:]
+    found = newest(redis, keys, count)
+    standing, old = in_both(known, found)
+    return known[:standing], found[old:]
+
+
+def in_both(known: Sequence[RingEvent], found: Sequence[RingEvent]) -> tuple[int, int]:
+    """How many events each of two readings has up to the last one that both have; else 0, 0."""
+    by_id = {event.id: place for place, event in enumerate(known)}
+    for number in range(len(found), 0, -1):
+        event = found[number - 1]
+        place = by_id.get(event.id)
+        if place is not None and known[place] == event:
+            return place + 1, number
+    return 0, 0
 
 
 def is_left(redis: RedisCaller, keys: RingKeys, id_: str) -> bool:

@@ -155,3 +155,9 @@ def test_a_ring_is_not_named_like_a_key_of_another(word: str) -> None:
         ring_keys(f"{{team}}:{word}")
     group_keys(f"{{team}}:{word}")  # No key of a group has the group's name itself.
     challenge_keys(f"{{team}}:{word}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_name_that_no_command_could_name_is_refused(kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"{kind}=b'a.xff': is not UTF-8; a {kind}'s name is tex"):
+        written(kind, b"a\xff")
