@@ -505,6 +505,45 @@ def test_a_csv_of_others_has_its_quotes_doubled(spark, ring_file, tmp_path):
     assert found == {key: ring.owner(key) for key in keys}
 
 
+def in_encoding(tmp_path, encoding):
+    """A CSV whose keys end their lines, and of which one has characters of two bytes."""
+    (tmp_path / "keys.csv").write_bytes("w,key\n1,ä\n2,дb\n3,c\n".encode(encoding))
+    return str(tmp_path / "keys.csv")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "more"),
+    [
+        ("UTF-16", {"multiLine": "true"}),
+        ("utf-16be", {"multiline": "true"}),
+        ("UTF-16LE", {"lineSep": "\n"}),
+    ],
+)
+def test_a_csv_of_another_encoding_keeps_its_keys(spark, tmp_path, encoding, more):
+    place = in_encoding(tmp_path, encoding)
+    found = read_frame(spark, [place], options={"encoding": encoding, **more}).frame
+    assert rows(found) == [("1", "ä"), ("2", "дb"), ("3", "c")]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "more"),
+    [
+        ({"encoding": "UTF-16"}, {}),
+        ({"charset": "utf-16le"}, {}),
+        ({"Encoding": "UTF-32"}, {"multiLine": "false"}),
+        ({"encoding": "UTF-16"}, {"lineSep": "\n"}),
+    ],
+)
+def test_a_csv_that_spark_would_split_within_characters_is_refused(spark, tmp_path, encoding, more):
+    (name,) = encoding.values()
+    place = in_encoding(tmp_path, name)
+    said = rf"^encoding='{name.lower()}': .* within characters.*--input-option multiLine=true"
+    with pytest.raises(ConfigError, match=said):
+        read_frame(spark, [place], options={**encoding, **more}).frame.collect()
+    with pytest.raises(ConfigError, match=said):
+        read_stream(spark, [place], schema="w string, key string", options={**encoding, **more})
+
+
 def test_a_field_of_a_csv_in_quotes_keeps_its_nul_characters(spark, tmp_path):
     keys = ["\0", '"\0', '\0"', "a,\0\0", " \0 ", '"\0"', "\0,", '""\0\0;']
     (tmp_path / "in").mkdir()
