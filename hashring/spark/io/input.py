@@ -23,7 +23,7 @@ from hashring.errors import (
 )
 from hashring.spark.engine.column_checks import quoted
 from hashring.spark.engine.counts_while_read import Counts
-from hashring.spark.engine.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure
+from hashring.spark.engine.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure, too_much
 from hashring.spark.io.file_formats import (
     FILE_FORMATS,
     QUOTES_DOUBLED,
@@ -409,6 +409,8 @@ def _refusal(error: Exception, name: str, source: str) -> HashringError:
             f"spark.jars.packages=...",
         )
     found = failure(error)
+    if isinstance(found, SparkFailed) and (wide := too_much(found.told)):
+        return NoDataError(source, wide)
     if isinstance(found, SparkFailed) and isinstance(error, AnalysisException):
         remedy = f"; {_MICROSECONDS}" if "TIMESTAMP(NANOS" in str(error) else ""
         return NoDataError(source, f"{_first_line(error).rstrip('.')}{remedy}")
