@@ -1,9 +1,11 @@
 """By a histogram alone, an answer is exact where no bucket is cut, and else within its bounds."""
 
 import random
+import shutil
 
 import numpy as np
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
@@ -17,6 +19,7 @@ from hashring.spark import (
     plan,
     plan_of_histogram,
     point_histogram,
+    with_owner,
 )
 from hashring.spark.analysis.cut_buckets import shared_out
 from hashring.spark.jobs import load_job, plan_job
@@ -225,6 +228,46 @@ def test_a_histogram_that_counts_no_key_is_refused(spark, place):
         for more in ((), rows):
             with pytest.raises(NoDataError, match="counts no row that has a key"):
                 run(*asked, *given, *more)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"hash_algorithm": "jamcrc"}, r"hash_algorithm=(crc-32|jamcrc)"),
+        ({"key": "other"}, r"key=(key|other)"),
+        ({"weight": "w"}, r"weight=(None|w)"),
+    ],
+)
+def test_histograms_that_a_pattern_names_and_that_were_not_made_alike_are_refused(
+    keys, place, tmp_path, other, said
+):
+    both = keys.withColumn("other", F.concat(F.lit("o"), "key"))
+    for name, how in (("a", {}), ("b", other)):
+        made = point_histogram(both, **how, buckets=8)
+        made.coalesce(1).write.parquet(str(tmp_path / f"{name}.parquet"))
+    given = ("--histogram", tmp_path / "?.parquet", "--ring-file", place / "ring.json")
+    made_by = f"points are made by {said} in .*/[ab].parquet, and by {said} in .*/[ab].parquet: "
+    for asked in (("load",), ("plan", "--join", "host")):
+        with pytest.raises(ConfigError, match=made_by):
+            run(*asked, *given)
+
+
+def test_rows_with_points_of_several_keys_are_refused_beside_a_histogram(keys, place, tmp_path):
+    for name in ("key", "other"):
+        owned = with_owner(keys.withColumn("other", F.concat(F.lit("o"), "key")), RING, name)
+        owned.write.partitionBy("owner").parquet(str(tmp_path / f"{name}.parquet"))
+    rows = ("--input", tmp_path / "*/*/*.parquet")
+    with pytest.raises(ConfigError, match=r"^input=.* made by key=(key|other) in .*\.parquet, and"):
+        run("load", *rows, "--histogram", place / "plain.parquet", "--ring-file",
+            place / "ring.json")  # fmt: skip
+
+
+def test_histograms_that_a_pattern_names_and_that_were_made_alike_count_together(place, tmp_path):
+    for name in "ab":
+        shutil.copytree(place / "plain.parquet", tmp_path / f"[{name}] ü%.parquet")
+    told = run("load", "--histogram", tmp_path / "*.parquet", "--ring-file", place / "ring.json",
+               "--json")  # fmt: skip
+    assert told["rows"] == 6000
 
 
 def test_a_job_without_rows_and_without_a_histogram_is_refused():

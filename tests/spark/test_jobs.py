@@ -40,7 +40,7 @@ from hashring.errors import (
 )
 from hashring.ring_files import read_ring, write_ring
 from hashring.spark.engine.counts_while_read import Counts
-from hashring.spark.engine.spark_failures import failure
+from hashring.spark.engine.spark_failures import SPARK_ERRORS, failure
 from hashring.spark.io.input import CORRUPT, OF_READER, Input, read_frame, read_stream
 from hashring.spark.io.listed_files import addresses
 from hashring.spark.io.output import Output
@@ -505,6 +505,45 @@ def test_a_csv_of_others_has_its_quotes_doubled(spark, ring_file, tmp_path):
     assert found == {key: ring.owner(key) for key in keys}
 
 
+def in_encoding(tmp_path, encoding):
+    """A CSV whose keys end their lines, and of which one has characters of two bytes."""
+    (tmp_path / "keys.csv").write_bytes("w,key\n1,ä\n2,дb\n3,c\n".encode(encoding))
+    return str(tmp_path / "keys.csv")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "more"),
+    [
+        ("UTF-16", {"multiLine": "true"}),
+        ("utf-16be", {"multiline": "true"}),
+        ("UTF-16LE", {"lineSep": "\n"}),
+    ],
+)
+def test_a_csv_of_another_encoding_keeps_its_keys(spark, tmp_path, encoding, more):
+    place = in_encoding(tmp_path, encoding)
+    found = read_frame(spark, [place], options={"encoding": encoding, **more}).frame
+    assert rows(found) == [("1", "ä"), ("2", "дb"), ("3", "c")]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "more"),
+    [
+        ({"encoding": "UTF-16"}, {}),
+        ({"charset": "utf-16le"}, {}),
+        ({"Encoding": "UTF-32"}, {"multiLine": "false"}),
+        ({"encoding": "UTF-16"}, {"lineSep": "\n"}),
+    ],
+)
+def test_a_csv_that_spark_would_split_within_characters_is_refused(spark, tmp_path, encoding, more):
+    (name,) = encoding.values()
+    place = in_encoding(tmp_path, name)
+    said = rf"^encoding='{name.lower()}': .* within characters.*--input-option multiLine=true"
+    with pytest.raises(ConfigError, match=said):
+        read_frame(spark, [place], options={**encoding, **more}).frame.collect()
+    with pytest.raises(ConfigError, match=said):
+        read_stream(spark, [place], schema="w string, key string", options={**encoding, **more})
+
+
 def test_a_field_of_a_csv_in_quotes_keeps_its_nul_characters(spark, tmp_path):
     keys = ["\0", '"\0', '\0"', "a,\0\0", " \0 ", '"\0"', "\0,", '""\0\0;']
     (tmp_path / "in").mkdir()
@@ -539,6 +578,25 @@ def test_keys_of_xml_are_as_they_are_written(spark, ring_file, tmp_path):
     found = read_frame(spark, [str(tmp_path / "out")], "xml", options=options).frame
     ring = read_ring(ring_file).ring
     assert {row.key: row.owner for row in found.collect()} == {key: ring.owner(key) for key in keys}
+
+
+@pytest.mark.parametrize("lines", [{}, {"multiLine": "true"}])
+@pytest.mark.parametrize("at", ["header", "record", "field"])
+def test_a_csv_with_a_record_that_spark_has_no_room_for_is_refused_in_a_line(
+    spark, tmp_path, at, lines
+):
+    wide = "k," * 30
+    (tmp_path / "keys.csv").write_text(
+        {"header": wide + "key\n", "record": f"key\nk\n{wide}\n", "field": f"key\n{'k' * 99}\n"}[at]
+    )
+    most = {"maxCharsPerColumn": "50"} if at == "field" else {"maxColumns": "20"}
+    said = r"^(file:)?/.*keys\.csv: a record has more columns than --input-option maxColumns"
+    with pytest.raises((NoDataError, *SPARK_ERRORS)) as refusal:
+        read_frame(spark, [str(tmp_path / "keys.csv")], options={**most, **lines}).frame.collect()
+    error = refusal.value
+    told = str(error if isinstance(error, NoDataError) else failure(error))
+    assert re.search(said, told)
+    assert "k,k" not in told
 
 
 def test_a_column_of_a_csv_may_have_no_name(spark, tmp_path):

@@ -63,6 +63,13 @@ def test_a_failure_of_spark_is_told_by_the_line_that_says_the_cause(told: str, t
     assert (str(error), error.told) == (text, told)
 
 
+def test_what_spark_says_is_shown_as_far_as_it_fits() -> None:
+    error = failure(RuntimeError(f"{'a' * 600}. SQLSTATE: KD000"))
+    assert isinstance(error, SparkFailed)
+    assert str(error).startswith(f"Spark failed: {'a' * 500}...; Spark's log has more")
+    assert "a" * 600 in error.told
+
+
 def test_a_java_that_has_ended_is_named() -> None:
     error = failure(ConnectionRefusedError("refused"))
     assert str(error).startswith("Spark failed: its Java has ended (refused): did the system kill")

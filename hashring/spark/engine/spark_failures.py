@@ -43,6 +43,10 @@ _OTHERS: Final = (
 )
 _HEADER_NAMES: Final = re.compile(r"Expected: (.*) but found: (.*)")
 _HEADER_LENGTH: Final = re.compile(r"Header length: (\d+), schema size: (\d+)")
+_TOO_MUCH: Final = ("[MALFORMED_CSV_RECORD]", "univocity.parsers.common.TextParsingException")
+"""What Spark says of a record of a CSV that its parser has no room for. Bad records are others."""
+_MOST_SHOWN: Final = 500
+"""Characters of what Spark says: it may repeat a whole record."""
 _CAUSE: Final = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.M)
 _OURS: Final = re.compile(rf"^\s*{re.escape(errors.__name__)}\.(\w+): (.+)$", re.M)
 _JAVA_ENDED: Final = re.compile(
@@ -105,6 +109,17 @@ def failure(error: Exception) -> HashringError:
     return _spark_failed(told, remedy)
 
 
+def too_much(told: str) -> str | None:
+    """What is wrong with a CSV of which a record is too long to parse, if Spark says so."""
+    if not any(sign in told for sign in _TOO_MUCH):
+        return None
+    return (
+        "a record has more columns than --input-option maxColumns, which is 20480 unless given, or "
+        "a field has more characters than maxCharsPerColumn; give more, or look for a quote that "
+        "is not closed"
+    )
+
+
 def _spark_failed(told: str, remedy: str | None) -> SparkFailed:
     """The error for a failure of Spark itself, with the line of its words that says the cause."""
     lines = [line.strip() for line in told.split("\n") if line.strip()]
@@ -116,6 +131,8 @@ def _spark_failed(told: str, remedy: str | None) -> SparkFailed:
     raised = [line for line in java if _RAISED.match(line)] if _TRACEBACK in told else []
     said = own[-1].removeprefix(f"{errors.__name__}.") if own else (raised or java or [""])[0]
     said = re.sub(r"[.;:]?\s*SQLSTATE: \w+.*|[.;:]$", "", said.removeprefix(": "))
+    if len(said) > _MOST_SHOWN:
+        said = f"{said[:_MOST_SHOWN]}..."
     return SparkFailed(said, told, remedy)
 
 
@@ -155,6 +172,8 @@ def _unread(told: str, why: str, file: str) -> HashringError:
             f"the header has {header} columns, and the schema has {schema}; name all of them; "
             f"{_OTHERS}",
         )
+    if wide := too_much(told):
+        return NoDataError(file, wide)
     if why == "FILE_NOT_EXIST":
         return NoDataError(file, "was taken away while it was read; start the job again")
     causes = _CAUSE.findall(told)

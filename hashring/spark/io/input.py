@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from hashring.errors import (
 )
 from hashring.spark.engine.column_checks import quoted
 from hashring.spark.engine.counts_while_read import Counts
-from hashring.spark.engine.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure
+from hashring.spark.engine.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure, too_much
 from hashring.spark.io.file_formats import (
     FILE_FORMATS,
     QUOTES_DOUBLED,
@@ -156,7 +157,7 @@ def read_frame(
             show it. What is wrong further on shows when the frame is read.
         ColumnError: several columns of a CSV have no name in its header line, or the same one.
         ConfigError: no path or an empty one, no format, no schema, or files beside directories that
-            are named for columns.
+            are named for columns; or Spark would split a CSV of this encoding within characters.
     """
     _check_given(paths)
     name = format_of(paths, format)
@@ -206,14 +207,45 @@ def read_frame(
 
 
 def _of_format(name: str, options: Mapping[str, str] | None) -> dict[str, bool | str]:
-    """The options with which Spark reads keys of a format as they are, unless told otherwise."""
+    """The options with which Spark reads keys of a format as they are, unless told otherwise.
+
+    Raises:
+        ConfigError: by the options given, it cannot.
+    """
     if name == "xml":
         return dict(_XML)
     if name != "csv":
         return {}
-    given = {option.lower() for option in options or ()}
+    given = {option.lower(): str(value).lower() for option, value in (options or {}).items()}
+    _check_encoding(given)
     # By its default, Spark would leave out each NUL in a field in quotes.
-    return _CSV if given & {"escape", "quote"} else {**_CSV, "charToEscapeQuoteEscaping": '"'}
+    return (
+        _CSV if given.keys() & {"escape", "quote"} else {**_CSV, "charToEscapeQuoteEscaping": '"'}
+    )
+
+
+def _check_encoding(options: Mapping[str, str]) -> None:
+    """Check that Spark finds the ends of lines in a CSV of this encoding.
+
+    Of UTF-16 and UTF-32, it looks for the byte of a line break, which is a part of a character.
+
+    Args:
+        options: names and values in lower case.
+
+    Raises:
+        ConfigError: it would read other keys.
+    """
+    encoding = options.get("encoding", options.get("charset", ""))
+    wide = re.search(r"utf[-_]?(?:16|32)([-_]?[lb]e)?", encoding)
+    # With the order of its bytes, Spark knows how a separator of lines is written.
+    if not wide or options.get("multiline") == "true" or (wide[1] and "linesep" in options):
+        return
+    raise ConfigError(
+        "encoding",
+        encoding,
+        "Spark would split such a CSV within characters, and read other keys: add "
+        "--input-option multiLine=true",
+    )
 
 
 def _times_are_misread(spark: SparkSession, options: Mapping[str, str] | None) -> bool:
@@ -377,6 +409,8 @@ def _refusal(error: Exception, name: str, source: str) -> HashringError:
             f"spark.jars.packages=...",
         )
     found = failure(error)
+    if isinstance(found, SparkFailed) and (wide := too_much(found.told)):
+        return NoDataError(source, wide)
     if isinstance(found, SparkFailed) and isinstance(error, AnalysisException):
         remedy = f"; {_MICROSECONDS}" if "TIMESTAMP(NANOS" in str(error) else ""
         return NoDataError(source, f"{_first_line(error).rstrip('.')}{remedy}")
@@ -405,7 +439,8 @@ def read_stream(
     Raises:
         ConfigError: no path, an empty one or several, or one whose own name has brackets or braces;
             no format, no schema where the format has none (a stream has to know its columns before
-            the first file comes), or files beside directories that are named for columns.
+            the first file comes), files beside directories that are named for columns, or a CSV of
+            an encoding that Spark would split within characters.
         NoDataError: nothing is at the path to read the schema from, or it is a file that Spark
             passes over.
     """

@@ -53,6 +53,16 @@ def has_points_of(df: DataFrame, key: str, algorithm: str) -> bool:
     )
 
 
+def settings_of_points(df: DataFrame, name: str) -> dict[str, str | None]:
+    """By which hash algorithm, and of which columns, a column says that its points were made.
+
+    Empty if it does not say, or is missing.
+    """
+    made = df.schema[name].metadata if name in df.columns else {}
+    settings = (HASHED_BY, KEYED_BY, WEIGHED_BY)
+    return {each: made.get(each) for each in settings} if HASHED_BY in made else {}
+
+
 def point(key: Column | str, algorithm: str = "crc-32") -> Column:
     """The point of each key, a BIGINT in ``[0, 2**32)``; null for a null or empty key.
 
