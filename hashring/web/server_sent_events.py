@@ -21,7 +21,7 @@ from typing import Any, Final
 from flask import Response, abort, request
 from werkzeug.exceptions import BadRequest
 
-from hashring.store.ring.ring_events import RingEvent, event_json, in_both
+from hashring.store.ring.ring_events import BEFORE_ALL, RingEvent, event_json, in_both
 from hashring.web.watcher_threads import RingWatcher
 
 KEEPALIVE: Final = 15.0
@@ -235,7 +235,7 @@ def _live_changes(watcher: RingWatcher, since: str) -> Iterator[bytes]:
         if view:
             if known and not _has(view.events, known[-1]):
                 standing, _ = in_both(known, view.events)
-                last = known[standing - 1].id if standing else "0-0"
+                last = known[standing - 1].id if standing else BEFORE_ALL
                 since = min(since, last, key=_id)
             known = view.events
         new = changes_after(view.events, since, watcher.latest_time(view)) if view else ()
