@@ -17,11 +17,13 @@ from hashring.health import Health, State, exit_status, worst, worst_first
 from hashring.store.ring.ring_events import RingEvent, event_json, iso_time
 from hashring.web import api_types as api
 from hashring.web.group_view import GroupView
+from hashring.web.group_watcher import GroupWatcher
 from hashring.web.key_lookup import Lookup
 from hashring.web.ring_view import NodeView, RingView
+from hashring.web.ring_watcher import RingWatcher
 from hashring.web.service import Service
 from hashring.web.watcher_health import doubts, verdict_of, verdicts
-from hashring.web.watcher_threads import Failure, GroupWatcher, RingWatcher
+from hashring.web.watcher_threads import Failure
 
 A = TypeVar("A")
 

@@ -17,7 +17,7 @@ from hashring.web.parameter_kinds import (
     weights_parameter,
     whole_parameter,
 )
-from hashring.web.watcher_threads import EVENTS
+from hashring.web.ring_watcher import EVENTS
 from hashring.web.watchers_by_name import MOST
 
 MOST_JOINING: Final = 100

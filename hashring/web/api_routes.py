@@ -18,6 +18,7 @@ from hashring.web.actions import ACTIONS, Actions, plan_path
 from hashring.web.change_plans import group_after, ring_after
 from hashring.web.costly_requests import Turns
 from hashring.web.group_actions import PlannedGroupAction
+from hashring.web.group_watcher import GroupWatcher
 from hashring.web.key_lookup import looked_up
 from hashring.web.login_routes import Login
 from hashring.web.openapi import GET_OPERATIONS, document
@@ -25,10 +26,10 @@ from hashring.web.parameter_kinds import read_query
 from hashring.web.proxy_users import current_client
 from hashring.web.request_checks import address_of, group_of, ring_of
 from hashring.web.ring_actions import PlannedRingAction
+from hashring.web.ring_watcher import RingWatcher
 from hashring.web.server_sent_events import Streams, changes_after, live_changes
 from hashring.web.service import Service
 from hashring.web.watcher_health import doubts
-from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=queries.NodeQuery)

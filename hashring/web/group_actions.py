@@ -28,10 +28,10 @@ from hashring.web.base_action import (
 )
 from hashring.web.change_plans import PLANNING, group_ordered
 from hashring.web.group_view import GroupView
+from hashring.web.group_watcher import GroupWatcher
 from hashring.web.page_templates import day, shown
 from hashring.web.parameter_kinds import Given
 from hashring.web.request_checks import group_of, text_of
-from hashring.web.watcher_threads import GroupWatcher
 
 Q = TypeVar("Q", bound=MemberQuery)
 

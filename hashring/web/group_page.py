@@ -14,12 +14,12 @@ from hashring.drawing.partition_grid import partition_grid
 from hashring.store.group.decisions import Decision
 from hashring.web import page_templates
 from hashring.web.group_view import GroupView
+from hashring.web.group_watcher import GroupWatcher
 from hashring.web.last_hour import Track, differences
 from hashring.web.live_page import Parts, Rows, WatchedPage
 from hashring.web.page_templates import Templates
 from hashring.web.ring_view import element_id
 from hashring.web.server_sent_events import Row
-from hashring.web.watcher_threads import GroupWatcher
 
 _MOST_CELLS: Final = 512  # partitions that are drawn one by one
 _MOST_DRAWN: Final = 20_000

@@ -8,14 +8,15 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from hashring.health import Health, State, worst_first
+from hashring.web.group_watcher import GroupWatcher
 from hashring.web.live_page import LivePage, Parts, Rows, failure_values, time_of
 from hashring.web.page_templates import Templates
 from hashring.web.ring_view import RingView, element_id
+from hashring.web.ring_watcher import RingWatcher
 from hashring.web.server_sent_events import Row
 from hashring.web.service import Service
 from hashring.web.state_marks import mark
 from hashring.web.watcher_health import doubts, verdict_of, verdict_on_all
-from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 
 _WRONG: Final = (State.DEGRADED, State.UNKNOWN, State.DOWN)
 _REASONS: Final = 8  # of the list's verdict

@@ -10,8 +10,8 @@ from hashring.errors import KeyValueError, StoreError
 from hashring.store.locks.commands import MAX_LOCKED_KEY_BYTES, Lock, look
 from hashring.web.api_queries import MOST_KEY_BYTES
 from hashring.web.ring_view import RingView
+from hashring.web.ring_watcher import RingWatcher
 from hashring.web.service import Service
-from hashring.web.watcher_threads import RingWatcher
 
 _NEXT: Final = 4
 """How many nodes after the owner an answer names."""

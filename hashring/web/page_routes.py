@@ -21,10 +21,10 @@ from hashring.web.pages_by_watcher import LivePages
 from hashring.web.proxy_users import current_client
 from hashring.web.request_checks import group_of, ring_of, text_of
 from hashring.web.ring_view import RingView
+from hashring.web.ring_watcher import RingWatcher
 from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
 from hashring.web.state_marks import icon, mark
-from hashring.web.watcher_threads import RingWatcher
 
 _FIRST_ROWS: Final = 40
 """Rows of a page's table; the stream brings the rest."""

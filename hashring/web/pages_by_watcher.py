@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable
 
 from hashring.web.group_page import GroupPage
+from hashring.web.group_watcher import GroupWatcher
 from hashring.web.index_page import IndexPage
 from hashring.web.page_templates import Templates
 from hashring.web.ring_page import RingPage
+from hashring.web.ring_watcher import RingWatcher
 from hashring.web.service import Service
-from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 
 
 class LivePages:

@@ -9,10 +9,11 @@ from flask import Request, abort
 from werkzeug.datastructures import MultiDict
 
 from hashring.web.group_view import GroupView
+from hashring.web.group_watcher import GroupWatcher
 from hashring.web.page_templates import shown
 from hashring.web.ring_view import RingView
+from hashring.web.ring_watcher import RingWatcher
 from hashring.web.service import Service
-from hashring.web.watcher_threads import GroupWatcher, RingWatcher
 
 W = TypeVar("W", bound=RingWatcher | GroupWatcher)
 V = TypeVar("V")

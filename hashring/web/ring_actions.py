@@ -45,7 +45,7 @@ from hashring.web.page_templates import day, shown
 from hashring.web.parameter_kinds import Given
 from hashring.web.request_checks import ring_of, text_of
 from hashring.web.ring_view import RingView
-from hashring.web.watcher_threads import RingWatcher
+from hashring.web.ring_watcher import RingWatcher
 
 _RECENT: Final = 100  # events among which that of a deed is looked for
 _LAST: Final = "No other node is left: every key of the ring would be unserved."

@@ -18,8 +18,8 @@ from hashring.web.last_hour import Track, counted_spans
 from hashring.web.live_page import Parts, Rows, WatchedPage
 from hashring.web.page_templates import Templates
 from hashring.web.ring_view import RingView
+from hashring.web.ring_watcher import EVENTS, RingWatcher
 from hashring.web.server_sent_events import Row
-from hashring.web.watcher_threads import EVENTS, RingWatcher
 
 _LOG: Final = 40  # events on a ring's page
 _ROW_ORDER: Final = {

@@ -22,7 +22,7 @@ from flask import Response, abort, request
 from werkzeug.exceptions import BadRequest
 
 from hashring.store.ring.ring_events import BEFORE_ALL, RingEvent, event_json, in_both
-from hashring.web.watcher_threads import RingWatcher
+from hashring.web.ring_watcher import RingWatcher
 
 KEEPALIVE: Final = 15.0
 """Seconds after which a reader is sent a sign of life: each finds out when the other is gone."""

@@ -10,15 +10,11 @@ from hashring.errors import RedisUnavailable
 from hashring.metrics import FleetCollector
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
+from hashring.web.group_watcher import GroupWatcher
+from hashring.web.names_watcher import NamesWatcher
 from hashring.web.redis_requests import RedisRequests
-from hashring.web.watcher_threads import (
-    Failure,
-    GroupWatcher,
-    NamesWatcher,
-    PulseWatcher,
-    RingWatcher,
-    Watcher,
-)
+from hashring.web.ring_watcher import RingWatcher
+from hashring.web.watcher_threads import Failure, PulseWatcher, Watcher
 from hashring.web.watchers_by_name import Listener, WatchList
 
 FORGOTTEN: Final = 7 * 86_400.0

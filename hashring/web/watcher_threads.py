@@ -15,24 +15,12 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 from zlib import crc32
 
-from hashring.core.replica import Replica
 from hashring.errors import HashringError, RedisUnavailable
-from hashring.metrics import FleetCollector
 from hashring.metrics.fleet_collector import STALE
-from hashring.store.discovery import Found, check_slots_served, discover
-from hashring.store.group.commands import DECISIONS_KEPT
-from hashring.store.group.decisions import Decision, newest_decisions
-from hashring.store.group.key_names import group_keys
-from hashring.store.group.reading import read
+from hashring.store.discovery import Found
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import Scoring
-from hashring.store.ring.key_names import ring_keys
-from hashring.store.ring.ring_events import RingEvent, continued
-from hashring.store.ring.snapshot import snapshot
-from hashring.web.group_view import GroupView
 from hashring.web.last_hour import LastHour
-from hashring.web.ring_view import RingView
 
 V = TypeVar("V")
 
@@ -40,18 +28,11 @@ log = logging.getLogger("hashring.web")
 
 INTERVAL: Final = 1.0
 """Seconds between two looks without messages."""
-EVENTS: Final = 500
-"""How many of a ring's last events a watcher keeps."""
-DECISIONS: Final = 20
-"""How many of a group's last decisions a watcher keeps."""
 
 _PART: Final = 10  # without messages, looking takes 1/10 of the time at most, unless it is slow
 _LONGEST_REST: Final = STALE / 2  # seconds; with a look of as many after it no more than STALE
 _LEAST_PAUSE: Final = 0.05  # seconds between two looks, however fast changes come
 _RETRY: Final = 0.5  # seconds
-_SCAN_INTERVAL: Final = 10.0
-_SCAN_BREATH: Final = 0.005
-_SCAN_PART: Final = 20
 
 
 @dataclass(frozen=True)
@@ -276,112 +257,6 @@ class FoundWatcher(Watcher[V]):
         return f"{self.found.kind} {self.name!r}"
 
 
-class RingWatcher(FoundWatcher[RingView]):
-    """Watches a ring.
-
-    Attributes:
-        new_events: those that the last look brought.
-        scoring: what its scores mean.
-    """
-
-    def __init__(self, store: RedisStore, name: str, scoring: Scoring) -> None:
-        self.keys = ring_keys(name)
-        super().__init__(store, Found("ring", name), self.keys.channel)
-        self.scoring = scoring
-        self._events: tuple[RingEvent, ...] = ()
-        self._parsed: dict[bytes, Replica] = {}
-        self.hour = LastHour(min, max, max)
-        self.new_events: tuple[RingEvent, ...] = ()
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it has looked, and there is nothing of the ring."""
-        view = self.view
-        return self.failure is None and view is not None and view.is_empty
-
-    def _look(self) -> RingView:
-        """Read the ring and what is new in its history."""
-        seen = self._store.run(snapshot(self.keys, scoring=self.scoring, parsed=self._parsed))
-        known = self._events
-        stand, new = continued(self._store, self.keys, known, EVENTS)
-        events = (*stand, *new)[-EVENTS:]
-        view = RingView(self.name, seen, events, self.scoring, self.view)
-        before = self.view
-        self.lost = view.is_empty and (self.lost or (before is not None and bool(before.live)))
-        # If some were taken back, all: by the last of them, the metrics know which come after it.
-        self._events, self.new_events = events, tuple(new) if stand is known else events
-        return view
-
-    def latest_time(self, view: RingView) -> float:
-        """Redis time now, or a little later, seconds since 1970, given the last view.
-
-        No change that another service has read already is later.
-        """
-        return view.now + self.took + self.since_seen
-
-    def report(self, metrics: FleetCollector) -> None:
-        """Report what was seen last to the metrics."""
-        if self.view is not None:
-            metrics.saw_ring(self.view.metrics_reading(self.new_events))
-
-    def _note(self, view: RingView | None) -> None:
-        if view is not None:
-            peak = view.balance.peak_to_mean if view.balance else 0.0
-            self.hour.add(view.now, len(view.live), peak, view.unserved)
-
-
-class GroupWatcher(FoundWatcher[GroupView]):
-    """Watches a partition group; sees ``None`` while there is none.
-
-    Attributes:
-        new_decisions: those that the last look brought, and perhaps some before, newest first.
-    """
-
-    def __init__(self, store: RedisStore, name: str) -> None:
-        self.keys = group_keys(name)
-        super().__init__(store, Found("group", name), self.keys.channel)
-        self.hour = LastHour(min, max, max, max)
-        self._decisions: tuple[Decision, ...] = ()
-        self._tag = ""
-        self.new_decisions: tuple[Decision, ...] = ()
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it has looked, and there is no such group."""
-        return self.failure is None and self.looks > 0 and self.view is None
-
-    def _look(self) -> GroupView | None:
-        """Read the group, and its last decisions when there is a new one."""
-        reading = self._store.run(read(self.keys))
-        state = reading.standing()
-        before = self.view
-        ran = self.lost or (before is not None and before.status.has_members)
-        self.lost = state is None and ran
-        if state is None:
-            return None
-        new: tuple[Decision, ...] = ()
-        if reading.tag != self._tag or not self._decisions:
-            # Each decision has the next number: after an outage many may be new.
-            known = self._decisions[0].generation if self._decisions else state.generation
-            count = DECISIONS + min(DECISIONS_KEPT, max(0, state.generation - known))
-            new = tuple(newest_decisions(self._store, self.keys, count))
-            self._decisions, self._tag = new[:DECISIONS], reading.tag
-        self.new_decisions = new
-        return GroupView(self.name, reading, state, self._decisions)
-
-    def report(self, metrics: FleetCollector) -> None:
-        """Report what was seen last to the metrics."""
-        if self.view is not None:
-            metrics.saw_group(self.view.metrics_reading(self.new_decisions))
-
-    def _note(self, view: GroupView | None) -> None:
-        if view is not None:
-            found, handoffs = view.status, len(view.state.handoffs)
-            self.hour.add(
-                view.now, len(found.members), len(found.unowned), handoffs, found.generation
-            )
-
-
 class PulseWatcher(Watcher[float]):
     """Watches whether Redis answers at all; sees the seconds that a round trip takes."""
 
@@ -396,33 +271,3 @@ class PulseWatcher(Watcher[float]):
         started = time.perf_counter()
         self._store.call("PING")
         return time.perf_counter() - started
-
-
-class NamesWatcher(Watcher[frozenset[Found]]):
-    """Watches which rings and groups there are."""
-
-    def __init__(self, store: RedisStore) -> None:
-        super().__init__(store, None)
-        self._rested = 0.0
-
-    def __str__(self) -> str:
-        return "search for rings and groups"
-
-    def _look(self) -> frozenset[Found]:
-        """Walk over the keys of the database, in steps."""
-        check_slots_served(self._store)
-        names = set()
-        rested = 0.0
-        for found in discover(self._store):
-            if found is not None:
-                names.add(found)
-                continue
-            if self._stopping.wait(_SCAN_BREATH):
-                return self.view or frozenset()
-            rested += _SCAN_BREATH
-        self._rested = rested
-        return frozenset(names)
-
-    def _pause(self) -> None:
-        # Rests between the steps are no work for Redis, and most of a walk over many keys.
-        self._stopping.wait(max(_SCAN_INTERVAL, _SCAN_PART * (self._usual - self._rested)))

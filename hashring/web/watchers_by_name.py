@@ -19,8 +19,10 @@ from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.snapshot import snapshot
+from hashring.web.group_watcher import GroupWatcher
 from hashring.web.redis_requests import RedisRequests
-from hashring.web.watcher_threads import INTERVAL, GroupWatcher, RingWatcher, Watcher
+from hashring.web.ring_watcher import RingWatcher
+from hashring.web.watcher_threads import INTERVAL, Watcher
 
 log = logging.getLogger("hashring.web")
 

@@ -30,8 +30,8 @@ from hashring.core.ring import Ring
 from hashring.spark.analysis.html_report import Report
 from hashring.store.embedded_server import RedisServer
 from hashring.web import Service, create_app, server_sent_events
+from hashring.web.ring_watcher import RingWatcher
 from hashring.web.waitress_server import Server
-from hashring.web.watcher_threads import RingWatcher
 from tests.conftest import LONG, PATIENCE, ROOT, eventually
 from tests.hosts import Host
 from tests.proxy import Proxy

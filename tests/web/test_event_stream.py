@@ -17,9 +17,9 @@ from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.ring_events import RingEvent
 from hashring.web import server_sent_events
+from hashring.web.ring_watcher import RingWatcher
 from hashring.web.server_sent_events import Feed, Row, Streams, changes_after, live_changes
 from hashring.web.waitress_server import Server
-from hashring.web.watcher_threads import RingWatcher
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import Visit, Visitor, put
 

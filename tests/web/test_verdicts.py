@@ -17,7 +17,7 @@ from hashring.cli import main
 from hashring.store.discovery import Found
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import Scoring
-from hashring.web import Access, Service, create_app, watcher_threads, watchers_by_name
+from hashring.web import Access, Service, create_app, names_watcher, watchers_by_name
 from hashring.web.several_servers import Site, create_sites
 from tests.conftest import eventually
 from tests.web.conftest import Visitor, put
@@ -53,7 +53,7 @@ def found(client: Redis, ring: str, *, nodes: int = 0) -> None:
 def three_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that watches three rings and groups, and looks for them often."""
     monkeypatch.setattr(watchers_by_name, "MOST", 3)
-    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
+    monkeypatch.setattr(names_watcher, "_SCAN_INTERVAL", 0.1)
 
 
 def listed(service: Service) -> set[str]:
@@ -229,7 +229,7 @@ def test_stopped_rings_and_groups_make_way_until_they_run_again(
 def test_a_stopped_ring_makes_way_for_one_that_is_asked_for(
     redis: Redis, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 1e6)
+    monkeypatch.setattr(names_watcher, "_SCAN_INTERVAL", 1e6)
     for name in "abc":
         found(redis, name)
     service = started(Service(redis), stack)

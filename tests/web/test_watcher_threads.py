@@ -26,20 +26,17 @@ from hashring.store.group.key_names import group_keys
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, forget
 from hashring.store.ring.key_names import ring_keys
-from hashring.web import watcher_threads, watchers_by_name
+from hashring.web import group_watcher, names_watcher, ring_watcher, watchers_by_name
 from hashring.web.group_page import GroupPage
+from hashring.web.group_watcher import GroupWatcher
+from hashring.web.names_watcher import NamesWatcher
 from hashring.web.page_templates import Templates
 from hashring.web.pages_by_watcher import LivePages
 from hashring.web.ring_view import RingView
+from hashring.web.ring_watcher import RingWatcher
 from hashring.web.service import Service
 from hashring.web.watcher_health import verdict_of
-from hashring.web.watcher_threads import (
-    Failure,
-    GroupWatcher,
-    NamesWatcher,
-    RingWatcher,
-    until_turn,
-)
+from hashring.web.watcher_threads import Failure, until_turn
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import TOKEN, Visit, Visitor, put
 
@@ -142,7 +139,7 @@ def test_requests_that_act_while_a_ring_is_read_take_no_event_and_add_none(
     assert remove("a") == 200
     eventually(lambda: removed() == ["a"], "the watcher has read the first removal")
     eventually(lambda: counted(visitor) == 1, "and counted it")
-    answers, read = list[int](), getattr(watcher_threads, step)
+    answers, read = list[int](), getattr(ring_watcher, step)
 
     def acting(*arguments: Any, **named: Any) -> Any:
         # In the watcher's thread, so within one reading.
@@ -151,7 +148,7 @@ def test_requests_that_act_while_a_ring_is_read_take_no_event_and_add_none(
             answers[:] = [remove("b"), remove("c")]
         return read(*arguments, **named)
 
-    monkeypatch.setattr(watcher_threads, step, acting)
+    monkeypatch.setattr(ring_watcher, step, acting)
     eventually(lambda: len(removed()) >= 3, "the watcher has read the other removals")
     looks = watcher.looks
     eventually(lambda: watcher.looks > looks + 1, "it has looked again")
@@ -330,7 +327,7 @@ def test_a_ring_that_is_forgotten_in_the_middle_of_a_request_is_shown_once_more(
 def test_a_ring_for_which_there_was_no_thread_is_watched_once_there_is_one(
     redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
+    monkeypatch.setattr(names_watcher, "_SCAN_INTERVAL", 0.1)
     visitor = visit()
     start = RingWatcher.start
 
@@ -367,7 +364,7 @@ def test_a_ring_that_is_forgotten_while_it_is_read_has_no_metrics_again(redis: R
 def test_of_a_ring_that_is_gone_from_redis_nothing_is_kept(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
+    monkeypatch.setattr(names_watcher, "_SCAN_INTERVAL", 0.1)
     with RingNode(redis, "old", name="a"):
         pass
     store = RedisStore(redis, 5.0)
@@ -399,7 +396,7 @@ def test_more_rings_than_redis_py_allows_connections_are_watched(redis: Redis) -
 def test_a_ring_that_was_stopped_is_forgotten_after_a_time_until_a_node_joins_again(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
+    monkeypatch.setattr(names_watcher, "_SCAN_INTERVAL", 0.1)
     for name in ("old", "new", "wanted"):
         with RingNode(redis, name, name="a"):
             pass
@@ -424,7 +421,7 @@ def test_a_ring_that_was_stopped_is_forgotten_after_a_time_until_a_node_joins_ag
 def test_a_group_that_was_stopped_is_forgotten_after_a_time_until_a_member_joins_again(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
+    monkeypatch.setattr(names_watcher, "_SCAN_INTERVAL", 0.1)
     for name in ("old", "new"):
         with PartitionGroup(redis, name, 2, member="m"):
             pass
@@ -450,7 +447,7 @@ def test_a_group_that_was_stopped_is_forgotten_after_a_time_until_a_member_joins
 def test_a_ring_with_an_old_order_to_drain_is_forgotten_like_any_other(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
+    monkeypatch.setattr(names_watcher, "_SCAN_INTERVAL", 0.1)
     for name in ("old", "new"):
         with RingNode(redis, name, name="a"):
             pass
@@ -642,15 +639,15 @@ def test_of_many_decisions_between_two_looks_each_is_counted(redis: Redis) -> No
             look()
     store.close()
     assert watcher.view is not None
-    assert len(watcher.view.decisions) == watcher_threads.DECISIONS
+    assert len(watcher.view.decisions) == group_watcher.DECISIONS
     assert metrics._groups["orders"]._events.counts["weighed"] == 40
 
 
 def test_rests_in_a_search_among_many_keys_do_not_put_off_the_next(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watcher_threads, "_SCAN_INTERVAL", 0.1)
-    monkeypatch.setattr(watcher_threads, "_SCAN_BREATH", 0.1)
+    monkeypatch.setattr(names_watcher, "_SCAN_INTERVAL", 0.1)
+    monkeypatch.setattr(names_watcher, "_SCAN_BREATH", 0.1)
     redis.mset({f"key:{number}": "" for number in range(10_000)})
     store = RedisStore(redis, 5.0)
     search = NamesWatcher(store)

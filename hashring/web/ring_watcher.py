@@ -1,0 +1,74 @@
+"""Read a ring once for all visitors."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hashring.core.replica import Replica
+from hashring.metrics import FleetCollector
+from hashring.store.discovery import Found
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import Scoring
+from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.ring_events import RingEvent, continued
+from hashring.store.ring.snapshot import snapshot
+from hashring.web.last_hour import LastHour
+from hashring.web.ring_view import RingView
+from hashring.web.watcher_threads import FoundWatcher
+
+EVENTS: Final = 500
+"""How many of a ring's last events a watcher keeps."""
+
+
+class RingWatcher(FoundWatcher[RingView]):
+    """Watches a ring.
+
+    Attributes:
+        new_events: those that the last look brought.
+        scoring: what its scores mean.
+    """
+
+    def __init__(self, store: RedisStore, name: str, scoring: Scoring) -> None:
+        self.keys = ring_keys(name)
+        super().__init__(store, Found("ring", name), self.keys.channel)
+        self.scoring = scoring
+        self._events: tuple[RingEvent, ...] = ()
+        self._parsed: dict[bytes, Replica] = {}
+        self.hour = LastHour(min, max, max)
+        self.new_events: tuple[RingEvent, ...] = ()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has looked, and there is nothing of the ring."""
+        view = self.view
+        return self.failure is None and view is not None and view.is_empty
+
+    def _look(self) -> RingView:
+        """Read the ring and what is new in its history."""
+        seen = self._store.run(snapshot(self.keys, scoring=self.scoring, parsed=self._parsed))
+        known = self._events
+        stand, new = continued(self._store, self.keys, known, EVENTS)
+        events = (*stand, *new)[-EVENTS:]
+        view = RingView(self.name, seen, events, self.scoring, self.view)
+        before = self.view
+        self.lost = view.is_empty and (self.lost or (before is not None and bool(before.live)))
+        # If some were taken back, all: by the last of them, the metrics know which come after it.
+        self._events, self.new_events = events, tuple(new) if stand is known else events
+        return view
+
+    def latest_time(self, view: RingView) -> float:
+        """Redis time now, or a little later, seconds since 1970, given the last view.
+
+        No change that another service has read already is later.
+        """
+        return view.now + self.took + self.since_seen
+
+    def report(self, metrics: FleetCollector) -> None:
+        """Report what was seen last to the metrics."""
+        if self.view is not None:
+            metrics.saw_ring(self.view.metrics_reading(self.new_events))
+
+    def _note(self, view: RingView | None) -> None:
+        if view is not None:
+            peak = view.balance.peak_to_mean if view.balance else 0.0
+            self.hour.add(view.now, len(view.live), peak, view.unserved)
