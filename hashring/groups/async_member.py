@@ -134,12 +134,14 @@ class AsyncMember(BaseMember):
         forks = self._forks
         mine, put = _mailbox()
         last: PartitionChange | None = None
+        gone: set[tuple[int, int]] = set()
         self._held_changes(put)
         try:
             while self._forks == forks and (change := await mine.get()) is not None:
-                last = change
-                yield change
-                last = None
+                if not self._came_to_nothing(change, gone):
+                    last = change
+                    yield change
+                    last = None
                 self._asks_for_next(change, put)
         finally:
             self._tell_no_more(put, last)

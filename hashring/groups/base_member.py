@@ -81,6 +81,9 @@ _OF_HELD: Final = (
 )
 """What is told only while the partition is held under the token that the change names."""
 
+_OF_PARTITION: Final = (*_OF_HELD, PartitionChangeKind.LOST)
+"""What is told of one partition, under the token that the change names."""
+
 _PATIENCE_AT_EXIT: Final = 1.0
 """Seconds that the end of the program waits for members to leave."""
 
@@ -564,6 +567,20 @@ class BaseMember(NotCopied, ABC):
         # A loop may have begun while the change waited for a callback.
         if change.kind is PartitionChangeKind.REVOKED and not self._is_for_loops(change):
             self._let_go(change)
+
+    def _came_to_nothing(self, change: PartitionChange, gone: set[tuple[int, int]]) -> bool:
+        """Whether a loop over the changes is to be told nothing of a partition.
+
+        It has gone before the loop came to its assignment, behind work that took long.
+
+        Args:
+            gone: such partitions, by their tokens, as far as this loop has come.
+        """
+        key = change.partition, change.token
+        assigned = change.kind is PartitionChangeKind.ASSIGNED
+        if assigned and self.token(change.partition) != change.token:
+            gone.add(key)
+        return key in gone and change.kind in _OF_PARTITION
 
     def _asks_for_next(self, change: PartitionChange, put: Put) -> None:
         """A loop over the changes has ended its work on one."""

@@ -180,7 +180,8 @@ class SyncMember(BaseMember):
 
         A partition that was revoked is let go of when the loop asks for the next change, of several
         loops the last; with ``on_revoked``, only when that has returned. A loop that begins later
-        first gets what is so already. In a forked child, which holds nothing, the loop ends.
+        first gets what is so already. Of a partition that has gone before the loop came to its
+        assignment, it gets nothing. In a forked child, which holds nothing, the loop ends.
 
         Raises:
             NodeStateError: the member does not run.
@@ -189,13 +190,15 @@ class SyncMember(BaseMember):
         mine = _Mailbox(self._backend or ThreadBackend())
         put = mine.put
         last: PartitionChange | None = None
+        gone: set[tuple[int, int]] = set()
         self._held_changes(put)
         try:
             while self._forks == forks and (change := mine.first()) is not END:
                 mine.taken()
-                last = change
-                yield change
-                last = None
+                if not self._came_to_nothing(change, gone):
+                    last = change
+                    yield change
+                    last = None
                 self._asks_for_next(change, put)
         finally:
             self._tell_no_more(put, last)

@@ -611,6 +611,44 @@ class Loop:
                         break
 
 
+def test_a_loop_hears_nothing_of_what_went_before_it_came_to_its_assignment(make: Make) -> None:
+    a, b = (make(name, 2, max_handoff_time=0.2) for name in "ab")
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+    changes = a.changes()
+    assert next(changes).kind is PartitionChangeKind.ACTIVE
+    b.start()
+    eventually(lambda: 1 in b.held, "one was taken from a, whose loop did not come round")
+    assert next(changes).kind is PartitionChangeKind.ASSIGNED
+    a.stop()
+    rest = list(changes)
+    assert PartitionChangeKind.REVOKED in [change.kind for change in rest]
+    assert {change.partition for change in rest} == {0}
+
+
+def test_an_asyncio_loop_hears_nothing_of_what_went_before_it_came_to_its_assignment(
+    make: Make, redis_server: RedisServer
+) -> None:
+    async def run() -> None:
+        client = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        terms = {"rebalance_delay": 0.0, "handoffs": 4, "max_handoff_time": 0.2}
+        a: Any = AsyncPartitionGroup(client, "orders", 2, member="a", **terms)
+        await a.start()
+        await asyncio.to_thread(eventually, shared(a, count=2), "a has both")
+        changes = a.changes()
+        assert (await anext(changes)).kind is PartitionChangeKind.ACTIVE
+        b.start()
+        taken = "one was taken from a, whose loop did not come round"
+        await asyncio.to_thread(eventually, lambda: 1 in b.held, taken)
+        assert (await anext(changes)).kind is PartitionChangeKind.ASSIGNED
+        await a.stop()
+        assert {change.partition async for change in changes} == {0}
+        await client.aclose()
+
+    b = make("b", 2, max_handoff_time=0.2)
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
 def test_of_several_loops_the_last_to_ask_lets_go(make: Make) -> None:
     a, b = make("a", 2, heartbeat_interval=0.2), make("b", 2)
     a.start()
