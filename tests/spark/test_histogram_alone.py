@@ -262,6 +262,17 @@ def test_rows_with_points_of_several_keys_are_refused_beside_a_histogram(keys, p
             place / "ring.json")  # fmt: skip
 
 
+def test_histograms_in_directories_of_a_column_and_not_made_alike_are_refused(
+    keys, place, tmp_path
+):
+    for day, key in ((1, "key"), (2, "id")):
+        made = point_histogram(keys, key, buckets=8)
+        made.coalesce(1).write.parquet(str(tmp_path / f"all.parquet/day={day}"))
+    said = r"made by key=(key|id) in .*/day=[12], and by key=(key|id) in .*/day=[12]: "
+    with pytest.raises(ConfigError, match=said):
+        run("load", "--histogram", tmp_path / "all.parquet", "--ring-file", place / "ring.json")
+
+
 def test_histograms_that_a_pattern_names_and_that_were_made_alike_count_together(place, tmp_path):
     for name in "ab":
         shutil.copytree(place / "plain.parquet", tmp_path / f"[{name}] ü%.parquet")

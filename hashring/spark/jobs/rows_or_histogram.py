@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from hashring.errors import ConfigError, NoDataError
+from hashring.spark.analysis.point_cells import CELL
 from hashring.spark.io.input import Input
 from hashring.spark.io.listed_files import addresses
 from hashring.spark.io.local_paths import exactly
@@ -15,8 +16,8 @@ from hashring.spark.lookup.key_points import settings_of_points
 
 SHARED_OUT: Final = "rows shared out by points"
 """The fact that says how many rows of an answer are an estimate."""
-_COLUMNS: Final = re.compile(r"(/[^/=]+=[^/]*)+$")
-"""Directories within one output that are named for columns."""
+_WITHIN: Final = re.compile(rf"(/(owner|{CELL}|batch)=[^/]*)+$")
+"""Directories that this package makes within an output. Others may be outputs of their own."""
 _SEVERAL: Final = 2
 
 
@@ -51,7 +52,7 @@ def _check_made_alike(name: str, given: Input, points: str) -> None:
     if points not in given.frame.columns:
         return
     files = (file for file in addresses(given.frame) if ".parquet" in posixpath.basename(file))
-    one_of_each = {_COLUMNS.sub("", posixpath.dirname(file)): file for file in files}
+    one_of_each = {_WITHIN.sub("", posixpath.dirname(file)): file for file in files}
     if len(one_of_each) < _SEVERAL:
         return
     read = given.frame.sparkSession.read
