@@ -679,6 +679,16 @@ def test_nodes_that_share_a_task_have_files_of_their_own(spark, tmp_path, files)
         partition_by_owner(df, ring, nodes_per_task=0)
 
 
+def test_the_nodes_of_a_large_ring_share_tasks_unless_told_otherwise(spark):
+    def tasks(nodes, **told):
+        parts = partition_by_owner(spark.range(1), random_ring(nodes, 1), "id", **told)
+        return parts.rdd.getNumPartitions() - 1  # one is of rows without an owner
+
+    assert [tasks(nodes) for nodes in (1000, 1001, 2001)] == [1000, 501, 667]
+    assert tasks(1001, files_per_owner=2) == 2 * 334
+    assert tasks(1001, nodes_per_task=1) == 1001
+
+
 def test_pyspark_4_0_sends_rows_to_a_partition_by_its_number_too(spark):
     numbered = spark.range(400).withColumn("number", F.col("id") % 40)
     placed = by_partition_number(numbered, 40, "number")

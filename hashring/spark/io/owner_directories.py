@@ -21,6 +21,8 @@ _NO_OWNER: Final = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^")
 """Beside control characters, what Spark writes as ``%`` and two digits."""
 _MOST_BYTES: Final = 255
+_MOST_TASKS: Final = 1000
+"""Unless told, no more start: each takes some milliseconds, and Spark keeps accounts of all."""
 _SHOWN: Final = 60
 
 
@@ -59,7 +61,7 @@ def partition_by_owner(
     key: str = "key",
     *,
     files_per_owner: int = 1,
-    nodes_per_task: int = 1,
+    nodes_per_task: int | None = None,
 ) -> DataFrame:
     """As :func:`hashring.spark.with_owner`, the rows of a node in Spark partitions of their own.
 
@@ -75,17 +77,20 @@ def partition_by_owner(
     Args:
         files_per_owner: how many tasks write a node's rows: with fewer nodes than cores, more
             than one.
-        nodes_per_task: how many nodes one task writes: with thousands of nodes, more than one,
-            because each task takes a while to start.
+        nodes_per_task: how many nodes one task writes. By default, one; on a ring with more than
+            1,000 nodes times files, as many as keep the tasks at 1,000, because each takes a while
+            to start.
 
     Raises:
         EmptyRingError, ColumnError: as for :func:`hashring.spark.with_owner`.
         ConfigError: ``files_per_owner`` or ``nodes_per_task`` is below 1.
     """
     for name, value in (("files_per_owner", files_per_owner), ("nodes_per_task", nodes_per_task)):
-        if value < 1:
+        if value is not None and value < 1:
             raise ConfigError(name, value, "give at least 1")
     columns = ring_columns(df.sparkSession, ring)
+    if nodes_per_task is None:
+        nodes_per_task = -(-columns.count * files_per_owner // _MOST_TASKS)
     coded = with_owner_code(df, columns, ring, key, "owner")
     last = -(-columns.count // nodes_per_task) * files_per_owner
     group = F.floor(F.col(OWNER_CODE) / nodes_per_task).cast("int")
