@@ -41,7 +41,14 @@ from hashring.errors import (
 from hashring.ring_files import read_ring, write_ring
 from hashring.spark.engine.counts_while_read import Counts
 from hashring.spark.engine.spark_failures import SPARK_ERRORS, failure
-from hashring.spark.io.input import CORRUPT, OF_READER, Input, read_frame, read_stream
+from hashring.spark.io.input import (
+    CORRUPT,
+    OF_READER,
+    Input,
+    read_frame,
+    read_stream,
+    read_table,
+)
 from hashring.spark.io.listed_files import addresses
 from hashring.spark.io.output import Output
 from hashring.spark.io.owner_directories import partition_by_owner
@@ -542,6 +549,60 @@ def test_a_csv_that_spark_would_split_within_characters_is_refused(spark, tmp_pa
         read_frame(spark, [place], options={**encoding, **more}).frame.collect()
     with pytest.raises(ConfigError, match=said):
         read_stream(spark, [place], schema="w string, key string", options={**encoding, **more})
+
+
+@pytest.fixture
+def table_in_utf_16(spark, tmp_path):
+    """A table of CSV that Spark would split within characters."""
+    spark.sql("CREATE TABLE wide (w STRING, key STRING) USING csv OPTIONS "
+              f"(encoding 'UTF-16LE', header 'true') LOCATION '{tmp_path}'")  # fmt: skip
+    yield "wide"
+    spark.sql("DROP TABLE wide")
+
+
+def test_a_table_of_a_csv_in_utf_16_is_read_whole_or_refused(spark, table_in_utf_16, tmp_path):
+    in_encoding(tmp_path, "UTF-16LE")
+    remedy = r"ALTER TABLE wide SET SERDEPROPERTIES \('multiLine'='true'\)"
+    with pytest.raises(ConfigError, match=f"^encoding='utf-16le': .* within characters.*{remedy}"):
+        read_table(spark, table_in_utf_16)
+    spark.sql(remedy.replace("\\", ""))
+    found = read_table(spark, table_in_utf_16).frame
+    assert rows(found) == [("1", "ä"), ("2", "дb"), ("3", "c")]
+
+
+@pytest.mark.parametrize("name", ["UnicodeBig", "ISO-10646-UCS-2", "UTF_16", "X-UTF-16LE-BOM"])
+def test_a_csv_in_utf_16_by_another_name_is_refused(spark, tmp_path, name):
+    """Spark takes these names with ``spark.sql.legacy.javaCharsets``."""
+    with pytest.raises(ConfigError, match="within characters"):
+        read_frame(spark, [in_encoding(tmp_path, "UTF-16")],
+                   options={"encoding": name, "lineSep": "\n"})  # fmt: skip
+
+
+def test_text_in_another_encoding_than_utf_8_is_refused(spark, tmp_path):
+    (tmp_path / "keys.txt").write_bytes("ä\nb\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"^encoding='iso-8859-1': Spark reads text as UTF-8"):
+        read_frame(spark, [str(tmp_path)], "text", options={"encoding": "ISO-8859-1"})
+    found = read_frame(spark, [str(tmp_path)], "text", options={"encoding": "UTF-8"}).frame
+    assert found.count() == 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16-le", "utf-16"])
+@pytest.mark.parametrize("text", ['{"key": "äĊ"}\n{"key": "b"}\n', '[{"key": "ä"}]\r\n{}'])
+def test_json_with_more_after_its_first_document_is_not_read_as_one(
+    spark, tmp_path, text, encoding
+):
+    (tmp_path / "keys.json").write_bytes(text.encode(encoding))
+    said = "^multiLine='true': file:.*/keys.json goes on after its first document, .* leave out"
+    with pytest.raises(ConfigError, match=said):
+        read_frame(spark, [str(tmp_path / "*.json")], options={"multiLine": "true"})
+
+
+def test_json_of_a_document_a_file_is_read_whole(spark, tmp_path):
+    (tmp_path / "a.json").write_text('{"key": "a"}\n')
+    (tmp_path / "b.json").write_text('{"key": "b"}')
+    (tmp_path / "c.json").write_text('\n[{"key": "c"},\n{"key":\n"d"}]\n\n')
+    found = read_frame(spark, [f"{tmp_path}/*.json"], options={"multiline": "TRUE"}).frame
+    assert sorted(rows(found)) == [("a",), ("b",), ("c",), ("d",)]
 
 
 def test_a_field_of_a_csv_in_quotes_keeps_its_nul_characters(spark, tmp_path):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
@@ -24,13 +26,14 @@ from hashring.errors import (
 from hashring.spark.engine.column_checks import quoted
 from hashring.spark.engine.counts_while_read import Counts
 from hashring.spark.engine.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure, too_much
+from hashring.spark.io.catalog_tables import options_of, provider_of
 from hashring.spark.io.file_formats import (
     FILE_FORMATS,
     QUOTES_DOUBLED,
     format_of,
     is_old_parser,
 )
-from hashring.spark.io.listed_files import check_all_read, listed
+from hashring.spark.io.listed_files import addresses, check_all_read, listed
 from hashring.spark.io.local_paths import NO_PATH, exactly, local_path
 from hashring.spark.lookup.key_column import key_text
 
@@ -61,6 +64,12 @@ _MALFORMED: Final = ("csv", "json", "xml")
 """Formats of which a record may not fit the schema. Of others a file fails as a whole, and a column
 :data:`CORRUPT` is data."""
 _SEVERAL: Final = 2
+_WIDE: Final = re.compile(r"utf[-_]?(?:16|32)|unicode|ucs")
+"""In the names of encodings whose characters have two bytes or more."""
+_IN_ORDER: Final = re.compile(r"utf-?(?:16|32)[lb]e")
+"""Those of them that have their bytes in one order, and no mark of it."""
+_HEAD, _LINES = 2**20, 10
+"""Bytes of a line, and lines, in which a second document is looked for."""
 _NO_TEXT: Final = ("\0", "\ufffd")
 """What bytes that are no text in UTF-8 are read as."""
 
@@ -157,7 +166,8 @@ def read_frame(
             show it. What is wrong further on shows when the frame is read.
         ColumnError: several columns of a CSV have no name in its header line, or the same one.
         ConfigError: no path or an empty one, no format, no schema, or files beside directories that
-            are named for columns; or Spark would split a CSV of this encoding within characters.
+            are named for columns; or Spark would split a CSV of this encoding within characters,
+            read text of another encoding than UTF-8, or leave out documents of a JSON file.
     """
     _check_given(paths)
     name = format_of(paths, format)
@@ -193,6 +203,8 @@ def read_frame(
                 # Columns of directories come last, whatever their place in the schema.
                 frame = frame.toDF(*(renamed.get(column, column) for column in frame.columns))
         columns = frame.columns
+        if name == "json" and _in_lower_case(options).get("multiline") == "true":
+            _check_one_document(frame)
     except SPARK_ERRORS as error:
         raise _refusal(error, name, source) from error
     if name == "csv" and any(mark in column for column in columns for mark in _NO_TEXT):
@@ -212,19 +224,30 @@ def _of_format(name: str, options: Mapping[str, str] | None) -> dict[str, bool |
     Raises:
         ConfigError: by the options given, it cannot.
     """
+    given = _in_lower_case(options)
+    if name == "text" and (encoding := _encoding(given)) not in ("", "utf-8", "utf8"):
+        raise ConfigError("encoding", encoding, "Spark reads text as UTF-8: convert the files")
     if name == "xml":
         return dict(_XML)
     if name != "csv":
         return {}
-    given = {option.lower(): str(value).lower() for option, value in (options or {}).items()}
-    _check_encoding(given)
+    _check_encoding(given, "add --input-option multiLine=true")
     # By its default, Spark would leave out each NUL in a field in quotes.
     return (
         _CSV if given.keys() & {"escape", "quote"} else {**_CSV, "charToEscapeQuoteEscaping": '"'}
     )
 
 
-def _check_encoding(options: Mapping[str, str]) -> None:
+def _in_lower_case(options: Mapping[str, str] | None) -> dict[str, str]:
+    """Names and values of options, as Spark compares them."""
+    return {option.lower(): str(value).lower() for option, value in (options or {}).items()}
+
+
+def _encoding(options: Mapping[str, str]) -> str:
+    return options.get("encoding", options.get("charset", ""))
+
+
+def _check_encoding(options: Mapping[str, str], remedy: str) -> None:
     """Check that Spark finds the ends of lines in a CSV of this encoding.
 
     Of UTF-16 and UTF-32, it looks for the byte of a line break, which is a part of a character.
@@ -235,17 +258,48 @@ def _check_encoding(options: Mapping[str, str]) -> None:
     Raises:
         ConfigError: it would read other keys.
     """
-    encoding = options.get("encoding", options.get("charset", ""))
-    wide = re.search(r"utf[-_]?(?:16|32)([-_]?[lb]e)?", encoding)
+    encoding = _encoding(options)
+    if not _WIDE.search(encoding) or options.get("multiline") == "true":
+        return
     # With the order of its bytes, Spark knows how a separator of lines is written.
-    if not wide or options.get("multiline") == "true" or (wide[1] and "linesep" in options):
+    if "linesep" in options and _IN_ORDER.fullmatch(encoding):
         return
     raise ConfigError(
         "encoding",
         encoding,
-        "Spark would split such a CSV within characters, and read other keys: add "
-        "--input-option multiLine=true",
+        f"Spark would split such a CSV within characters, and read other keys: {remedy}",
     )
+
+
+def _check_one_document(frame: DataFrame) -> None:
+    """Check that a file of JSON does not go on after its first document, as far as some lines show.
+
+    This looks at one file: a look at each would read all of them twice.
+
+    Args:
+        frame: of JSON that is read with ``multiLine``.
+
+    Raises:
+        ConfigError: it does, and Spark would leave out what follows.
+    """
+    file = next(iter(addresses(frame)), None)
+    if file is None:
+        return
+    lines = frame.sparkSession.read.text(exactly(unquote(file)), lineSep="\n")
+    head = F.substring(F.col("value").cast("binary"), 1, _HEAD)
+    told = b"\n".join(bytes(row[0]) for row in lines.select(head).take(_LINES))
+    text = told.decode(json.detect_encoding(told), "ignore").strip()
+    try:
+        _, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):  # it goes on for more lines
+        return
+    if text[end:].strip():
+        raise ConfigError(
+            "multiLine",
+            "true",
+            f"{printable(unquote(file))} goes on after its first document, and Spark would read no "
+            f"more of it: leave out the option if each line is a document, or write an array",
+        )
 
 
 def _times_are_misread(spark: SparkSession, options: Mapping[str, str] | None) -> bool:
@@ -384,7 +438,12 @@ def _as_in_header(load: Callable[..., DataFrame], named: StructType, source: str
 
 
 def read_table(spark: SparkSession, name: str) -> Input:
-    """Read a table or a view. Raise ``NoDataError`` if no catalog of the session has it."""
+    """Read a table or a view.
+
+    Raises:
+        NoDataError: no catalog of the session has it.
+        ConfigError: it is a CSV of an encoding that Spark would split within characters.
+    """
     try:
         frame = spark.table(name)
         frame.schema  # noqa: B018 - over Spark Connect, only now is it looked for
@@ -394,6 +453,13 @@ def read_table(spark: SparkSession, name: str) -> Input:
             f"no such table can be read ({_first_line(error)}); a catalog that outlives a session "
             f"has to be set up, such as with --conf spark.sql.catalogImplementation=hive",
         ) from error
+    try:
+        options = options_of(spark, name) if provider_of(spark, name) == "csv" else {}
+    except SPARK_ERRORS:
+        options = {}  # files by their path, as in csv.`keys`
+    _check_encoding(
+        _in_lower_case(options), f"ALTER TABLE {name} SET SERDEPROPERTIES ('multiLine'='true')"
+    )
     return Input(frame, name)
 
 
