@@ -51,7 +51,9 @@ class RingWatcher(FoundWatcher[RingView]):
         events = (*stand, *new)[-EVENTS:]
         view = RingView(self.name, seen, events, self.scoring, self.view)
         before = self.view
-        self.lost = view.is_empty and (self.lost or (before is not None and bool(before.live)))
+        # The last node leaves a trace, unless all were of redis-hashring.
+        ran = self.lost or (before is not None and before.epoch > 0 and bool(before.live))
+        self.lost = view.is_empty and ran
         # If some were taken back, all: by the last of them, the metrics know which come after it.
         self._events, self.new_events = events, tuple(new) if stand is known else events
         return view
