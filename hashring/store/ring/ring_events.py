@@ -153,11 +153,11 @@ def continued(
         if found and found[0] == known[-1]:
             return known, found[1:]
     found = newest(redis, keys, count)
-    standing, old = _in_both(known, found)
+    standing, old = in_both(known, found)
     return known[:standing], found[old:]
 
 
-def _in_both(known: Sequence[RingEvent], found: Sequence[RingEvent]) -> tuple[int, int]:
+def in_both(known: Sequence[RingEvent], found: Sequence[RingEvent]) -> tuple[int, int]:
     """How many events each of two readings has up to the last one that both have; else 0, 0."""
     by_id = {event.id: place for place, event in enumerate(known)}
     for number in range(len(found), 0, -1):
