@@ -10,7 +10,7 @@ from hashring.cli import standard_streams
 from hashring.cli.connection import Connection
 from hashring.errors import RetryLater
 from hashring.store.interface import Subscription
-from hashring.store.ring.ring_events import EVENTS_KEPT, RingEvent, continued, newest
+from hashring.store.ring.ring_events import EVENTS_KEPT, RingEvent, continued, in_both, newest
 from hashring.store.ring.snapshot import Snapshot
 
 INTERVAL: Final = 1.0
@@ -38,13 +38,18 @@ class LastEvents:
         # Of few, a failover may have taken back all: then it is not known what is new.
         self._most = max(kept, _KNOWN)
         self.seen: Sequence[RingEvent] = newest(connection, connection.keys, self._most)
+        self._first = self.seen
 
     def new(self) -> list[RingEvent]:
-        """Read those that came since."""
+        """Read those that came since.
+
+        If none that was read last stands, those since the first reading, as far as it stands.
+        """
         connection = self._connection
         stand, new = continued(connection, connection.keys, self.seen, EVENTS_KEPT)
         self.seen = [*stand, *new][-self._most :]
-        return new
+        # Data older than all that are known has the history before them as well.
+        return new if stand else new[in_both(self._first, new)[1] :]
 
 
 class LastLook:

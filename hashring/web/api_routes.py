@@ -176,7 +176,7 @@ class ApiRoutes:
 
     def _changes(self, asked: queries.ChangesQuery) -> Response:
         watcher, view = ring_of(self._service, asked.ring)
-        new = changes_after(view.events, asked.after, watcher.latest_time(view))
+        new = changes_after(view.events, view.standing(asked.after), watcher.latest_time(view))
         events = new[-asked.count :]
         return _json(
             api.Changes(

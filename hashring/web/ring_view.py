@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE, hash_algorithm
 from hashring.core.replica_ranges import duplicate_holders
@@ -30,6 +31,8 @@ from hashring.store.ring.node_reports import (
 )
 from hashring.store.ring.ring_events import RingEvent
 from hashring.store.ring.snapshot import Snapshot
+
+NONE_TAKEN_BACK: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def element_id(name: str) -> str:
@@ -97,6 +100,8 @@ class RingView:
     Args:
         events: the end of its history, oldest first.
         before: the view before, from which is taken what is the same.
+        taken_back: of events that a failover took back the ids, each with that of the last event
+            before it that stood.
 
     Attributes:
         ring: who owns what, with the hash algorithm that the nodes tell.
@@ -115,10 +120,13 @@ class RingView:
         events: tuple[RingEvent, ...],
         scoring: Scoring,
         before: RingView | None = None,
+        *,
+        taken_back: Mapping[str, str] = NONE_TAKEN_BACK,
     ) -> None:
         self.name = name
         self.snapshot = snapshot
         self.events = events
+        self._taken_back = taken_back
         self.algorithms = tuple(sorted(told_algorithms(snapshot)))
         self._live = [record.replica for record in snapshot.replicas if not record.expired]
         if before and before._live == self._live and before.algorithms == self.algorithms:
@@ -187,6 +195,12 @@ class RingView:
     def is_forgotten(self) -> bool:
         """Whether somebody forgot it, and nothing happened to it since."""
         return bool(self.events) and self.events[-1].kind == FORGET
+
+    def standing(self, event: str) -> str:
+        """The id of the last event that stands, up to and with this one."""
+        while event in self._taken_back:
+            event = self._taken_back[event]
+        return event
 
     @property
     def changed_at(self) -> float | None:

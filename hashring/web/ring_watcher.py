@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hashring.core.replica import Replica
@@ -10,7 +11,7 @@ from hashring.store.discovery import Found
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
-from hashring.store.ring.ring_events import RingEvent, continued
+from hashring.store.ring.ring_events import BEFORE_ALL, RingEvent, continued
 from hashring.store.ring.snapshot import snapshot
 from hashring.web.last_hour import LastHour
 from hashring.web.ring_view import RingView
@@ -33,6 +34,7 @@ class RingWatcher(FoundWatcher[RingView]):
         super().__init__(store, Found("ring", name), self.keys.channel)
         self.scoring = scoring
         self._events: tuple[RingEvent, ...] = ()
+        self._taken_back: Mapping[str, str] = {}
         self._parsed: dict[bytes, Replica] = {}
         self.hour = LastHour(min, max, max)
         self.new_events: tuple[RingEvent, ...] = ()
@@ -49,12 +51,25 @@ class RingWatcher(FoundWatcher[RingView]):
         known = self._events
         stand, new = continued(self._store, self.keys, known, EVENTS)
         events = (*stand, *new)[-EVENTS:]
-        view = RingView(self.name, seen, events, self.scoring, self.view)
+        if len(stand) < len(known):
+            self._take_back(known[len(stand) :], stand[-1].id if stand else BEFORE_ALL, new)
         before = self.view
-        self.lost = view.is_empty and (self.lost or (before is not None and bool(before.live)))
+        view = RingView(self.name, seen, events, self.scoring, before, taken_back=self._taken_back)
+        # The last node leaves a trace, unless all were of redis-hashring.
+        ran = self.lost or (before is not None and before.epoch > 0 and bool(before.live))
+        self.lost = view.is_empty and ran
         # If some were taken back, all: by the last of them, the metrics know which come after it.
         self._events, self.new_events = events, tuple(new) if stand is known else events
         return view
+
+    def _take_back(
+        self, taken: Sequence[RingEvent], standing: str, new: Sequence[RingEvent]
+    ) -> None:
+        """Note which events do not stand, and the last one before them that does."""
+        ids = {**self._taken_back, **dict.fromkeys((event.id for event in taken), standing)}
+        for event in new:
+            ids.pop(event.id, None)  # noted again
+        self._taken_back = dict([*ids.items()][-EVENTS:])
 
     def latest_time(self, view: RingView) -> float:
         """Redis time now, or a little later, seconds since 1970, given the last view.

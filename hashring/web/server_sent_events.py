@@ -12,7 +12,6 @@ import secrets
 import threading
 import time
 import zlib
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -21,7 +20,7 @@ from typing import Any, Final
 from flask import Response, abort, request
 from werkzeug.exceptions import BadRequest
 
-from hashring.store.ring.ring_events import BEFORE_ALL, RingEvent, event_json, in_both
+from hashring.store.ring.ring_events import RingEvent, event_json
 from hashring.web.ring_watcher import RingWatcher
 
 KEEPALIVE: Final = 15.0
@@ -228,17 +227,13 @@ def _live_changes(watcher: RingWatcher, since: str) -> Iterator[bytes]:
     yield _RETRY
     looks = -1
     told = time.monotonic()
-    known: tuple[RingEvent, ...] = ()
     while not watcher.stopping:
         looks = watcher.wait_for_look(looks, KEEPALIVE)
         view = watcher.view
+        new: tuple[RingEvent, ...] = ()
         if view:
-            if known and not _has(view.events, known[-1]):
-                standing, _ = in_both(known, view.events)
-                last = known[standing - 1].id if standing else BEFORE_ALL
-                since = min(since, last, key=_id)
-            known = view.events
-        new = changes_after(view.events, since, watcher.latest_time(view)) if view else ()
+            since = view.standing(since)
+            new = changes_after(view.events, since, watcher.latest_time(view))
         for event in new:
             since = event.id
             yield _event_bytes(event.id, event_json(event))
@@ -249,12 +244,6 @@ def _live_changes(watcher: RingWatcher, since: str) -> Iterator[bytes]:
             yield _SIGN_OF_LIFE
         else:
             yield b""  # Nothing is sent, but a stream that has lost its place ends here.
-
-
-def _has(events: tuple[RingEvent, ...], event: RingEvent) -> bool:
-    """Whether an event is among those, without a look at each."""
-    place = bisect_left(events, _id(event.id), key=lambda each: _id(each.id))
-    return events[place : place + 1] == (event,)
 
 
 def changes_after(events: tuple[RingEvent, ...], id_: str, now: float) -> tuple[RingEvent, ...]:

@@ -220,7 +220,7 @@ class WatchList:
         with self._lock:
             # One that was forgotten while it looked is not to have metrics again. Of one that Redis
             # lost, the last ones say what was lost: nobody left it.
-            known = self._watchers.get(watcher.found) is watcher and not watcher.is_gone
+            known = self._watchers.get(watcher.found) is watcher and not watcher.lost
             if watcher.failure is None and known:
                 watcher.report(self._metrics)
         for listener in self.listeners:

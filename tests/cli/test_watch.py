@@ -100,6 +100,25 @@ def test_a_look_goes_on_after_events_that_are_dropped_meanwhile(
     assert [event.id for event in look.events] == [f"{number}-0" for number in range(1496, 1501)]
 
 
+def test_of_older_data_the_history_before_the_first_look_is_not_new(
+    client: Redis, redis_server: RedisServer
+) -> None:
+    with connected(Settings(url=redis_server.url)) as connection:
+
+        def note(*history: int) -> None:
+            for at in history:
+                client.xadd(connection.keys.events, {"kind": "note"}, id=f"{at}-0")
+
+        note(*range(1, 501))
+        look = LastLook(connection, 5)
+        note(*range(501, 801))
+        assert len(look.again()) == 300
+        client.delete(connection.keys.events)
+        note(*range(1, 601), 900)
+        shown = [event.id for event in look.again()]
+    assert shown == [f"{number}-0" for number in (*range(501, 601), 900)]
+
+
 @pytest.mark.parametrize("command", ["watch", "events --follow"])
 def test_what_a_failover_noted_before_the_last_event_that_it_took_back_is_shown(
     client: Redis, redis_server: RedisServer, command: str

@@ -223,6 +223,40 @@ def test_a_stream_goes_on_after_the_last_change_that_a_failover_left(redis: Redi
     store.close()
 
 
+def test_who_comes_back_with_a_change_that_a_failover_took_back_misses_none(
+    redis: Redis, visit: Visit
+) -> None:
+    """After each of two failovers the new primary has a change that is earlier than the last."""
+
+    def note(*history: int) -> None:
+        with redis.pipeline() as failover:
+            failover.delete("{ring}:events")
+            for at in history:
+                failover.xadd("{ring}:events", {"kind": "note"}, id=f"{at}-0")
+            failover.execute()
+
+    def after(change: str) -> list[str]:
+        found = visitor.json("/api/changes", ring="ring", after=change)["changes"]
+        return [each["id"] for each in found]
+
+    put(redis, "a", 0)
+    note(100, 200, 300)
+    visitor = visit(rings=["ring"])
+    assert after("100-0") == ["200-0", "300-0"]
+    note(100, 200, 250)
+    eventually(lambda: after("")[-1] == "250-0", "the first failover is seen")
+    note(100, 150, 400)
+    eventually(lambda: after("")[-1] == "400-0", "the second one is seen")
+    assert after("300-0") == after("250-0") == after("100-0") == ["150-0", "400-0"]
+    assert after("150-0") == ["400-0"]
+    watcher = visitor.service.ring("ring")
+    assert watcher is not None
+    stream = live_changes(watcher, "300-0")
+    found = [next(stream).decode().partition("\n")[0] for _ in range(3)]
+    assert found[1:] == ["id: 150-0", "id: 400-0"]
+    stream.close()
+
+
 # --- who may have how many ------------------------------------------------------------------------
 
 

@@ -188,6 +188,7 @@ def test_what_was_counted_is_not_counted_again_when_redis_returns_with_older_dat
 def test_what_redis_lost_with_live_nodes_or_members_was_not_stopped(
     redis: Redis, visit: Visit
 ) -> None:
+    redis.set("{ring}:epoch", "1 0123abcd")
     put(redis, "a", 0)
     member = PartitionGroup(redis, "g", 4, member="m", ttl=60, heartbeat_interval=20)
     member.start()
@@ -213,12 +214,25 @@ def test_what_redis_lost_with_live_nodes_or_members_was_not_stopped(
 def test_of_a_ring_that_redis_lost_no_metric_says_that_its_nodes_left(
     redis: Redis, visit: Visit
 ) -> None:
+    redis.set("{ring}:epoch", "4 0123abcd")
     visitor, watcher = of_four_nodes(redis, visit)
     redis.flushall()
     eventually(lambda: watcher.is_gone, "nothing is left of it")
     looks = watcher.looks
     eventually(lambda: watcher.looks > looks, "and the metrics know")
     assert 'hashring_ring_nodes{ring="ring",state="live"} 4.0' in visitor.page("/metrics")
+
+
+def test_a_ring_whose_last_node_of_redis_hashring_left_was_stopped(
+    redis: Redis, visit: Visit
+) -> None:
+    visitor, watcher = of_four_nodes(redis, visit)
+    redis.zremrangebyrank("ring", 0, -1)
+    eventually(lambda: watcher.is_gone, "such nodes leave no trace")
+    assert verdict_of(watcher).state is State.STOPPED
+    looks = watcher.looks
+    eventually(lambda: watcher.looks > looks, "and the metrics know")
+    assert 'hashring_ring_nodes{ring="ring",state="live"} 0.0' in visitor.page("/metrics")
 
 
 def test_a_history_that_began_again_with_smaller_ids_is_read_however_much_is_in_it(
