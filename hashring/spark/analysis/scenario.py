@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from hashring.core.order_checks import GREATEST_WEIGHT
 from hashring.core.point_placement import check_placement
 from hashring.errors import ConfigError
 
@@ -43,8 +44,12 @@ class Scenario:
             raise ConfigError("nodes", self.nodes, "a ring that a node can leave has two at least")
         if self.replicas < 1:
             raise ConfigError("replicas", self.replicas, "a node has at least one point")
-        if not self.weights or not all(0 < weight < math.inf for weight in self.weights):
-            raise ConfigError("weights", self.weights, "give positive numbers; 1 is ordinary")
+        if not self.weights or not all(0 < weight <= GREATEST_WEIGHT for weight in self.weights):
+            raise ConfigError(
+                "weights",
+                self.weights,
+                f"give numbers above 0, {GREATEST_WEIGHT:.0f} at most; 1 is ordinary",
+            )
         if self.limit is not None and not 1 <= self.limit < math.inf:
             raise ConfigError(
                 "limit",
