@@ -295,6 +295,9 @@ class BaseMember(NotCopied, ABC):
 
         For the iterator style; a callback's return says the same.
 
+        Not guaranteed: that another member gets it. If this one is to have it, the group grants it
+        again at once, without a pause.
+
         Raises:
             ConfigError: ``partition`` is not a whole number.
         """
