@@ -134,7 +134,7 @@ class AsyncMember(BaseMember):
         forks = self._forks
         mine, put = _mailbox()
         last: PartitionChange | None = None
-        gone: set[tuple[int, int]] = set()
+        gone: dict[int, int] = {}
         self._held_changes(put)
         try:
             while self._forks == forks and (change := await mine.get()) is not None:

@@ -197,6 +197,8 @@ class BaseMember(NotCopied, ABC):
         self._news: list[_News] = []
         # What was revoked, by partition and token, and who has not ended its work on it yet.
         self._ending: dict[tuple[int, int], _Ending] = {}
+        # What callbacks are told nothing of.
+        self._gone: dict[int, int] = {}
         self._forks = 0
         self._stay: Stay | None = None
         self._parent: int | None = None
@@ -292,6 +294,9 @@ class BaseMember(NotCopied, ABC):
         """Let go of a partition that is to be let go of, or of any other; whether it was held.
 
         For the iterator style; a callback's return says the same.
+
+        Not guaranteed: that another member gets it. If this one is to have it, the group grants it
+        again at once, without a pause.
 
         Raises:
             ConfigError: ``partition`` is not a whole number.
@@ -547,11 +552,19 @@ class BaseMember(NotCopied, ABC):
 
     def _call_back(self, change: PartitionChange) -> object:
         """Call what is to be called now; what it returns."""
-        if change.kind in _OF_HELD and self.token(change.partition) != change.token:
-            # It has gone meanwhile, behind a callback that took long.
+        if self._came_to_nothing(change, self._gone):
+            return None
+        if change.kind in _OF_HELD and not self._holds(change):
             return None
         call = self._callbacks.call_for(change)
         return None if call is None else call()
+
+    def _holds(self, change: PartitionChange) -> bool:
+        """Whether the partition is held under the token that the change names."""
+        # An answer that prolongs the lease may be read at its end. With the lock it has either been
+        # taken up, or comes too late for that.
+        with self._lock:
+            return self.token(change.partition) == change.token
 
     def _raised(self, change: PartitionChange) -> None:
         logger.exception(
@@ -568,19 +581,20 @@ class BaseMember(NotCopied, ABC):
         if change.kind is PartitionChangeKind.REVOKED and not self._is_for_loops(change):
             self._let_go(change)
 
-    def _came_to_nothing(self, change: PartitionChange, gone: set[tuple[int, int]]) -> bool:
-        """Whether a loop over the changes is to be told nothing of a partition.
+    def _came_to_nothing(self, change: PartitionChange, gone: dict[int, int]) -> bool:
+        """Whether the application is to be told nothing of a partition.
 
-        It has gone before the loop came to its assignment, behind work that took long.
+        It has gone before the application came to its assignment, behind work that took long.
 
         Args:
-            gone: such partitions, by their tokens, as far as this loop has come.
+            gone: such partitions, with their tokens, as far as the application has come.
         """
-        key = change.partition, change.token
-        assigned = change.kind is PartitionChangeKind.ASSIGNED
-        if assigned and self.token(change.partition) != change.token:
-            gone.add(key)
-        return key in gone and change.kind in _OF_PARTITION
+        if change.kind is PartitionChangeKind.ASSIGNED:
+            if self._holds(change):
+                gone.pop(change.partition, None)
+            else:
+                gone[change.partition] = change.token
+        return gone.get(change.partition) == change.token and change.kind in _OF_PARTITION
 
     def _asks_for_next(self, change: PartitionChange, put: Put) -> None:
         """A loop over the changes has ended its work on one."""

@@ -48,7 +48,8 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
             work has to end. When it returns, or raises, the partition is let go of. Without it,
             that is at once, or when the callback that runs has returned.
         on_lost: called with ``(partition,)`` when the partition is not held any more and
-            ``on_revoked`` was not called or not over: the lease or the deadline has ended.
+            ``on_revoked`` was not called or not over: the lease or the deadline has ended. Not for
+            one that went before it was the turn of its ``on_assigned``, which is not called then.
         on_warmup: called with ``(partition,)`` when this member should get ready to take over;
             to be answered by :meth:`ready` or :meth:`lag`. A member that has neither this nor a
             loop over :meth:`changes` has nothing to warm up: it is ready at once.

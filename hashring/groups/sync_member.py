@@ -190,7 +190,7 @@ class SyncMember(BaseMember):
         mine = _Mailbox(self._backend or ThreadBackend())
         put = mine.put
         last: PartitionChange | None = None
-        gone: set[tuple[int, int]] = set()
+        gone: dict[int, int] = {}
         self._held_changes(put)
         try:
             while self._forks == forks and (change := mine.first()) is not END:

@@ -16,6 +16,7 @@ import asyncio
 import functools
 import importlib
 import os
+import socket
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,6 +48,7 @@ class _InStep(_Connection):
     # Set before anything that must not be left in the middle, and cleared after it.
     _outstanding = False
     _connecting = False
+    _shaking: int | None = None
 
     def connect(self) -> None:
         if self._outstanding and not _reads_apart(self):
@@ -64,6 +66,14 @@ class _InStep(_Connection):
             raise
         finally:
             self._connecting = False
+
+    def _wrap_socket_with_ssl(self, sock: Any) -> Any:
+        # Until the end of TLS' handshake nobody else has the socket.
+        self._shaking = sock.fileno()
+        try:
+            return super()._wrap_socket_with_ssl(sock)  # type: ignore[misc]
+        finally:
+            self._shaking = None
 
     def disconnect(self, *args: Any, **options: Any) -> None:
         self._outstanding = True
@@ -104,6 +114,12 @@ def close_inherited() -> None:
         # Not by disconnect(), whose locks another thread may have held.
         if getattr(connection._sock, "hub", None) is hub:
             connection._sock.close()
+        if connection._shaking is not None:
+            # The file descriptor must stay: a greenlet waits for it, and is to find an end there.
+            ended, other = socket.socketpair()
+            os.dup2(ended.fileno(), connection._shaking)
+            ended.close()
+            other.close()
 
 
 class _AsyncInStep(_AsyncConnection):

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -624,6 +624,61 @@ def test_a_loop_hears_nothing_of_what_went_before_it_came_to_its_assignment(make
     rest = list(changes)
     assert PartitionChangeKind.REVOKED in [change.kind for change in rest]
     assert {change.partition for change in rest} == {0}
+
+
+def test_an_assignment_counts_while_an_answer_that_prolongs_the_lease_is_taken_up(
+    make: Make,
+) -> None:
+    a = make("a", 1)
+    a.start()
+    eventually(shared(a, count=1), "a has it")
+    changes = a.changes()
+    assert next(changes).kind is PartitionChangeKind.ACTIVE
+    assigned = next(changes)
+    holdings, renewer_has = a._machine.holdings, a._lock
+    with renewer_has:
+        prolonged = holdings.holding
+
+        class TakenUp:
+            def __enter__(self) -> None:
+                holdings.holding = prolonged
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+        holdings.holding = replace(prolonged, lease_until=0.0)
+        a._lock = TakenUp()
+        came_to_nothing = a._came_to_nothing(assigned, {})
+        a._lock, holdings.holding = renewer_has, prolonged
+    assert not came_to_nothing
+
+
+def test_callbacks_hear_nothing_of_what_went_before_it_was_the_turn_of_its_assignment(
+    make: Make,
+) -> None:
+    may_return = threading.Event()
+    told: list[tuple[str, int]] = []
+
+    def begin(partition: int, token: int) -> None:
+        told.append(("assigned", partition))
+        may_return.wait()
+
+    a = make(
+        "a",
+        2,
+        max_handoff_time=0.2,
+        on_assigned=begin,
+        on_lost=lambda partition: told.append(("lost", partition)),
+        on_active=lambda active: told.append(("active", active)),
+    )
+    b = make("b", 2, max_handoff_time=0.2)
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+    b.start()
+    eventually(lambda: 1 in b.held, "one was taken from a, whose callback did not return")
+    may_return.set()
+    a.stop()
+    assert told == [("active", True), ("assigned", 0), ("active", False)]
 
 
 def test_an_asyncio_loop_hears_nothing_of_what_went_before_it_came_to_its_assignment(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from redis import Redis
 
 from hashring.store.embedded_server import RedisServer
 from tests.programs import python
+from tests.tls import server_tls
 
 pytestmark = pytest.mark.one_server
 
@@ -379,6 +382,43 @@ def test_a_child_sends_nothing_on_a_connection_that_its_parent_made(
         made.disconnect()
         """,
     )
+
+
+def test_a_child_takes_no_part_in_a_handshake_of_tls_that_its_parent_began(
+    redis_server: RedisServer,
+) -> None:
+    _, context = server_tls()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as threads:
+
+        def serve() -> None:
+            raw, _ = listener.accept()
+            with raw:
+                # A second connection says that the child has ended.
+                listener.accept()[0].close()
+                context.wrap_socket(raw, server_side=True).close()
+
+        served = threads.submit(serve)
+        run(
+            "greenlet-patched",
+            redis_server,
+            f"""
+            import gevent, socket
+            from redis import SSLConnection
+            from hashring.store.connections_in_step import in_step
+            port = {listener.getsockname()[1]}
+            made = in_step(SSLConnection, "redis")(
+                host="127.0.0.1", port=port, ssl_cert_reqs="none", ssl_check_hostname=False
+            )
+            node()
+            connecting = gevent.spawn(made.connect)
+            eventually(lambda: made._shaking)
+            pid = in_child(lambda: eventually(lambda: connecting.dead))
+            assert ask(pid, 0)[1] == 0
+            socket.create_connection(("127.0.0.1", port)).close()
+            connecting.join()
+            """,
+        )
+        served.result()
 
 
 def test_a_child_of_a_named_node_says_that_the_name_is_the_parents(
