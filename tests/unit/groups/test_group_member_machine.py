@@ -169,6 +169,17 @@ def test_one_that_migrates_its_group_joins_on_its_own_terms() -> None:
     assert one.machine.terms == one.server.run(agreed(KEYS)) == terms
 
 
+def test_who_does_not_know_whether_it_has_joined_leaves() -> None:
+    hand = Hand()
+    hand.machine.start(hand.now)
+    joining = hand.until(hand.machine, "group_join")
+    hand.server.run(joining.command)
+    joining.failed(RedisUnavailable("no answer"), hand.now)
+    hand.play(hand.machine)
+    assert isinstance(hand.machine.failure, RedisUnavailable)
+    assert hand.server.run(read(KEYS)).facts.members == ()
+
+
 def test_of_two_first_members_that_want_different_groups_the_second_leaves() -> None:
     hand = Hand()
     hand.machine.start(hand.now)

@@ -315,6 +315,21 @@ def test_warm_ups_begin_and_end_and_their_lags_are_told() -> None:
     assert one.words().lags == {}
 
 
+def test_who_begins_to_listen_is_told_what_stands() -> None:
+    one = member({0: 1, 1: 2, 2: 3})
+    parts = {"held": {0: 1, 1: 2, 2: 3}, "revoked": {1: 5004.0}, "draining": frozenset({2})}
+    one.heard(view(2, warming=frozenset({7}), **parts), 1.0, 5001.0, 1.0)
+    assert [(each.kind.value, each.partition) for each in one.standing(1.0)] == [
+        ("active", 0),
+        ("assigned", 0),
+        ("assigned", 1),
+        ("revoked", 1),
+        ("assigned", 2),
+        ("drain", 2),
+        ("warmup", 7),
+    ]
+
+
 def test_a_member_with_nothing_to_warm_up_answers_for_all_that_nobody_answered_for() -> None:
     one = MemberHoldings(10.0)
     one.heard(view(warming=frozenset({1, 2})), 0.0, 5000.0, 0.0)

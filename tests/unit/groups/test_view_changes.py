@@ -48,6 +48,15 @@ def test_of_a_partition_that_comes_and_goes_the_last_change_counts() -> None:
     assert dict(changed_view(nothing, [goes, comes], 2, GroupPhase.READY).held) == {5: 7}
 
 
+def test_what_is_to_be_emptied_and_then_not_is_in_the_part_until_then() -> None:
+    part = changed_view(
+        MemberView(1, GroupPhase.READY), [ViewChange(draining=(3, 4))], 2, GroupPhase.READY
+    )
+    assert part.draining == {3, 4}
+    part = changed_view(part, [ViewChange(not_draining=(3,))], 3, GroupPhase.READY)
+    assert part.draining == {4}
+
+
 @pytest.mark.slow
 def test_a_plan_that_was_followed_decides_as_one_that_is_looked_at_anew() -> None:
     served = 0

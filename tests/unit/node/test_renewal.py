@@ -48,6 +48,18 @@ def renewed(renewal: Renewal, now: float) -> list[Key]:
     return batch.keys
 
 
+def test_a_lock_that_is_lost_or_unknown_has_no_more_time_than_before() -> None:
+    lost, unknown, renewed_one = held(b"lost", 60.0), held(b"unknown", 60.0), held(b"sound", 60.0)
+    renewal = Renewal(10.0)
+    renewal.all([lost, unknown, renewed_one], 55.0)
+    batch = renewal.next(55.0)
+    assert batch is not None
+    numbers = {key: number for number, key in enumerate(batch.keys)}
+    reply = Renewed((numbers[lost],), {}, unknown=(numbers[unknown],))
+    assert renewal.done(batch, reply, 55.0, 55.5) == [lost]
+    assert (lost.deadline, unknown.deadline, renewed_one.deadline) == (60.0, 60.0, 65.0)
+
+
 def test_locks_that_end_first_are_renewed_first() -> None:
     soon = [held(b"soon %d" % number, 51.0) for number in range(RENEWED_A_CALL)]
     late = [held(b"late %d" % number, 59.0) for number in range(RENEWED_A_CALL)]

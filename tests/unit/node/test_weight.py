@@ -88,6 +88,17 @@ def test_a_node_of_very_many_points_gives_up_half_of_them_at_once() -> None:
     assert had == {*own.replicas, *own.dropping}
 
 
+def test_of_points_that_it_was_about_to_add_it_keeps_as_many_as_it_needs() -> None:
+    own = OwnReplicas("me", "random", Random(1))
+    own.draw(2)
+    own.confirmed(())
+    had = set(own.replicas)
+    own.add_random(8, ())
+    assert own.fit(3, dict) == 0
+    assert len(own.replicas) == 3
+    assert had < set(own.replicas)
+
+
 @pytest.mark.parametrize("stay", [False, True])
 def test_a_lighter_node_that_stops_before_redis_answered_gives_up_all_of_its_points(
     stay: bool,
