@@ -412,6 +412,7 @@ HANDOFF_BESIDE = (
     "core/assignors/quotas.py",
     "core/assignors/situation.py",
     "core/assignors/target_assignment.py",
+    "core/groups/draining_partitions.py",
     "core/groups/json_codec.py",
     "core/groups/partition_column.py",
     "core/groups/pending_moves.py",

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from hashring.errors import StoreError
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
@@ -27,6 +28,11 @@ from hashring.store.command import Command
 from hashring.store.locks.commands import LOCKS_A_CALL, AcquireAnswer, Lock, look
 
 _S, _E = KeyState, KeyEvent
+
+_ON_ITS_WAY: Final = 1.0
+"""Seconds from the question how old a lock is to when Redis looks, at most. The answer may be read
+much later, as after a pause of the process. A lock that was the session's just before a call, by
+less than this, and that a failover brought back, may be taken for the call's."""
 
 AskedKey = tuple[bytes, int, int]
 """A key, its point, and the caller's own number. A plain tuple: there are very many of them."""
@@ -243,8 +249,7 @@ class CallsUnderWay:
             elif most is not None and self.count >= most:
                 self._give_up(key, now)
                 self._keys.enter(_E.NOT_TAKEN, key)
-            elif lock.age > sent - doubt.began:
-                # The answer may be long on its way: not to the time at which it is read.
+            elif lock.age > min(now, sent + _ON_ITS_WAY) - doubt.began:
                 self.take_anew(key, lock.token, now)
             else:
                 # Redis rounds to milliseconds. If its clock was set back, the lock lasts longer.
