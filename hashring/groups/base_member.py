@@ -82,7 +82,7 @@ _OF_HELD: Final = (
 """What is told only while the partition is held under the token that the change names."""
 
 _OF_PARTITION: Final = (*_OF_HELD, PartitionChangeKind.LOST)
-"""What is told of one partition, under the token that the change names."""
+"""Changes of one partition, under the token that the change names."""
 
 _PATIENCE_AT_EXIT: Final = 1.0
 """Seconds that the end of the program waits for members to leave."""

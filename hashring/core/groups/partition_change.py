@@ -1,4 +1,4 @@
-"""What a member's application is told of a partition."""
+"""Changes of what a member has to do with its partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class PartitionChangeKind(str, Enum):
-    """What a member's application is told."""
+    """What changes for a member."""
 
     ASSIGNED = "assigned"
     """The partition is held; work may begin."""
