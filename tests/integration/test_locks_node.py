@@ -577,6 +577,7 @@ def test_stop_lets_go_of_what_was_taken_while_redis_was_silent(
 ) -> None:
     with Proxy(redis_server.socket) as proxy, Redis.from_url(proxy.url) as redis:
         node = make(redis=redis, ttl=3.0, heartbeat_interval=0.2, lock=True, lock_ttl=120.0)
+        node.select(KEYS[:1])  # Redis has the script from now on
         proxy.deafen("commands")
         node.select(KEYS)
         assert len(locks(client)) == len(KEYS)
