@@ -114,10 +114,10 @@ def _keys_of(event: RingEvent) -> str:
 
 
 def _follow(settings: Settings, connection: Connection, count: int) -> None:
-    last = LastEvents(connection, count)
-    _show(settings, last.seen[-count:] if count else ())
+    events = LastEvents(connection, count)
+    _show(settings, events.last)
     away = False
-    with closing(looks(connection, last.new)) as found:
+    with closing(looks(connection, events.new)) as found:
         for new, failure in found:
             _show(settings, new)
             if (failure is not None) != away:

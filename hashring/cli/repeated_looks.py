@@ -23,9 +23,6 @@ _PART: Final = 20  # reading the ring may take 1/20 of the time
 class LastEvents:
     """The last events of a ring, and those that come.
 
-    Attributes:
-        seen: those that were read last, and stand.
-
     Args:
         kept: how many of the last events to keep.
 
@@ -35,10 +32,16 @@ class LastEvents:
 
     def __init__(self, connection: Connection, kept: int) -> None:
         self._connection = connection
+        self._kept = kept
         # Of few, a failover may have taken back all: then it is not known what is new.
         self._most = max(kept, _KNOWN)
-        self.seen: Sequence[RingEvent] = newest(connection, connection.keys, self._most)
-        self._first = self.seen
+        self._seen: Sequence[RingEvent] = newest(connection, connection.keys, self._most)
+        self._first = self._seen
+
+    @property
+    def last(self) -> list[RingEvent]:
+        """Those that were read last, and stand."""
+        return [*self._seen[max(0, len(self._seen) - self._kept) :]]
 
     def new(self) -> list[RingEvent]:
         """Read those that came since.
@@ -46,8 +49,8 @@ class LastEvents:
         If none that was read last stands, those since the first reading, as far as it stands.
         """
         connection = self._connection
-        stand, new = continued(connection, connection.keys, self.seen, EVENTS_KEPT)
-        self.seen = [*stand, *new][-self._most :]
+        stand, new = continued(connection, connection.keys, self._seen, EVENTS_KEPT)
+        self._seen = [*stand, *new][-self._most :]
         # Data older than all that are known has the history before them as well.
         return new if stand else new[in_both(self._first, new)[1] :]
 
@@ -64,7 +67,6 @@ class LastLook:
 
     def __init__(self, connection: Connection, kept: int) -> None:
         self._connection = connection
-        self._kept = kept
         self._events = LastEvents(connection, kept)
         self.snapshot: Snapshot = connection.snapshot()
         self.took = 0.0
@@ -72,7 +74,7 @@ class LastLook:
     @property
     def events(self) -> list[RingEvent]:
         """The last events."""
-        return list(self._events.seen[-self._kept :])
+        return self._events.last
 
     def again(self) -> list[RingEvent]:
         """Look; the events that are new."""

@@ -32,7 +32,7 @@ from hashring.store.ring.node_reports import (
 from hashring.store.ring.ring_events import RingEvent
 from hashring.store.ring.snapshot import Snapshot
 
-NONE_TAKEN_BACK: Final[Mapping[str, str]] = MappingProxyType({})
+_NONE_TAKEN_BACK: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def element_id(name: str) -> str:
@@ -121,7 +121,7 @@ class RingView:
         scoring: Scoring,
         before: RingView | None = None,
         *,
-        taken_back: Mapping[str, str] = NONE_TAKEN_BACK,
+        taken_back: Mapping[str, str] = _NONE_TAKEN_BACK,
     ) -> None:
         self.name = name
         self.snapshot = snapshot
