@@ -50,15 +50,22 @@ def _buffer_output() -> None:
 
 
 class _Errors(io.FileIO):
-    """Standard error. What it does not take is dropped."""
+    """Standard error. What it does not take is dropped.
+
+    It has no buffer: Ctrl-C just after a line was written would leave the line in it, to be written
+    once more at the end.
+    """
 
     def write(self, data: Any) -> int:
+        written = 0
         try:
-            return super().write(data)
+            # None: a full pipe that must not be waited for.
+            while written < len(data) and (part := super().write(data[written:])) is not None:
+                written += part
         except OSError as error:
             if error.errno not in _NOT_TAKEN:
                 raise
-            return len(data)
+        return len(data)
 
 
 def _guard_errors() -> None:
@@ -69,8 +76,8 @@ def _guard_errors() -> None:
     stream = sys.stderr
     if stream is sys.__stderr__ and isinstance(stream, io.TextIOWrapper):
         stream.flush()
-        whole = io.BufferedWriter(_Errors(stream.fileno(), "w", closefd=False))
-        sys.stderr = io.TextIOWrapper(whole, stream.encoding, line_buffering=True)
+        whole = _Errors(stream.fileno(), "w", closefd=False)
+        sys.stderr = io.TextIOWrapper(whole, stream.encoding, write_through=True)
 
 
 def discard_output() -> None:

@@ -941,3 +941,52 @@ def test_an_option_before_a_command_of_spark_wins_over_the_environment(
     plan = ("spark", "plan", "--input", "x", "--leave", "n")
     done = run("--url", redis_server.url, *plan, url="redis://127.0.0.1:1", status=1)
     assert done.err.startswith("hashring: the ring has no nodes")
+
+
+# Ctrl-C just after the line was written.
+INTERRUPTED = """
+import sys
+from hashring.cli import standard_streams
+
+def interrupt(frame, event, result):
+    if event == "return" and frame.f_code is standard_streams._Errors.write.__code__:
+        raise KeyboardInterrupt
+    return interrupt
+
+standard_streams.prepare_streams()
+sys.settrace(interrupt)
+try:
+    sys.stderr.write("said\\n")
+except KeyboardInterrupt:
+    sys.settrace(None)
+"""
+
+
+def test_a_line_that_was_written_before_an_interrupt_is_not_written_again() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], check=True, capture_output=True, text=True
+    )
+    assert done.stderr == "said\n"
+
+
+FULL = """
+import os
+import sys
+from hashring.cli import standard_streams
+
+os.set_blocking(2, False)
+standard_streams.prepare_streams()
+print("x" * 1_000_000, file=sys.stderr)
+print("ended")
+"""
+
+
+def test_standard_error_that_takes_nothing_more_stops_nobody() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", FULL], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.read() == "ended\n"
+    status, _, errors = finished(process)
+    assert status == 0
+    assert 0 < len(errors) < 1_000_000
