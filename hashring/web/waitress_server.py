@@ -287,6 +287,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self._metrics = _Threads(_METRICS_THREADS)
         self._held_looked = 0.0
         self._ending = threading.Event()
+        self._waking = threading.Lock()
+        self._wakes = True
         self._loop = threading.Thread(target=self._answer, name="hashring-serve", daemon=True)
 
     @property
@@ -320,12 +322,22 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         while self._busy() and time.monotonic() < deadline:
             self.pull_trigger()
             time.sleep(0.01)
-        # In the loop's thread: it closes what wakes it once it sees that it is to end.
-        self.trigger.pull_trigger(self._ending.set)
+        self._ending.set()
+        self.pull_trigger()
         self._loop.join()
+        with self._waking:
+            self._wakes = False
+            self.trigger.close()
         for threads in (self.task_dispatcher, self._health, self._metrics):
             threads.shutdown(timeout=max(0.1, deadline - time.monotonic()))
         sys.setswitchinterval(self._switch_before)
+
+    def pull_trigger(self) -> None:
+        """Wake the loop, from any thread; when it has ended, do nothing."""
+        with self._waking:
+            # The pipe is closed then, and its number may be that of a file of somebody else.
+            if self._wakes:
+                super().pull_trigger()
 
     def add_task(self, task: _Channel) -> None:
         """Let a thread answer the next request of a connection."""
@@ -344,7 +356,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
                 self._held_looked = time.monotonic()
         for channel in self._channels():
             channel.handle_close()
-        self.asyncore.close_all(self._map, ignore_all=True)
+        # What wakes the loop is closed when nobody does so any more.
+        self.asyncore.dispatcher.close(self)
 
     def _busy(self) -> bool:
         return any(channel.requests or channel.total_outbufs_len for channel in self._channels())

@@ -8,6 +8,7 @@ import os
 import resource
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -267,6 +268,30 @@ class Noticed(threading.Event):
 def test_a_loop_that_ends_as_soon_as_it_may_is_stopped_like_any_other() -> None:
     with small_server(hello) as server:
         server._ending = Noticed()
+
+
+def test_a_loop_that_an_answer_woke_just_before_it_was_stopped_is_stopped_like_any_other() -> None:
+    with small_server(hello) as server:
+        pull = server.trigger._physical_pull
+
+        def pull_after_another() -> None:
+            pull()
+            if server._ending.is_set():
+                server._loop.join()
+            pull()
+
+        server.trigger._physical_pull = pull_after_another
+
+
+def test_a_thread_that_wakes_the_loop_when_it_has_ended_writes_to_no_file_of_others() -> None:
+    with small_server(hello) as server:
+        number = server.trigger.trigger
+    with tempfile.TemporaryFile() as file:
+        # The number is that of another file by now.
+        os.dup2(file.fileno(), number)
+        server.pull_trigger()
+        os.close(number)
+        assert file.seek(0, os.SEEK_END) == 0
 
 
 # --- what all connections hold together -----------------------------------------------------------
