@@ -30,8 +30,8 @@ from hashring.core.replica_ranges import replica_ranges
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
 
-MAX_POINTS: Final = 100_000
-"""The most points one node may place: its heartbeat refreshes each of them in one call."""
+MAX_POINTS: Final = 20_000
+"""The most points one node may place. While Redis takes them, in one call, all else waits."""
 
 LEAST_REFUSED_WEIGHT: Final = 1e6
 """Weights from this one on are a mistake, however few points a node of weight 1 has."""

@@ -84,8 +84,8 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
         ),
         ({"zone": "eu\n1"}, "zone='eu\\n1': holds a control character; use printable text"),
         ({"n_replicas": 10**400}, f"n_replicas=1{'0' * 199}…: times weight 1.0 is more than"),
-        ({"n_replicas": 10**9}, "n_replicas=1000000000: times weight 1.0 is more than 100000"),
-        ({"weight": 1e5}, "n_replicas=16: times weight 100000.0 is more than 100000 points"),
+        ({"n_replicas": 10**9}, "n_replicas=1000000000: times weight 1.0 is more than 20000"),
+        ({"weight": 1e5}, "n_replicas=16: times weight 100000.0 is more than 20000 points"),
         *(
             (
                 {"weight": value},
