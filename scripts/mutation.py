@@ -37,7 +37,9 @@ from typing import Final
 from mutants import Edit, compiles, edits
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-GROUPS: Final = "next_state pending_moves partition_column partition_map state view_changes"
+GROUPS: Final = (
+    "next_state group_orders pending_moves partition_column partition_map state view_changes"
+)
 LEASES: Final = "member_holdings lease_race lease_table"
 PARTS: Final = {
     # A file is of the first part that names it.

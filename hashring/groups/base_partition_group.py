@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from hashring.core.assignors import AssignFunction, Assignor, GroupMember, as_assignor
-from hashring.core.groups import group_foresight, group_status, member_orders, next_state
+from hashring.core.groups import (
+    group_foresight,
+    group_orders,
+    group_status,
+    member_orders,
+    next_state,
+)
 from hashring.core.groups.group_foresight import GroupForesight
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.reported_loads import check_load
@@ -221,7 +227,7 @@ class BasePartitionGroup(BaseMember):
             self.name,
             self._keys,
             self.member,
-            lambda state, now: next_state.resize(state, partitions),
+            lambda state, now: group_orders.resize(state, partitions),
         )
         self._warn_of_many(partitions)
         with self._lock:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from hashring.core.groups import member_orders, next_state
+from hashring.core.groups import group_orders, member_orders
 from hashring.core.groups.group_foresight import GroupForesight
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
@@ -61,7 +61,7 @@ class RebalanceGroup(GroupAction[api.RebalanceAsked]):
 
     def _do(self, asked: api.RebalanceAsked, by: str) -> Deed:
         state = self._decided(
-            asked.group, by, lambda state, now: next_state.hasten(state, now, by)
+            asked.group, by, lambda state, now: group_orders.hasten(state, now, by)
         ).state
         return Deed(f"{shown(asked.group)} was asked to rebalance.", str(state.generation))
 

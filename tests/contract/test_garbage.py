@@ -18,7 +18,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from hashring.core.assignors import BalancedAssignor
-from hashring.core.groups import next_state
+from hashring.core.groups import group_orders, next_state
 from hashring.core.groups.state import MemberFacts, Terms
 from hashring.core.ring_change import Stamp
 from hashring.errors import StoreError
@@ -210,7 +210,7 @@ def _forget(store: RedisStore) -> Command[Any]:
     reading = store.run(read(LEFT_BEHIND))
     standing = reading.standing()
     assert standing is not None
-    outcome = next_state.forget(standing, reading.facts)
+    outcome = group_orders.forget(standing, reading.facts)
     return group_commands.forget(LEFT_BEHIND, reading, outcome, "somebody")
 
 

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from hashring.core.assignors import BalancedAssignor
-from hashring.core.groups import next_state
+from hashring.core.groups import group_orders, next_state
 from hashring.core.groups.group_status import status
 from hashring.core.groups.state import EventKind, GroupState
 from hashring.errors import ConfigError, GroupNotEmpty
@@ -60,7 +60,7 @@ def prepared(store: Store, keys: GroupKeys) -> Command[bool]:
     reading = store.run(read(keys))
     state = reading.standing()
     assert state is not None
-    return forget_at_once(keys, reading, next_state.forget(state, reading.facts), "ada")
+    return forget_at_once(keys, reading, group_orders.forget(state, reading.facts), "ada")
 
 
 def standing(store: Store, keys: GroupKeys) -> tuple[GroupState, Reading]:

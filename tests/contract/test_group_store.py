@@ -14,7 +14,7 @@ import pytest
 from redis import Redis
 
 from hashring.core.assignors import BalancedAssignor, assignor_named
-from hashring.core.groups import next_state
+from hashring.core.groups import group_orders, next_state
 from hashring.core.groups.json_codec import (
     dump_events,
     dump_facts,
@@ -1112,7 +1112,7 @@ def test_nothing_is_left_of_partitions_that_are_no_more(
 ) -> None:
     own_store.run(join(keys, facts("a"), replace(TERMS, partitions=200)))
     step(own_store, keys)
-    ordered(own_store, keys, lambda state, now: next_state.resize(state, 10))
+    ordered(own_store, keys, lambda state, now: group_orders.resize(state, 10))
     state = own_store.run(read(keys)).standing()
     assert state is not None
     drained = {partition: state.tokens[partition] for partition in state.draining}
@@ -1302,7 +1302,7 @@ def test_a_key_of_another_type_is_an_error_and_nothing_is_changed(
         read(keys),
         agreed(keys),
         commit(keys, reading, outcome_of(reading), "test"),
-        forget(keys, reading, next_state.forget(state, reading.facts), "test"),
+        forget(keys, reading, group_orders.forget(state, reading.facts), "test"),
     ):
         with pytest.raises(WrongKeyType):
             own_store.run(command)

@@ -155,10 +155,10 @@ def test_nothing_but_its_table_moves_a_group() -> None:
     ]
     # What is built anew has the phase of the table, or of what it was read from.
     assert places_that_pass("phase", hashring.core) == [
+        "group_orders.py:resize",
+        "group_orders.py:migrate",
+        "group_orders.py:forget",
         "json_codec.py:load_state",
-        "next_state.py:resize",
-        "next_state.py:migrate",
-        "next_state.py:forget",
         "next_state.py:_outcome",
         "view_changes.py:changed_view",
     ]

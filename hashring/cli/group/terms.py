@@ -12,7 +12,7 @@ from hashring.cli.confirmation import confirmed
 from hashring.cli.connection import connected
 from hashring.cli.group.read_and_commit import decide, standing
 from hashring.cli.output import document
-from hashring.core.groups import next_state
+from hashring.core.groups import group_orders
 from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
 from hashring.core.readable_numbers import counted
@@ -68,7 +68,7 @@ def _change(
     """Give one of a group's terms another value; the exit status."""
 
     def changed(state: GroupState) -> StepOutcome:
-        return next_state.migrate(state, replace(state.terms, **{term: value}))
+        return group_orders.migrate(state, replace(state.terms, **{term: value}))
 
     with connected(settings) as connection:
         state, _ = standing(connection, group)

@@ -19,7 +19,7 @@ from hashring.core.assignors.exclusive import ExclusiveAssignor
 from hashring.core.assignors.quotas import counts, fair_shares
 from hashring.core.assignors.situation import GroupMember, GroupSituation, MemberState
 from hashring.core.assignors.target_assignment import Assignor
-from hashring.core.groups import next_state, reported_loads
+from hashring.core.groups import group_orders, reported_loads
 from hashring.core.groups.next_state import FOR_LOAD, member_state, rule
 from hashring.core.groups.rehearsal import Rehearsal, rehearse
 from hashring.core.groups.state import (
@@ -190,7 +190,7 @@ def foresee(
         terms = replace(terms, access=access)
     staying = {name: member for name, member in present.items() if name not in leaving}
     supposed = _supposed(state, facts, staying, join)
-    begun = next_state.migrate(state, terms).state
+    begun = group_orders.migrate(state, terms).state
     if begun.committed is None:
         begun = begun.stamped(facts.now)
     loads = {}

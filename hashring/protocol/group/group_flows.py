@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hashring.core.groups import next_state
+from hashring.core.groups import group_orders, next_state
 from hashring.core.groups.state import Facts, GroupState
 from hashring.errors import ConfigError, GroupNotEmpty
 from hashring.protocol.flow import Flow, committed
@@ -74,7 +74,7 @@ def forget(name: str, keys: GroupKeys, by: str) -> Flow[GroupState]:
 
     def attempt() -> Flow[GroupState | None]:
         state, reading = yield from standing(name, keys)
-        outcome = next_state.forget(state, reading.facts)
+        outcome = group_orders.forget(state, reading.facts)
         # Redis looks at the leases first: if its clock was set back, and nobody is left to renew,
         # the group's clock goes on from there.
         if (yield commands.forget(keys, reading, outcome, by)):

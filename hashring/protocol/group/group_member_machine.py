@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Final
 
-from hashring.core.groups import next_state
+from hashring.core.groups import group_orders
 from hashring.core.groups.state import MemberFacts, MemberView, Terms
 from hashring.core.groups.view_changes import changed_view
 from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
@@ -305,7 +305,7 @@ class GroupMemberMachine(BaseMemberMachine):
             self.group,
             self._keys,
             self.member,
-            lambda state, now: next_state.migrate(state, terms),
+            lambda state, now: group_orders.migrate(state, terms),
         )
         return terms
 

@@ -424,7 +424,7 @@ def forget(keys: GroupKeys, reading: Reading, outcome: StepOutcome, by: str) -> 
     decision was written since the reading.
 
     Args:
-        outcome: what :func:`hashring.core.groups.next_state.forget` makes of the reading.
+        outcome: what :func:`hashring.core.groups.group_orders.forget` makes of the reading.
         by: who forgets it, for the history.
     """
     after = outcome.state

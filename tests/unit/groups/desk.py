@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hashring.core.assignors import Assignor, as_assignor
-from hashring.core.groups import member_orders, next_state
+from hashring.core.groups import group_orders, member_orders, next_state
 from hashring.core.groups.state import (
     EventKind,
     Facts,
@@ -92,7 +92,7 @@ class Desk:
 
     def resize(self, partitions: int) -> Desk:
         """The count changes."""
-        outcome = next_state.resize(self.state, partitions)
+        outcome = group_orders.resize(self.state, partitions)
         self.state = (
             outcome.state if outcome.state is self.state else outcome.state.stamped(self.now)
         )
@@ -101,7 +101,7 @@ class Desk:
 
     def migrate(self, **terms: Any) -> Desk:
         """The terms change."""
-        outcome = next_state.migrate(self.state, replace(self.state.terms, **terms))
+        outcome = group_orders.migrate(self.state, replace(self.state.terms, **terms))
         self.state, self.events = outcome.state.stamped(self.now), list(outcome.events)
         return self
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hashring.core.groups import group_status, next_state
+from hashring.core.groups import group_orders, group_status
 from hashring.core.groups.member_orders import drain
 from hashring.core.groups.state import EventKind, Facts, GroupPhase, MemberFacts
 from hashring.protocol.group import group_flows
@@ -26,7 +26,7 @@ def crashed(desk: Desk) -> Desk:
 
 
 def forget(desk: Desk) -> Desk:
-    outcome = next_state.forget(desk.state, desk.facts)
+    outcome = group_orders.forget(desk.state, desk.facts)
     desk.state, desk.events = outcome.state.stamped(desk.now), list(outcome.events)
     desk.members.clear()
     return desk

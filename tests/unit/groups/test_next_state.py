@@ -16,7 +16,7 @@ from hashring.core.assignors import (
     TargetAssignment,
     assignor_named,
 )
-from hashring.core.groups import member_orders, next_state
+from hashring.core.groups import group_orders, member_orders, next_state
 from hashring.core.groups.state import EventKind, GroupPhase, GroupState, Terms
 from hashring.errors import AssignorError, ConfigError
 from hashring.testing.simulator.groups.random_histories import ASSIGNORS
@@ -415,9 +415,9 @@ def test_redis_back_from_before_a_drain_grants_nothing_that_was_removed() -> Non
 @pytest.mark.parametrize(
     "decide",
     [
-        lambda state: next_state.resize(state, 4),
-        lambda state: next_state.migrate(state, replace(state.terms, handoffs=2)),
-        lambda state: next_state.hasten(state, 1000.0, "an operator"),
+        lambda state: group_orders.resize(state, 4),
+        lambda state: group_orders.migrate(state, replace(state.terms, handoffs=2)),
+        lambda state: group_orders.hasten(state, 1000.0, "an operator"),
         lambda state: member_orders.drain(state, "a", 1000.0, "an operator"),
         lambda state: member_orders.weigh(state, "a", 2.0, 1000.0, "an operator"),
     ],
@@ -433,7 +433,7 @@ def test_what_is_decided_by_hand_is_the_next_generation(
 def test_terms_can_be_migrated_and_what_is_held_stays_held() -> None:
     desk = Desk(2).join("a").step()
     terms = replace(desk.state.terms, partitions=3, assignor="ring(64)", handoffs=4)
-    outcome = next_state.migrate(desk.state, terms)
+    outcome = group_orders.migrate(desk.state, terms)
     assert outcome.state.terms == terms
     assert outcome.state.generation == desk.state.generation + 1
     assert outcome.state.tokens[:2] == desk.state.tokens
@@ -441,7 +441,7 @@ def test_terms_can_be_migrated_and_what_is_held_stays_held() -> None:
         "from 2 to 3 partitions",
         "assignor from 'balanced' to 'ring(64)', handoffs from 1 to 4",
     ]
-    assert next_state.migrate(desk.state, desk.state.terms).state is desk.state
+    assert group_orders.migrate(desk.state, desk.state.terms).state is desk.state
 
 
 def test_a_grant_says_whose_the_partition_was() -> None:
@@ -537,26 +537,26 @@ def test_that_nobody_can_have_a_longer_lease_any_more_is_no_decision() -> None:
 def test_terms_that_do_not_change_the_access_do_not_end_a_holddown() -> None:
     desk = Desk(2, rebalance_delay=60).join("a").step().join("b").step()
     assert desk.phase is GroupPhase.HOLDDOWN
-    migrated = next_state.migrate(desk.state, replace(desk.state.terms, handoffs=4)).state
+    migrated = group_orders.migrate(desk.state, replace(desk.state.terms, handoffs=4)).state
     assert migrated.phase is GroupPhase.HOLDDOWN
     assert migrated.holddown == desk.state.holddown is not None
 
 
 def test_terms_with_another_access_end_a_holddown() -> None:
     desk = Desk(2, rebalance_delay=60).join("a").step().join("b").step()
-    migrated = next_state.migrate(desk.state, replace(desk.state.terms, access="exclusive")).state
+    migrated = group_orders.migrate(desk.state, replace(desk.state.terms, access="exclusive")).state
     assert (migrated.phase, migrated.holddown) == (GroupPhase.REBALANCING, None)
 
 
 def test_to_resize_to_the_present_count_decides_nothing() -> None:
     desk = Desk(2).join("a").step()
-    assert next_state.resize(desk.state, 2).state is desk.state
+    assert group_orders.resize(desk.state, 2).state is desk.state
 
 
 @pytest.mark.parametrize("count", [0, -1, 1_000_001, 2.0, "2", True])
 def test_a_count_that_cannot_work_is_refused(count: object) -> None:
     with pytest.raises(ConfigError, match=r"^partitions="):
-        next_state.resize(Desk(2).state, count)  # type: ignore[arg-type]
+        group_orders.resize(Desk(2).state, count)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^partitions="):
         Terms(count)  # type: ignore[arg-type]
 
@@ -993,7 +993,7 @@ def test_an_uncommitted_handoff_is_never_forced() -> None:
 
 def test_after_the_ttl_was_lowered_a_silent_owner_has_the_lease_it_had() -> None:
     desk = Desk(2, max_handoff_time=3.0).join("a").settle()
-    desk.state = next_state.migrate(desk.state, replace(desk.state.terms, ttl=5.0)).state.stamped(
+    desk.state = group_orders.migrate(desk.state, replace(desk.state.terms, ttl=5.0)).state.stamped(
         desk.now
     )
     # The owner renewed for 100 s before that, and has not heard of anything since.

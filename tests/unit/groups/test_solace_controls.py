@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from hashring.core.groups import next_state
+from hashring.core.groups import group_orders, next_state
 from hashring.core.groups.state import EventKind, GroupPhase
 
 from .desk import Desk
@@ -49,7 +49,7 @@ def test_the_history_tells_of_the_wait_and_of_its_end() -> None:
 
 def test_a_wait_that_somebody_ends_is_over_at_once() -> None:
     desk = balanced_trio().join("d").step()
-    outcome = next_state.hasten(desk.state, desk.now, "an operator")
+    outcome = group_orders.hasten(desk.state, desk.now, "an operator")
     assert [(event.kind, event.why) for event in outcome.events] == [
         (EventKind.ASKED, "by an operator")
     ]

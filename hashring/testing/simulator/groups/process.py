@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hashring.core.assignors import GroupSituation, TargetAssignment, assignor_named
 from hashring.core.groups import member_orders
-from hashring.core.groups.next_state import StepOutcome, migrate, resize
+from hashring.core.groups.group_orders import migrate, resize
+from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.partition_change import PartitionChange, PartitionChangeKind
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
 from hashring.protocol.group.base_member_machine import Stage
