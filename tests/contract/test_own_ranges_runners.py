@@ -129,13 +129,13 @@ def test_a_node_that_stops_to_stay_and_does_not_come_back_expires(
 def test_a_node_whose_name_was_deleted_stays_no_longer_than_it_was_renewed(
     make: Make, client: Redis, follow: bool
 ) -> None:
-    nodes = [make(name=name, follow=follow, **CALM).start() for name in ("a", "b")]
+    nodes = [make(name=name, follow=follow, **LONG).start() for name in ("a", "b")]
     eventually(lambda: right(client, *nodes), "they share the ring")
     before, ranges = client.zrange(RING, 0, -1, withscores=True), nodes[0].ranges
     client.delete("{accounts}:nodes")
     nodes[0].stop(stay=True)
     assert client.zrange(RING, 0, -1, withscores=True) == before
-    again = make(name="a", follow=follow, **CALM).start()
+    again = make(name="a", follow=follow, **LONG).start()
     assert again.ranges == ranges
 
 

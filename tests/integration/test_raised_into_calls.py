@@ -145,7 +145,8 @@ def limit() -> Iterator[None]:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, PATIENCE))
+    # Hundreds of calls.
+    asyncio.run(asyncio.wait_for(work, 10 * PATIENCE))
 
 
 # --- in the caller's thread ---------------------------------------------------------------------

@@ -45,7 +45,10 @@ def test_health_metrics_pages_and_live_updates_answer_while_costly_requests_run(
 
     def plan() -> None:
         while not enough.is_set():
-            status, _ = running.ask(costly)
+            try:
+                status, _ = running.ask(costly)
+            except TimeoutError:
+                continue  # on a busy machine; all the more must others be answered
             answered.append(status)
             if status == 503:
                 enough.wait(0.1)
