@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from prometheus_client.core import Metric
@@ -50,6 +50,7 @@ _CAUSES: Final = (*REASONS, *(kind.value for kind in ChangeKind))
 _STATES: Final = tuple(state.value for state in State if state is not State.UNKNOWN)
 _PHASES: Final = tuple(phase.value for phase in GroupPhase)
 _NO_ID: Final = (-1, -1)
+_KNOWN: Final = 500  # events among which one is looked for that still stands
 
 
 @dataclass(frozen=True)
@@ -230,21 +231,33 @@ class _CountedEvents:
 
     first: tuple[int, int] = _NO_ID
     last: tuple[int, int] = _NO_ID
+    known: tuple[tuple[int, int], ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
 
     def new(self, ids: Iterable[str]) -> set[str]:
         """Those that were not there before."""
-        places = {id_: _place(id_) for id_ in ids}
+        by_place = {_place(id_): id_ for id_ in ids}
+        places = sorted(by_place)
         if not places:
             return set()
-        newest = max(places.values())
-        if self.last == _NO_ID or newest < self.first:
-            # The first, or another history: Redis lost the old one.
-            self.first, self.last = min(places.values()), _NO_ID
-        found = {id_ for id_, place in places.items() if place > self.last}
+        known = {*self.known}
+        standing = next((n for n in range(len(places), 0, -1) if places[n - 1] in known), 0)
+        if standing:
+            # After a failover took back the last ones, what came instead may be earlier than they.
+            found = places[standing:]
+        else:
+            if self.last == _NO_ID or places[-1] < self.first:
+                # The first, or another history: Redis lost the old one.
+                self.first, self.last = places[0], _NO_ID
+            found = [place for place in places if place > self.last]
         # Lower than before if Redis came back with older data, whose events were counted already.
-        self.last = newest
-        return found
+        self.last = places[-1]
+        self.known = (*self.known, *found)[-_KNOWN:]
+        return {by_place[place] for place in found}
+
+    def copied(self) -> _CountedEvents:
+        """The same, which no later reading changes."""
+        return replace(self, counts=self.counts.copy())
 
 
 class _Ring:
@@ -277,7 +290,7 @@ class _Ring:
     def copied(self) -> _Ring:
         """The same, which no later reading changes."""
         copied = copy(self)
-        copied._changes, copied._takeovers = deepcopy((self._changes, self._takeovers))
+        copied._changes, copied._takeovers = self._changes.copied(), deepcopy(self._takeovers)
         return copied
 
     def add(self, families: Families, now: float) -> None:
@@ -358,7 +371,7 @@ class _Group:
     def copied(self) -> _Group:
         """As of a ring."""
         copied = copy(self)
-        copied._events = deepcopy(self._events)
+        copied._events = self._events.copied()
         return copied
 
     def add(self, families: Families, now: float) -> None:

@@ -58,7 +58,7 @@ class RingWatcher(FoundWatcher[RingView]):
         # The last node leaves a trace, unless all were of redis-hashring.
         ran = self.lost or (before is not None and before.epoch > 0 and bool(before.live))
         self.lost = view.is_empty and ran
-        # If some were taken back, all: by the last of them, the metrics know which come after it.
+        # If some were taken back, all: by those that stand, the metrics know which come after them.
         self._events, self.new_events = events, tuple(new) if stand is known else events
         return view
 

@@ -278,6 +278,31 @@ def test_what_a_failover_noted_before_the_last_event_that_it_took_back_is_read(
     store.close()
 
 
+def test_what_a_failover_noted_before_the_last_event_that_it_took_back_is_counted(
+    redis: Redis,
+) -> None:
+    store, metrics = RedisStore(redis, 5.0), FleetCollector()
+    watcher = RingWatcher(store, "ring", Scoring.expiry(0.0))
+
+    def counted(*history: int) -> int:
+        redis.delete("{ring}:events")
+        for at in history:
+            change = {"v": 1, "kind": "leave", "nodes": ["a"], "prev": "", "tag": f"{at}"}
+            change |= {"epoch": at, "members": 0, "at": at * 1000}
+            fields = {"kind": "leave", "by": "a", "data": json.dumps(change)}
+            redis.xadd("{ring}:events", fields, id=f"{at}-0")
+        watcher.view = watcher._look()
+        watcher.report(metrics)
+        return metrics._rings["ring"]._changes.counts["leave"]
+
+    assert counted(100) == 0
+    assert counted(100, 200, 300) == 2
+    assert counted(100, 150) == 3
+    assert counted(100, 150, 250, 320) == 5
+    assert counted(100) == 5
+    store.close()
+
+
 def test_a_look_goes_on_after_events_that_are_dropped_meanwhile(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

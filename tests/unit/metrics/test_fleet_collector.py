@@ -238,6 +238,38 @@ def test_decisions_of_a_group_that_lost_the_last_ones_are_not_counted_again() ->
     assert one(samples, "hashring_group_events_total", group="orders", kind="revoked") == 3
 
 
+def test_what_a_failover_noted_before_what_it_took_back_is_counted() -> None:
+    stands, instead, later = (event(at, ChangeKind.JOIN, "start", "a") for at in (100, 150, 300))
+    taken_back = [event(at, ChangeKind.LEAVE, "stop", "a") for at in (200, 210)]
+    collector = FleetCollector()
+    for events in (
+        [stands],
+        taken_back,
+        [stands, instead],
+        [later],
+        [stands, instead, later],
+        [stands, *taken_back],
+    ):
+        collector.saw_ring(reading(FACTS, events=events))
+    samples = read(collector)
+    counted = {
+        reason: one(samples, "hashring_ring_changes_total", ring="accounts", reason=reason)
+        for reason in ("start", "stop")
+    }
+    assert counted == {"start": 2, "stop": 2}
+
+
+def test_decisions_that_a_failover_noted_before_those_that_it_took_back_are_counted() -> None:
+    stands, instead, taken_back = (
+        Decision(f"{at}-0", at, "Ready", "m", (GroupEvent(EventKind.REVOKED),)) for at in (5, 6, 7)
+    )
+    collector = FleetCollector()
+    for decisions in ((stands,), (taken_back, stands), (instead, stands)):
+        collector.saw_group(group_reading(group(), *decisions))
+    samples = read(collector)
+    assert one(samples, "hashring_group_events_total", group="orders", kind="revoked") == 2
+
+
 def test_takeover_is_from_the_last_heartbeat_to_the_change() -> None:
     collector = FleetCollector()
     collector.saw_ring(reading(FACTS, at=100.0))  # the last heartbeat was at 97.5
