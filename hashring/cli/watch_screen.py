@@ -44,6 +44,7 @@ _STRIP_ROWS: Final = 3
 _FRAME_ROWS: Final = 7  # of a screen, besides the strip, the nodes and the events
 _BAR: Final = 20
 _WIDE: Final = 90  # columns from which there is room for everything
+_NARROW: Final = 60  # columns below which there is room for the least
 _LEAST_NODES: Final = 3
 _EVENTS: Final = 8  # the last ones, at most
 
@@ -141,17 +142,20 @@ class Screen:
         return text
 
     def _nodes(self, nodes: list[NodeFacts], rows: int) -> Table:
-        wide = self.console.width >= _WIDE
+        wide, narrow = self.console.width >= _WIDE, self.console.width < _NARROW
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column("", width=1)
         table.add_column("Share", justify="right", no_wrap=True)
         if wide:
             table.add_column("", width=_BAR)
-            table.add_column("Replicas", justify="right")
-        table.add_column("Heartbeat", justify="right", no_wrap=True)
+            table.add_column("Replicas", justify="right", no_wrap=True)
+        if not narrow:
+            table.add_column("Heartbeat", justify="right", no_wrap=True)
         table.add_column("Expires", justify="right", no_wrap=True)
-        table.add_column("Sees", no_wrap=True)
-        table.add_column("Node", no_wrap=True, overflow="ellipsis")
+        if not narrow:
+            table.add_column("Sees", no_wrap=True)
+        # The only one that rich may make narrower while there is room for the others.
+        table.add_column("Node")
         # The fullest first when not all fit; in the order of the ring otherwise.
         shown = nodes
         if len(nodes) > rows:
@@ -162,19 +166,20 @@ class Screen:
             bar = Text(blocks(round(_BAR * node.share / most)), style=color)
             is_late = not node.away and node.ttl is not None and node.expires_in < node.ttl / 2
             late = "yellow" if is_late else ""
+            seen = "" if node.sees is Sees.CURRENT else "yellow"
             share, replicas, beat, expires, sees, _, name = node_line(node)
             table.add_row(
                 Text(mark, style=f"black on {color}"),
                 share,
                 *((bar, replicas) if wide else ()),
-                Text(beat, style=late),
+                *(() if narrow else (Text(beat, style=late),)),
                 Text(expires, style="bold red" if node.expired else late),
-                Text(sees, style="" if node.sees is Sees.CURRENT else "yellow"),
-                Text(name),
+                *(() if narrow else (Text(sees, style=seen),)),
+                _cut(name),
             )
         if len(shown) < len(nodes):
             cells = [""] * (len(table.columns) - 1)
-            table.add_row(*cells, f"… and {len(nodes) - len(shown)} more")
+            table.add_row(*cells, _cut(f"… and {len(nodes) - len(shown)} more"))
         return table
 
 

@@ -427,6 +427,17 @@ def test_a_ring_too_large_for_the_screen_says_how_much_is_not_shown(
         assert frame.count("\n") < 20
 
 
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_long_name_takes_no_room_from_what_is_told_of_its_node(
+    client: Redis, redis_server: RedisServer, columns: int
+) -> None:
+    put(client, "a-name-that-is-longer-than-the-screen-is-wide." * 2, 5, told={})
+    with terminal(redis_server.url, columns=columns) as screen:
+        screen.shows("a-name")
+        drawn = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.text)
+        assert re.search(r"^A  100\.00%  .*in \S+ \w+  .*a-name.*…\s*$", drawn, re.MULTILINE)
+
+
 def test_a_width_of_nothing_is_no_error(client: Redis, redis_server: RedisServer) -> None:
     put(client, "alder", 5, told={})
     with terminal(redis_server.url, COLUMNS="0") as screen:
