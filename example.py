@@ -133,7 +133,7 @@ def client(url: str) -> Redis:
     except ValueError:  # its text may have a part of the password
         raise ValueError(
             "--url cannot be read: give redis://user:password@host:port/db, and write /, ?, #, [ "
-            "and ] in the password as %2F, %3F, %23, %5B and %5D"
+            "and ] in the password as %2F, %3F, %23, %5B and %5D, and @ in an option as %40"
         ) from None
 
 

@@ -279,6 +279,7 @@ def test_a_password_that_cuts_its_url_is_not_shown(url: str) -> None:
     status, out, err = finished(spawn("example.py", "--print", "--url", url))
     assert (status, out) == (1, "")
     assert err.startswith("example.py: --url cannot be read: ")
+    assert "%40" in err
     assert "s3cr" not in err
 
 
