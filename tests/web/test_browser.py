@@ -829,6 +829,43 @@ def test_a_page_on_which_nothing_changes_stays_connected(
         server.stop(PATIENCE)
 
 
+def test_a_page_waits_longer_for_a_first_message_that_did_not_come_in_time(
+    visit: Visit, redis: Redis, context: BrowserContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(redis, "a", 0, expires_in=9000, told={"ttl": 9000})
+    comes, chunks_of = threading.Event(), server_sent_events.Feed._follow
+
+    def slow(feed: server_sent_events.Feed, since: str, at: float) -> Iterator[Any]:
+        chunks = chunks_of(feed, since, at)
+        yield next(chunks)
+        comes.wait(PATIENCE)
+        yield from chunks
+
+    monkeypatch.setattr(server_sent_events.Feed, "_follow", slow)
+    server = Server(visit(["ring"]).app, "127.0.0.1", 0)
+    server.start()
+    try:
+        page = context.new_page()
+        feeds: list[str] = []
+        page.on("request", lambda request: feeds.append(request.url))
+        page.clock.install()
+        page.goto(f"http://127.0.0.1:{server.port}/ring?name=ring")
+        expect(page.locator("#live")).to_have_text("live")
+        for _ in range(2):
+            page.clock.fast_forward(42_000)
+            page.evaluate(
+                "source.readyState || new Promise((done) => source.addEventListener('open', done))"
+            )
+        assert len([url for url in feeds if "/feed" in url]) == 2
+        put(redis, "b", 1, expires_in=9000, told={"ttl": 9000})
+        comes.set()
+        expect(row(page, "b")).to_be_visible()
+        page.close()
+    finally:
+        comes.set()
+        server.stop(PATIENCE)
+
+
 def test_a_thousand_nodes_are_a_small_page_and_few_rows_at_a_time(
     client: Redis, running: Running, tab: Watched
 ) -> None:

@@ -165,11 +165,15 @@ let source = null, version = body.dataset.version;
 
 // The service sends something every 15 seconds. A network that lets nothing through closes nothing.
 const SILENT = 40_000; // milliseconds
+const LONGEST = 300_000;
+let first = SILENT; // for the first message of a connection: doubled if it does not come in time
+let awaits = false; // whether it is open, and that message has not come
 const clocks = () => [performance.now(), Date.now()]; // one may stand still in sleep, one may be set
 let heard = clocks();
 
 function silent() {
-  return clocks().some((now, each) => now - heard[each] > SILENT);
+  const patience = awaits ? first : SILENT;
+  return clocks().some((now, each) => now - heard[each] > patience);
 }
 
 function say(away) {
@@ -182,17 +186,23 @@ function say(away) {
 function follow() {
   rest();
   if (silent()) say(true);
+  awaits = false;
   heard = clocks();
   const address = new URL(body.dataset.feed, location.href);
   address.searchParams.set("since", version);
   const own = source = new EventSource(address);
   own.onopen = () => {
     heard = clocks();
+    awaits = true;
     say(false);
   };
-  own.addEventListener("alive", () => { heard = clocks(); });
-  own.onmessage = (event) => {
+  const hear = () => {
     heard = clocks();
+    awaits = false;
+  };
+  own.addEventListener("alive", hear);
+  own.onmessage = (event) => {
+    hear();
     version = event.lastEventId;
     update(JSON.parse(event.data));
   };
@@ -534,7 +544,10 @@ if (body.dataset.feed) {
   tick();
   setInterval(() => {
     putWaiting();
-    if (source && silent()) follow();
+    if (source && silent()) {
+      if (awaits) first = Math.min(2 * first, LONGEST);
+      follow();
+    }
     tick();
   }, 1000);
   if (!document.hidden) follow();
