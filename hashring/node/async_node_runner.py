@@ -41,6 +41,7 @@ class AsyncRunner(AsyncLoop):
 
     Attributes:
         settled: set when the node is on the ring and knows its ranges, or will never be.
+        abandoned: whether this is a forked child, and the node the parent's.
         task: runs the protocol; done when the node has left.
     """
 
@@ -72,6 +73,7 @@ class AsyncRunner(AsyncLoop):
         self._taker: asyncio.Task[None] | None = None
         self._taker_due = False
         self.settled = asyncio.Event()
+        self.abandoned = False
         self.task = self.home.create_task(self.run(), name=self.label)
 
     def stop(self, *, stay: bool = False) -> None:
@@ -139,14 +141,14 @@ class AsyncRunner(AsyncLoop):
             turn.task = self._callback
         cancelled = False
         try:
-            while True:
+            while not self.abandoned:
                 try:
                     if not await self._turn():
                         break
                 except asyncio.CancelledError:
                     # With all that runs, when the event loop is closed; before Python 3.11, that
                     # is also what Ctrl-C does. It leaves the ring first, unless cancelled again.
-                    if cancelled:
+                    if cancelled or self.abandoned:
                         raise
                     cancelled = True
                     self.stop()

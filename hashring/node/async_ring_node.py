@@ -386,6 +386,8 @@ class AsyncRingNode(Node):
     def _abandon(self) -> None:
         super()._abandon()
         # Connections and loop are the parent's.
+        if self._run is not None:
+            self._run.abandoned = True
         self._run = None
         self._turns = TaskTurns()
         self._starting = native_lock()

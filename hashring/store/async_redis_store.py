@@ -6,6 +6,7 @@ a signal handler raises into a call comes out as it is.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
@@ -100,10 +101,12 @@ class AsyncRedisStore:
         self._contact = FirstContact(client)
         self._servers = servers_of(self._client)
         self._patience = _GIVE_UP * timeout
+        self._process = os.getpid()
 
     async def run(self, command: Command[T]) -> T:
         """Run a command; see :meth:`AsyncStore.run`."""
         try:
+            self._refuse_if_forked()
             raw = await outcome(self._evaluate(command), self._patience)
         except Exception as error:
             if not is_of_call(error):
@@ -125,6 +128,11 @@ class AsyncRedisStore:
             if not is_unknown_script(error):
                 raise
         return await self._client.execute_command("EVAL", script.text, *rest)
+
+    def _refuse_if_forked(self) -> None:
+        """Refuse what a task of the parent asks while a child leaves the parent's event loop."""
+        if self._process != os.getpid():
+            raise ConnectionResetError("the connection belongs to the parent process")
 
     async def subscribe(self, *channels: bytes) -> _AsyncRedisSubscription:
         """Begin a subscription; see :meth:`AsyncStore.subscribe`."""

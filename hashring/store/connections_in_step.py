@@ -8,6 +8,7 @@ outstanding, and connects again instead.
 
 In a forked child, greenlets of the parent live on, and those that wait for Redis would read the
 parent's answers. So there the connections that they wait for are closed. The parent's stay open.
+The same holds for tasks of an event loop that the child leaves, which cancels them.
 """
 
 from __future__ import annotations
@@ -106,8 +107,18 @@ class _InStep(_Connection):
 _connected: Final[weakref.WeakSet[_InStep]] = weakref.WeakSet()
 
 
+_async_connected: Final[weakref.WeakSet[_AsyncInStep]] = weakref.WeakSet()
+
+
 def close_inherited() -> None:
-    """In a forked child: close the parent's connections that greenlets may wait for."""
+    """In a forked child: close the parent's connections that greenlets or tasks may wait for."""
+    for asynchronous in list(_async_connected):
+        writer = asynchronous._writer
+        inherited: Any = None if writer is None else writer.get_extra_info("socket")
+        if inherited is not None and inherited.fileno() >= 0:
+            # Closed by the child's event loop, it would be watched by the parent's no more: they
+            # share what tells them of their file descriptors.
+            _end(inherited.fileno())
     if (hub := socket_hub()) is None:
         return  # Of threads, none lives on but the one that forked.
     for connection in list(_connected):
@@ -116,10 +127,15 @@ def close_inherited() -> None:
             connection._sock.close()
         if connection._shaking is not None:
             # The file descriptor must stay: a greenlet waits for it, and is to find an end there.
-            ended, other = socket.socketpair()
-            os.dup2(ended.fileno(), connection._shaking)
-            ended.close()
-            other.close()
+            _end(connection._shaking)
+
+
+def _end(descriptor: int) -> None:
+    """Put a connection that has ended in the place of one."""
+    ended, other = socket.socketpair()
+    os.dup2(ended.fileno(), descriptor, inheritable=False)
+    ended.close()
+    other.close()
 
 
 class _AsyncInStep(_AsyncConnection):
@@ -127,6 +143,7 @@ class _AsyncInStep(_AsyncConnection):
     _outstanding = False
     _connecting = False
     _reader: asyncio.StreamReader | None
+    _writer: asyncio.StreamWriter | None
 
     async def _drop_unfit(self) -> None:
         # Of a connection that was reset, the client learns only when it writes.
@@ -138,6 +155,7 @@ class _AsyncInStep(_AsyncConnection):
         await self._drop_unfit()
         if self.is_connected:
             return
+        _async_connected.add(self)
         self._connecting = True
         try:
             await super().connect()  # type: ignore[no-untyped-call]

@@ -225,6 +225,46 @@ def test_a_child_that_goes_on_neither_beats_nor_listens_for_its_parent(
     )
 
 
+@pytest.mark.parametrize("end", ["sys.exit(0)", "await asyncio.sleep(1)"])
+def test_a_child_that_leaves_the_event_loop_of_its_parent_by_an_exception_does_no_harm(
+    redis_server: RedisServer, end: str
+) -> None:
+    run(
+        "thread",
+        redis_server,
+        f"""
+        import asyncio
+        from redis.asyncio import Redis as AsyncRedis
+        from hashring import AsyncRingNode
+        keys = [str(number) for number in range(20)]
+        def locks():
+            return redis.mget(["{{ring}}:lock:" + key for key in keys])
+        async def main():
+            client = AsyncRedis.from_url({redis_server.url!r})
+            parent = AsyncRingNode(client, "ring", ttl=3, heartbeat_interval=0.3, lock=True)
+            async with parent:
+                assert await parent.select(keys) == keys
+                held = locks()
+                pid = os.fork()
+                if not pid:
+                    {end}
+                # The child's own end of the loop takes this one its self-pipe: it has timers alone.
+                while not os.waitpid(pid, os.WNOHANG)[0]:
+                    await asyncio.sleep(0.01)
+                assert locks() == held
+                beats = parent.status.heartbeats
+                while parent.status.heartbeats < beats + 3:
+                    await asyncio.sleep(0.01)
+                assert await parent.select(keys) == keys
+                assert locks() == held
+                assert redis.xlen("{{ring}}:events") == 1
+                status = parent.status
+                assert (status.failures, status.subscriptions) == (0, 1), status
+        asyncio.run(main())
+        """,
+    )
+
+
 @pytest.mark.parametrize(
     "body",
     ["__eq__ = lambda one, other: True; __hash__ = lambda one: 1", "__hash__ = None"],
