@@ -14,6 +14,7 @@ from hashring.core.groups.partition_change import PartitionChange
 from hashring.groups.base_member import BaseMember
 from hashring.groups.member_stay import Stay
 from hashring.running.callback_turns import TaskTurn, TaskTurns
+from hashring.running.forked import notice_fork
 from hashring.store.asyncio_cancellation import call_back, callback_over
 
 M = TypeVar("M", bound="AsyncMember")
@@ -65,6 +66,7 @@ class AsyncMember(BaseMember):
         Arguments, promises and errors are those of :meth:`hashring.PartitionGroup.start`. When the
         call is cancelled, the member leaves.
         """
+        notice_fork()
         stay = self._stay
         if isinstance(stay, _AsyncStay) and stay.home.is_closed():
             stay.abandon()

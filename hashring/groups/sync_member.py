@@ -14,6 +14,7 @@ from hashring.groups.base_member import BaseMember, logger
 from hashring.groups.member_stay import Stay
 from hashring.monkey_patching import threads_are_greenlets
 from hashring.running.callback_turns import CallerTurn, CallerTurns
+from hashring.running.forked import notice_fork
 from hashring.running.loop_log import is_logging
 from hashring.running.threads_and_greenlets import (
     Backend,
@@ -91,6 +92,7 @@ class SyncMember(BaseMember):
         self._start(GeventBackend(), wait=wait)
 
     def _start(self, backend: Backend, *, wait: bool) -> None:
+        notice_fork()
         if self._given_up:
             self.stop()
         calls = _Mailbox(backend)

@@ -23,6 +23,7 @@ from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.node.node_states import AT_WORK
 from hashring.running.bounded_calls import BoundedCalls
 from hashring.running.callback_turns import TaskTurns
+from hashring.running.forked import notice_fork
 from hashring.store.async_memory_store import async_store
 from hashring.store.command import Command
 from hashring.store.interface import AsyncStore
@@ -81,6 +82,7 @@ class AsyncRingNode(Node):
             NodeStateError: the node runs already, or was stopped meanwhile.
             NodeForked: it has a name of its own, and runs in the parent process.
         """
+        notice_fork()
         # Two event loops, in two threads, may start it at the same moment.
         with self._starting:
             run = self._new_run()

@@ -15,6 +15,7 @@ from hashring.core.select_keys import cells_of, select_inside
 from hashring.errors import ConfigError, KeyValueError, NodeForked
 from hashring.protocol.locks.key_states import Key, KeyState
 from hashring.protocol.node.node_machine import View
+from hashring.running.forked import notice_fork
 
 T = TypeVar("T")
 
@@ -82,6 +83,7 @@ class KeyAnswers:
         raise NotImplementedError
 
     def _refuse_if_forked(self) -> None:
+        notice_fork()
         if self._parent is not None:
             raise NodeForked(self.name, self._parent, made_up=not self._is_named)
 
@@ -127,7 +129,8 @@ class KeyAnswers:
             raise
         except (ValueError, TypeError):
             # Bytes, what is no key (an array is neither true nor false), or a forked child.
-            self._refuse_if_forked()
+            if self._parent is not None:
+                self._refuse_if_forked()
             data = key_bytes(key)
             bounds, deadline, cells, shift, held_keys = self._lease or self._nothing
             if held_keys is None:

@@ -19,6 +19,7 @@ from hashring.node.start_and_stop import Life, backend_of_threads
 from hashring.node.user_calls import UserCalls
 from hashring.protocol.locks.key_lease import KeyLease
 from hashring.protocol.locks.verdicts import Verdict
+from hashring.running.forked import notice_fork
 from hashring.running.threads_and_greenlets import GeventBackend, event_of_threads
 from hashring.store.command import Command
 from hashring.store.ring.commands import owner
@@ -109,6 +110,7 @@ class RingNode(Node):
             NodeStateError: the node runs already, or was stopped meanwhile.
             NodeForked: it has a name of its own, and runs in the parent process.
         """
+        notice_fork()
         self._life.start(self, backend_of_threads)
 
     def gevent_start(self) -> None:
@@ -124,6 +126,7 @@ class RingNode(Node):
             RedisUnavailable, RedisRefused, NodeStateError, NodeForked: see :meth:`start`.
             MissingDependencyError: gevent is not installed.
         """
+        notice_fork()
         self._life.start(self, GeventBackend)
 
     def stop(self, *, stay: bool = False) -> None:
@@ -167,6 +170,7 @@ class RingNode(Node):
             NodeStateError: the node runs already.
             NodeForked: it has a name of its own, and runs in the parent process.
         """
+        notice_fork()
         self._life.poll(self)
 
     def __enter__(self: N) -> N:
@@ -309,6 +313,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
+        notice_fork()
         self._by_hand.heartbeat(self)
 
     def update(self) -> None:

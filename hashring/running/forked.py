@@ -31,7 +31,18 @@ def abandon_in_children(inherited: Callable[[], Iterable[Forking]]) -> None:
     _kinds.append(inherited)
 
 
+_process = os.getpid()
+
+
+def notice_fork() -> None:
+    """Do so now, if nobody told Python of the fork: uWSGI does only with py-call-osafterfork."""
+    if os.getpid() != _process:
+        _after_fork_in_child()
+
+
 def _after_fork_in_child() -> None:
+    global _process  # noqa: PLW0603 - a child is another process
+    _process = os.getpid()
     for inherited in _kinds:
         for each in inherited():
             try:

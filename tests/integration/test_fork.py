@@ -225,6 +225,44 @@ def test_a_child_that_goes_on_neither_beats_nor_listens_for_its_parent(
     )
 
 
+def test_a_child_that_was_forked_behind_python_s_back_starts_as_itself(
+    redis_server: RedisServer,
+) -> None:
+    """As a worker of uWSGI, which runs Python's own fork handlers only on request."""
+    run(
+        "thread",
+        redis_server,
+        """
+        import ctypes
+        from hashring import PartitionGroup
+        fork = ctypes.PyDLL(None).fork
+        runs, later = node(lock=True), node()
+        group = PartitionGroup(redis, "orders", 4, ttl=3, heartbeat_interval=0.3, rebalance_delay=0)
+        begin(runs)
+        def child():
+            for refused in (lambda: runs.select(["key"]), lambda: runs.hold("key").__enter__()):
+                try:
+                    refused()
+                except NodeForked:
+                    continue
+                raise AssertionError("not refused")
+            for own in (runs, later):
+                begin(own)
+                assert f":{os.getpid()}" in own.name, own.name
+            group.start()
+            assert str(os.getpid()) in group.member
+            eventually(lambda: any(map(group.owns, range(4))))
+            group.stop()
+            for own in (runs, later):
+                own.stop()
+        for pid in [in_child(child) for _ in range(2)]:
+            wait(pid)
+        assert runs.status.failing_for is None
+        runs.stop()
+        """,
+    )
+
+
 @pytest.mark.parametrize("end", ["sys.exit(0)", "await asyncio.sleep(1)"])
 def test_a_child_that_leaves_the_event_loop_of_its_parent_by_an_exception_does_no_harm(
     redis_server: RedisServer, end: str
