@@ -60,7 +60,10 @@ def archive(connection: Connection, ring: str, folder: Path) -> int:
         remedy = "archive into another directory, beside an exported ring"
         if left is None or id_order(left) < id_order(last):
             # A ring drops its oldest events alone, and never all of them.
-            cause = "Redis lost its data, or the directory is of a ring on another Redis"
+            cause = (
+                "Redis lost its data, a failover took that event back, or the directory is of a "
+                "ring on another Redis"
+            )
             raise EventsLost(ring, last, left, f"{cause}; {remedy}")
         raise EventsLost(ring, last, left, f"{remedy}, and more often")
     if events:
