@@ -113,6 +113,20 @@ def test_an_append_that_is_interrupted_leaves_nothing(spark, tmp_path, monkeypat
     assert ids(spark.read.parquet(str(place))) == [0, 1, 2, 3, 100, 101, 102, 103]
 
 
+def test_an_append_that_is_interrupted_leaves_no_directories_of_its_own(
+    spark, tmp_path, monkeypatch
+):
+    place = tmp_path / "out"
+    df = spark.range(100, 104).withColumn("part", F.col("id") % 3)
+    df.where("part = 1").write.partitionBy("part").parquet(str(place))
+    with monkeypatch.context() as patch:
+        in_the_directory(patch, "rename", place / "part=2", 1, ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            Output(str(place), "parquet", mode="append").write(df, ["part"])
+    assert [path.name for path in place.glob("part=*")] == ["part=1"]
+    assert ids(spark.read.parquet(str(place))) == [100, 103]
+
+
 def in_the_directory(monkeypatch, name, place, number, then):
     """Do something once, right before so many times a path's method is called on its files."""
     method, calls = getattr(Path, name), []

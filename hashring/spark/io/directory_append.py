@@ -45,6 +45,7 @@ def _append(
     A second signal replaces the error at the end, and must not hide those files.
     """
     moved: list[Path] = []
+    made: list[Path] = []
     with held_back() as let_in:
         try:
             for part in sorted(aside.rglob("[!._]*")):
@@ -52,18 +53,31 @@ def _append(
                     let_in()
                     place = local / part.relative_to(aside)
                     with disk_errors(path):
-                        place.parent.mkdir(parents=True, exist_ok=True)
+                        _make(place.parent, local, made)
                         moved.append(place)
                         part.rename(place)
-            sync(path, {local, *(place.parent for place in moved)})
+            sync(path, {local, *(place.parent for place in (*moved, *made))})
             show()
             let_in()
         except BaseException:
             # Half of the rows would be doubled by the next try. No other job gives these names.
             left += _take_back(moved)
+            for directory in reversed(made):
+                with suppress(OSError):  # another job has put files into it
+                    directory.rmdir()
             with suppress(Exception):  # Java may have ended
                 show()
             raise
+
+
+def _make(directory: Path, within: Path, made: list[Path]) -> None:
+    """Make a directory and those above it, and note which were not there."""
+    if directory == within or directory.is_dir():
+        return
+    _make(directory.parent, within, made)
+    with suppress(FileExistsError):  # another job has made it meanwhile
+        directory.mkdir()
+        made.append(directory)
 
 
 def _take_back(files: Sequence[Path]) -> list[Path]:
