@@ -54,7 +54,6 @@ from hashring.spark.io.output import Output
 from hashring.spark.io.owner_directories import partition_by_owner
 from hashring.spark.io.worker_disks import check_whole
 from hashring.spark.jobs import assign_job, audit_job, kept, load_job, plan_job
-from hashring.spark.jobs.assign import _nodes_per_task
 from hashring.spark.jobs.outcome import Table
 from hashring.spark.periods.history_from_events import history_of
 from tests.spark.conftest import damage, keep, on_workers, rows
@@ -162,9 +161,8 @@ def test_assign_by_owner_gives_a_directory_several_files(keys, ring_file, tmp_pa
 
 @pytest.mark.long
 def test_assign_by_owner_to_many_nodes_starts_few_tasks(spark, tmp_path, monkeypatch):
-    assert [_nodes_per_task(spark, nodes) for nodes in (200, 201, 450)] == [1, 2, 3]
     # As with ten times as many of both. Few nodes have keys: each file takes time.
-    monkeypatch.setattr("hashring.spark.jobs.assign._LEAST_TASKS", 20)
+    monkeypatch.setattr("hashring.spark.io.owner_directories._LEAST_TASKS", 20)
     ring = Ring({f"n{i}": [i * 2**28 if i < 16 else i * 2**16] for i in range(45)})
     df = spark.range(200).selectExpr("cast(id as string) as key")
     made = []

@@ -684,9 +684,9 @@ def test_the_nodes_of_a_large_ring_share_tasks_unless_told_otherwise(spark):
         parts = partition_by_owner(spark.range(1), random_ring(nodes, 1), "id", **told)
         return parts.rdd.getNumPartitions() - 1  # one is of rows without an owner
 
-    assert [tasks(nodes) for nodes in (1000, 1001, 2001)] == [1000, 501, 667]
-    assert tasks(1001, files_per_owner=2) == 2 * 334
-    assert tasks(1001, nodes_per_task=1) == 1001
+    assert [tasks(nodes) for nodes in (200, 201, 450)] == [200, 101, 150]
+    assert tasks(201, files_per_owner=2) == 2 * 67
+    assert tasks(201, nodes_per_task=1) == 201
 
 
 def test_pyspark_4_0_sends_rows_to_a_partition_by_its_number_too(spark):

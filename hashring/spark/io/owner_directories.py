@@ -21,8 +21,8 @@ _NO_OWNER: Final = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^")
 """Beside control characters, what Spark writes as ``%`` and two digits."""
 _MOST_BYTES: Final = 255
-_MOST_TASKS: Final = 1000
-"""Unless told, no more start: each takes some milliseconds, and Spark keeps accounts of all."""
+_LEAST_TASKS: Final = 200
+"""Unless told, up to as many files have a task each. Each takes a while to start."""
 _SHOWN: Final = 60
 
 
@@ -77,9 +77,9 @@ def partition_by_owner(
     Args:
         files_per_owner: how many tasks write a node's rows: with fewer nodes than cores, more
             than one.
-        nodes_per_task: how many nodes one task writes. By default, one; on a ring with more than
-            1,000 nodes times files, as many as keep the tasks at 1,000, because each takes a while
-            to start.
+        nodes_per_task: how many nodes one task writes. By default, one; of more than 200 nodes
+            times files, as many as keep the tasks at 200, or at ``spark.sql.shuffle.partitions`` if
+            that is more, because each takes a while to start.
 
     Raises:
         EmptyRingError, ColumnError: as for :func:`hashring.spark.with_owner`.
@@ -90,7 +90,8 @@ def partition_by_owner(
             raise ConfigError(name, value, "give at least 1")
     columns = ring_columns(df.sparkSession, ring)
     if nodes_per_task is None:
-        nodes_per_task = -(-columns.count * files_per_owner // _MOST_TASKS)
+        shuffled = int(df.sparkSession.conf.get("spark.sql.shuffle.partitions", None) or 0)
+        nodes_per_task = -(-columns.count * files_per_owner // max(shuffled, _LEAST_TASKS))
     coded = with_owner_code(df, columns, ring, key, "owner")
     last = -(-columns.count // nodes_per_task) * files_per_owner
     group = F.floor(F.col(OWNER_CODE) / nodes_per_task).cast("int")

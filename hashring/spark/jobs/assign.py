@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
@@ -25,9 +25,6 @@ from hashring.spark.streams.compaction import compact
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_LEAST_TASKS: Final = 200
-"""Up to as many files have a task each."""
 
 
 def assign_job(
@@ -74,13 +71,7 @@ def assign_job(
         if (found := output.format_of_files()) != "parquet":
             raise ConfigError("format", found, "rows in cells are written as Parquet: give parquet")
     if by_owner:
-        owned = partition_by_owner(
-            df,
-            ring,
-            key,
-            files_per_owner=files_per_owner,
-            nodes_per_task=_nodes_per_task(df.sparkSession, ring.node_count * files_per_owner),
-        )
+        owned = partition_by_owner(df, ring, key, files_per_owner=files_per_owner)
     else:
         owned = with_owner(df, ring, key)
     check_keys(source, key)
@@ -100,16 +91,6 @@ def assign_job(
         *ring_facts(ring),
     ]
     return Outcome.of_facts("Owners assigned", facts)
-
-
-def _nodes_per_task(spark: SparkSession, files: int) -> int:
-    """How many nodes a task writes, so that no more tasks start than Spark shuffles to.
-
-    Args:
-        files: of all nodes.
-    """
-    told = int(spark.conf.get("spark.sql.shuffle.partitions", None) or 0)
-    return -(-files // max(told, _LEAST_TASKS))
 
 
 def reassign_job(spark: SparkSession, path: str, ring: RingFile) -> Outcome:
