@@ -568,6 +568,24 @@ def test_a_table_of_a_csv_in_utf_16_is_read_whole_or_refused(spark, table_in_utf
     assert rows(found) == [("1", "ä"), ("2", "дb"), ("3", "c")]
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_table_of_a_csv_in_utf_16_is_written_whole_or_refused(spark, mode):
+    spark.sql("CREATE TABLE wide (key STRING) USING csv OPTIONS (encoding 'UTF-16LE', "
+              "ignoreLeadingWhiteSpace false, ignoreTrailingWhiteSpace false)")  # fmt: skip
+    output = Output(None, None, "wide", mode)
+    keys = spark.createDataFrame([("ä",), ("дb",), ("c",)], "key STRING").coalesce(1)
+    try:
+        remedy = r"ALTER TABLE wide SET SERDEPROPERTIES \('multiLine'='true'\)"
+        with pytest.raises(ConfigError, match=f"^encoding='utf-16le': .* within chara.*{remedy}"):
+            output.write(keys)
+        assert spark.table("wide").isEmpty()
+        spark.sql(remedy.replace("\\", ""))
+        output.write(keys)
+        assert rows(spark.table("wide")) == [("ä",), ("дb",), ("c",)]
+    finally:
+        spark.sql("DROP TABLE wide")
+
+
 @pytest.mark.parametrize("name", ["UnicodeBig", "ISO-10646-UCS-2", "UTF_16", "X-UTF-16LE-BOM"])
 def test_a_csv_in_utf_16_by_another_name_is_refused(spark, tmp_path, name):
     """Spark takes these names with ``spark.sql.legacy.javaCharsets``."""
@@ -593,6 +611,17 @@ def test_json_with_more_after_its_first_document_is_not_read_as_one(
     said = "^multiLine='true': file:.*/keys.json goes on after its first document, .* leave out"
     with pytest.raises(ConfigError, match=said):
         read_frame(spark, [str(tmp_path / "*.json")], options={"multiLine": "true"})
+
+
+def test_json_with_more_after_the_first_document_of_another_file_is_not_read_as_one(
+    spark, tmp_path
+):
+    for number in range(8):
+        (tmp_path / f"{number} %20.json").write_text(f'{{"key": "{number}"}}\n')
+    (tmp_path / "6 %20.json").write_text('{"key": "a"}\n{"key": "b"}\n')
+    said = "^multiLine='true': file:.*/6 %20.json goes on after its first document"
+    with pytest.raises(ConfigError, match=said):
+        read_frame(spark, [str(tmp_path)], "json", options={"multiLine": "true"})
 
 
 def test_json_of_a_document_a_file_is_read_whole(spark, tmp_path):

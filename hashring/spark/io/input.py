@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from hashring.spark.engine.column_checks import quoted
 from hashring.spark.engine.counts_while_read import Counts
 from hashring.spark.engine.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure, too_much
 from hashring.spark.io.catalog_tables import options_of, provider_of
+from hashring.spark.io.encodings import WHOLE_FILES, check_encoding, encoding_of, in_lower_case
 from hashring.spark.io.file_formats import (
     FILE_FORMATS,
     QUOTES_DOUBLED,
@@ -64,12 +64,10 @@ _MALFORMED: Final = ("csv", "json", "xml")
 """Formats of which a record may not fit the schema. Of others a file fails as a whole, and a column
 :data:`CORRUPT` is data."""
 _SEVERAL: Final = 2
-_WIDE: Final = re.compile(r"utf[-_]?(?:16|32)|unicode|ucs")
-"""In the names of encodings whose characters have two bytes or more."""
-_IN_ORDER: Final = re.compile(r"utf-?(?:16|32)[lb]e")
-"""Those of them that have their bytes in one order, and no mark of it."""
 _HEAD, _LINES = 2**20, 10
 """Bytes of a line, and lines, in which a second document is looked for."""
+_LISTED, _LOOKED_INTO = 1000, 5
+"""Of so many files, so many of the largest are looked into for that."""
 _NO_TEXT: Final = ("\0", "\ufffd")
 """What bytes that are no text in UTF-8 are read as."""
 
@@ -203,7 +201,7 @@ def read_frame(
                 # Columns of directories come last, whatever their place in the schema.
                 frame = frame.toDF(*(renamed.get(column, column) for column in frame.columns))
         columns = frame.columns
-        if name == "json" and _in_lower_case(options).get("multiline") == "true":
+        if name == "json" and in_lower_case(options).get("multiline") == "true":
             _check_one_document(frame)
     except SPARK_ERRORS as error:
         raise _refusal(error, name, source) from error
@@ -224,68 +222,43 @@ def _of_format(name: str, options: Mapping[str, str] | None) -> dict[str, bool |
     Raises:
         ConfigError: by the options given, it cannot.
     """
-    given = _in_lower_case(options)
-    if name == "text" and (encoding := _encoding(given)) not in ("", "utf-8", "utf8"):
+    given = in_lower_case(options)
+    if name == "text" and (encoding := encoding_of(given)) not in ("", "utf-8", "utf8"):
         raise ConfigError("encoding", encoding, "Spark reads text as UTF-8: convert the files")
     if name == "xml":
         return dict(_XML)
     if name != "csv":
         return {}
-    _check_encoding(given, "add --input-option multiLine=true")
+    check_encoding(given, "add --input-option multiLine=true")
     # By its default, Spark would leave out each NUL in a field in quotes.
     return (
         _CSV if given.keys() & {"escape", "quote"} else {**_CSV, "charToEscapeQuoteEscaping": '"'}
     )
 
 
-def _in_lower_case(options: Mapping[str, str] | None) -> dict[str, str]:
-    """Names and values of options, as Spark compares them."""
-    return {option.lower(): str(value).lower() for option, value in (options or {}).items()}
-
-
-def _encoding(options: Mapping[str, str]) -> str:
-    return options.get("encoding", options.get("charset", ""))
-
-
-def _check_encoding(options: Mapping[str, str], remedy: str) -> None:
-    """Check that Spark finds the ends of lines in a CSV of this encoding.
-
-    Of UTF-16 and UTF-32, it looks for the byte of a line break, which is a part of a character.
-
-    Args:
-        options: names and values in lower case.
-
-    Raises:
-        ConfigError: it would read other keys.
-    """
-    encoding = _encoding(options)
-    if not _WIDE.search(encoding) or options.get("multiline") == "true":
-        return
-    # With the order of its bytes, Spark knows how a separator of lines is written.
-    if "linesep" in options and _IN_ORDER.fullmatch(encoding):
-        return
-    raise ConfigError(
-        "encoding",
-        encoding,
-        f"Spark would split such a CSV within characters, and read other keys: {remedy}",
-    )
-
-
 def _check_one_document(frame: DataFrame) -> None:
-    """Check that a file of JSON does not go on after its first document, as far as some lines show.
+    """Check that files of JSON do not go on after their first document, as far as some lines show.
 
-    This looks at one file: a look at each would read all of them twice.
+    This looks at the largest files: a look at each would read all of them twice, and a file of one
+    line has one document.
 
     Args:
         frame: of JSON that is read with ``multiLine``.
 
     Raises:
-        ConfigError: it does, and Spark would leave out what follows.
+        ConfigError: one does, and Spark would leave out what follows.
     """
-    file = next(iter(addresses(frame)), None)
-    if file is None:
+    files = [exactly(unquote(file)) for file in addresses(frame)]
+    if not files:
         return
-    lines = frame.sparkSession.read.text(exactly(unquote(file)), lineSep="\n")
+    some = files[:: -(-len(files) // _LISTED)]
+    found = frame.sparkSession.read.format("binaryFile").load(some).select("path", "length")
+    for row in found.orderBy(F.desc("length")).take(_LOOKED_INTO):
+        _check_ends(frame.sparkSession, row["path"])
+
+
+def _check_ends(spark: SparkSession, file: str) -> None:
+    lines = spark.read.text(exactly(file), lineSep="\n")
     head = F.substring(F.col("value").cast("binary"), 1, _HEAD)
     told = b"\n".join(bytes(row[0]) for row in lines.select(head).take(_LINES))
     text = told.decode(json.detect_encoding(told), "ignore").strip()
@@ -297,8 +270,8 @@ def _check_one_document(frame: DataFrame) -> None:
         raise ConfigError(
             "multiLine",
             "true",
-            f"{printable(unquote(file))} goes on after its first document, and Spark would read no "
-            f"more of it: leave out the option if each line is a document, or write an array",
+            f"{printable(file)} goes on after its first document, and Spark would read no more of "
+            f"it: leave out the option if each line is a document, or write an array",
         )
 
 
@@ -457,9 +430,7 @@ def read_table(spark: SparkSession, name: str) -> Input:
         options = options_of(spark, name) if provider_of(spark, name) == "csv" else {}
     except SPARK_ERRORS:
         options = {}  # files by their path, as in csv.`keys`
-    _check_encoding(
-        _in_lower_case(options), f"ALTER TABLE {name} SET SERDEPROPERTIES ('multiLine'='true')"
-    )
+    check_encoding(in_lower_case(options), WHOLE_FILES.format(table=name))
     return Input(frame, name)
 
 

@@ -14,6 +14,7 @@ from hashring.errors import OutputRefused
 from hashring.spark.engine.column_checks import quoted
 from hashring.spark.engine.spark_failures import SPARK_ERRORS
 from hashring.spark.io.catalog_tables import detail_of, options_of, properties_of, provider_of
+from hashring.spark.io.encodings import WHOLE_FILES, check_encoding, in_lower_case
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,10 +35,13 @@ def without_splits(df: DataFrame, table: str) -> DataFrame:
     """The frame, which fails as it is written if a table cannot keep one of its texts.
 
     Write it within :func:`splits_refused`.
+
+    Raises:
+        ConfigError: the table is a CSV of an encoding that Spark would split within characters.
     """
     texts = {field.name for field in df.schema if isinstance(field.dataType, StringType)}
-    pattern = _split_by(df.sparkSession, table) if texts else None
-    if pattern is None:
+    pattern = _split_by(df.sparkSession, table)
+    if pattern is None or not texts:
         return df
 
     def whole(name: str) -> Column:
@@ -74,6 +78,7 @@ def _split_by(spark: SparkSession, table: str) -> str | None:
         return None
     options = options_of(spark, table)
     if provider == "csv":
+        check_encoding(in_lower_case(options), WHOLE_FILES.format(table=table))
         ends = options.get("linesep")
         if options.get("multiline", "").lower() == "true":
             return None if ends else "\r"

@@ -114,6 +114,7 @@ def into_table(
 
     Raises:
         ColumnError: the table has other columns.
+        ConfigError: it is a CSV of an encoding that Spark would split within characters.
         OutputRefused: it would hold other text than the rows; another process replaced it; or
             workers wrote to disks of their own.
     """
