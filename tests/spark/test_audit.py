@@ -285,7 +285,8 @@ def test_an_end_at_infinity_is_after_all_others(spark, history, ansi, is_cut):
     [
         ("start", "date'2024-01-01'", "'start' is date; a time is TIMESTAMP or a number"),
         ("start", "1.5F", "'start' is float; .* too coarse for a time: give DOUBLE or TIMESTAMP"),
-        ("end", "'x'", "a number of seconds since 1970: cast it, or give its type in the schema"),
+        ("end", "'x'", "a number of seconds since 1970: cast it; of CSV and JSON, give its type"),
+        ("end", "timestamp_ntz'2024-01-01'", "'end' is timestamp_ntz, a time without a zone: with"),
         ("node", "1", "'node' is int; a node's name is a string"),
         ("key", "1.5D", "'key' is double; a key is string, binary or an integer"),
     ],
@@ -294,6 +295,20 @@ def test_columns_of_the_wrong_type_are_refused(spark, history, column, expressio
     log = spark.createDataFrame([], LOG).withColumn(column, F.expr(expression))
     with pytest.raises(ColumnError, match=text):
         audit(log, history)
+
+
+def test_times_without_a_zone_are_taken_as_the_error_says(spark, tmp_path):
+    place = str(tmp_path / "log.parquet")
+    spark.sql("SELECT timestamp_ntz'2024-01-01 00:00:00' AS start").write.parquet(place)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        given = spark.read.schema("start timestamp").parquet(place)
+        cast = spark.read.parquet(place).select(F.col("start").cast("timestamp"))
+        (utc,), (local,) = (rows(log.select(F.unix_seconds("start"))) for log in (given, cast))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert utc == (int(datetime(2024, 1, 1, tzinfo=timezone.utc).timestamp()),)
+    assert local == (utc[0] + 5 * 3600,)
 
 
 def test_a_missing_column_is_refused(spark, history):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
-from pyspark.sql.types import FloatType, NumericType, StringType, TimestampType
+from pyspark.sql.types import FloatType, NumericType, StringType, TimestampNTZType, TimestampType
 
 from hashring.errors import ColumnError
 from hashring.spark.engine.arrays_to_spark import frame_of_rows
@@ -52,10 +52,16 @@ def micros(df: DataFrame, name: str) -> Column:
         # Beyond the years 0 to 9999 a number is no time.
         sane = (seconds > -62_135_596_800.0) & (seconds < 253_402_300_800.0)
         return F.when(sane, F.round(seconds * 1e6).cast("bigint"))
+    if isinstance(kind, TimestampNTZType):
+        raise ColumnError(
+            name,
+            "is timestamp_ntz, a time without a zone: with TIMESTAMP in the schema, those of "
+            "Parquet are UTC; if they are not, cast the column, which takes the session's zone",
+        )
     raise ColumnError(
         name,
         f"is {kind.simpleString()}; a time is TIMESTAMP or a number of seconds since 1970: "
-        f"cast it, or give its type in the schema",
+        f"cast it; of CSV and JSON, give its type in the schema",
     )
 
 
