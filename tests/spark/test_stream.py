@@ -488,6 +488,19 @@ def test_a_stream_whose_output_is_moved_ends(spark, tmp_path):
     assert sorted(int(row["key"]) for row in stored(tmp_path / "out")) == list(range(40))
 
 
+@pytest.mark.parametrize(
+    ("place", "why"), [("out", "it holds the batches of a stream"), ("cp", "it is the checkpoint")]
+)
+def test_no_job_replaces_what_is_of_a_stream(spark, tmp_path, place, why):
+    files(tmp_path, 0)
+    tag_all(tmp_path, stream(spark, tmp_path))
+    with pytest.raises(OutputRefused, match=why):
+        Output(str(tmp_path / place), "parquet", mode="overwrite").write(spark.range(1))
+    files(tmp_path, 1)
+    tag_all(tmp_path, stream(spark, tmp_path))
+    assert sorted(int(row["key"]) for row in stored(tmp_path / "out")) == list(range(40))
+
+
 @pytest.mark.parametrize("elsewhere", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("is_ended", [True, False])
 def test_a_stream_hides_no_rows_that_took_the_place_of_its_batches(
@@ -500,7 +513,8 @@ def test_a_stream_hides_no_rows_that_took_the_place_of_its_batches(
         for name in ("0", ".0.crc"):
             (tmp_path / "cp" / "commits" / name).unlink(missing_ok=True)
     rows = spark.createDataFrame([("of another job",)], "key string")
-    Output(str(tmp_path / "out"), "parquet", mode="overwrite").write(rows)
+    shutil.rmtree(tmp_path / "out")
+    Output(str(tmp_path / "out"), "parquet").write(rows)
     if elsewhere:
         monkeypatch.setattr("hashring.spark.streams.tagging.local_path", lambda spark, path: None)
     files(tmp_path, 1)

@@ -28,6 +28,13 @@ _RENAME_EXCHANGE: Final = 2
 _UNABLE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV)
 """Answers of file systems, such as NFS, that cannot exchange two names."""
 _BEFORE: Final = ".before"
+STREAM: Final = "_checkpoint"
+"""In the output of a stream, what says of which checkpoint its batches are."""
+_STREAMS: Final = {
+    STREAM: "it holds the batches of a stream, whose checkpoint notes their rows as written",
+    "offsets": "it is the checkpoint of a stream",
+}
+"""What shows that a directory is a stream's, and why no job replaces it."""
 _ENDING: Final = 10.0  # seconds
 
 
@@ -85,6 +92,9 @@ def check_not_of_others(path: str, place: Path) -> None:
         if place.is_dir() and Path(os.path.realpath(directory)).is_relative_to(place):
             why = f"overwrite would remove {directory}, the {kind} directory"
             raise OutputRefused(path, why, "name a directory for it")
+    for name, why in _STREAMS.items():
+        if (place / name).exists():
+            raise OutputRefused(path, why, "name another place, or remove this one first")
 
 
 def seen_anew(spark: SparkSession, place: Path) -> None:

@@ -31,6 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.atomic_writes import new_file, replace_text
 from hashring.errors import OutputExists, OutputRefused
 from hashring.spark.engine.spark_failures import SPARK_ERRORS
+from hashring.spark.io.directory_swap import STREAM
 from hashring.spark.io.existing_files import has_no_rows, seen_files
 from hashring.spark.io.job_file_names import is_of_one_job
 from hashring.spark.io.local_paths import exactly, local_path
@@ -39,7 +40,7 @@ from hashring.spark.streams.compaction import BATCH, newest_batch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NAME: Final = "_checkpoint"
+_NAME: Final = STREAM
 """Readers of the output pass over it."""
 _FIRST: Final = "hashring-output"
 """In a checkpoint, the output whose stream began first."""
