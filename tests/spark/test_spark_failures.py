@@ -41,6 +41,14 @@ IN_JAVA = "An error occurred.\n: java.io.IOException: No space left on device. S
             ),
         ),
         (
+            IN_PYTHON.replace("ValueError: no", "ModuleNotFoundError: No module named 'hashring'"),
+            (
+                "Spark failed: ModuleNotFoundError: No module named 'hashring': install it, with "
+                "hashring-fleet for hashring, for the Python that runs Spark's tasks, which "
+                "PYSPARK_PYTHON names there"
+            ),
+        ),
+        (
             f"{IN_PYTHON}\nhashring.errors.EventsLost: they are gone",
             "Spark failed: EventsLost: they are gone; Spark's log has more, with --spark-log FILE",
         ),
@@ -53,6 +61,7 @@ IN_JAVA = "An error occurred.\n: java.io.IOException: No space left on device. S
         "in a Python worker",
         "in Java",
         "a Python worker is gone",
+        "a Python worker lacks a module",
         "an error of this package",
         "a separator of lines",
     ],

@@ -74,6 +74,8 @@ _REMEDIES: Final = {
     "Illegal file pattern": "put a backslash before each bracket or brace of a file's own name",
     PYTHON_LATE: "the machine took longer than ten seconds to start "
     "Python: give it less to do, and start the job again",
+    "No module named": "install it, with hashring-fleet for hashring, for the Python that runs "
+    "Spark's tasks, which PYSPARK_PYTHON names there",
     "Python worker exited unexpectedly": "did the system kill it, for want of memory? Run fewer "
     "tasks at once, such as by --master 'local[2]'",
     "No space left on device": "make room for the output and for Spark's own files, or name "
