@@ -39,6 +39,7 @@ from hashring.errors import (
     UnknownNodeError,
 )
 from hashring.ring_files import read_ring, write_ring
+from hashring.spark.analysis.html_report import Report
 from hashring.spark.engine.counts_while_read import Counts
 from hashring.spark.engine.spark_failures import SPARK_ERRORS, failure
 from hashring.spark.io.input import (
@@ -1339,6 +1340,19 @@ def test_a_report_that_exists_stops_the_job_before_it_starts(ring_file, tmp_path
     with pytest.raises(OutputExists):
         run("load", "--input", "x.parquet", "--ring-file", ring_file, "--report", report)
     assert report.read_text() == "mine"
+
+
+def test_an_answer_whose_report_cannot_be_written_is_shown(
+    spark, keys, ring_file, tmp_path, monkeypatch
+):
+    report = tmp_path / "load.html"
+    # Its name is free as the job begins, and taken as it ends.
+    monkeypatch.setattr(Report, "html", lambda _: str(report.write_text("another's")))
+    arguments = ("load", "--input", keys, "--ring-file", ring_file, "--hottest", 0, "--json")
+    result = CliRunner().invoke(spark_group, [*map(str, arguments), "--report", str(report)])
+    assert isinstance(result.exception, OutputExists)
+    assert json.loads(result.stdout)["rows"] == 502
+    assert report.read_text() == "another's"
 
 
 @pytest.mark.parametrize("option", ["--report", "--output"])

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -23,14 +23,14 @@ from hashring.cli.spark.options import name_and_value
 from hashring.cli.spark.signals_between_calls import signals_between_calls
 from hashring.cli.spark.terminal_answer import shown, table_lines
 from hashring.core.safe_text import printable
-from hashring.errors import ConfigError
+from hashring.errors import ConfigError, HashringError
 from hashring.held_signals import held_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from hashring.spark.io.output import Output
-    from hashring.spark.jobs.outcome import Outcome
+    from hashring.spark.jobs.outcome import Outcome, Table
 
 _OF_FILES: Final = ("format_", "schema", "input_options")
 _OF_OUTPUT: Final = ("mode", "options_", "output_format")
@@ -103,19 +103,27 @@ class Job:
     def finish(self, outcome: Outcome) -> None:
         """Show the answer, and write the report."""
         facts = list(outcome.facts)
-        if self._report:
-            with new_file(self._report) as aside:
-                aside.write_text(outcome.report.html(), encoding="utf-8")
-            facts.append(("report", self._report))
+        try:
+            if self._report:
+                with new_file(self._report) as aside:
+                    aside.write_text(outcome.report.html(), encoding="utf-8")
+                facts.append(("report", self._report))
+        except HashringError:
+            # The answer may have taken hours.
+            self._show(facts, outcome.tables)
+            raise
+        self._show(facts, outcome.tables)
+
+    def _show(self, facts: list[tuple[str, Any]], tables: Sequence[Table]) -> None:
         if self._settings.json:
-            document({**dict(facts), **{table.title: table.records() for table in outcome.tables}})
+            document({**dict(facts), **{table.title: table.records() for table in tables}})
             return
         facts = [(printable(name), value) for name, value in facts]
         width = max(len(name) for name, _ in facts)
         for name, value in facts:
             click.echo(f"{name.rjust(width)}  {shown(value)}")
         top = None if self._options.get("all_") else self._options.get("top")
-        for table in outcome.tables:
+        for table in tables:
             for line in table_lines(table, top):
                 click.echo(line)
 
