@@ -49,6 +49,17 @@ IN_JAVA = "An error occurred.\n: java.io.IOException: No space left on device. S
             ),
         ),
         (
+            (
+                "[RESPONSE_ALREADY_RECEIVED] INVALID_HANDLE.SESSION_NOT_FOUND on the server but "
+                "responses were already received from it."
+            ),
+            (
+                "Spark failed: [RESPONSE_ALREADY_RECEIVED] INVALID_HANDLE.SESSION_NOT_FOUND on the "
+                "server but responses were already received from it: its server was started again, "
+                "or has ended the session: look what the job has written, and start it again"
+            ),
+        ),
+        (
             f"{IN_PYTHON}\nhashring.errors.EventsLost: they are gone",
             "Spark failed: EventsLost: they are gone; Spark's log has more, with --spark-log FILE",
         ),
@@ -62,6 +73,7 @@ IN_JAVA = "An error occurred.\n: java.io.IOException: No space left on device. S
         "in Java",
         "a Python worker is gone",
         "a Python worker lacks a module",
+        "a server of Spark Connect was started again",
         "an error of this package",
         "a separator of lines",
     ],

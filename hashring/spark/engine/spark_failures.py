@@ -60,6 +60,10 @@ NO_PACKAGE: Final = "is built-in but external data source"
 """What Spark says of a format of its own, such as Avro, whose package it was not given."""
 PYTHON_LATE: Final = "Python worker failed to connect back"
 """What Spark says when a Python that it started took longer than ten seconds."""
+_SERVER_ANEW: Final = (
+    "its server was started again, or has ended the session: look what the job has written, and "
+    "start it again"
+)
 _REMEDIES: Final = {
     "[JAVA_GATEWAY_EXITED]": "what Java said is above; check --master and --conf",
     "OutOfMemoryError": "give Spark more memory, such as --conf spark.driver.memory=4g",
@@ -74,6 +78,9 @@ _REMEDIES: Final = {
     "Illegal file pattern": "put a backslash before each bracket or brace of a file's own name",
     PYTHON_LATE: "the machine took longer than ten seconds to start "
     "Python: give it less to do, and start the job again",
+    # Of Spark Connect: a server that was started again does not know the session.
+    "INVALID_HANDLE": _SERVER_ANEW,
+    "[NO_ACTIVE_SESSION]": _SERVER_ANEW,
     "No module named": "install it, with hashring-fleet for hashring, for the Python that runs "
     "Spark's tasks, which PYSPARK_PYTHON names there",
     "Python worker exited unexpectedly": "did the system kill it, for want of memory? Run fewer "
