@@ -41,6 +41,14 @@ IN_JAVA = "An error occurred.\n: java.io.IOException: No space left on device. S
             ),
         ),
         (
+            "org.apache.spark.SparkException: Python worker failed to connect back.",
+            (
+                "Spark failed: org.apache.spark.SparkException: Python worker failed to connect "
+                "back: Python took longer than ten seconds to start, or lacks a module: give the "
+                "machine less to do, and see that the Python there has hashring-fleet[spark]"
+            ),
+        ),
+        (
             IN_PYTHON.replace("ValueError: no", "ModuleNotFoundError: No module named 'hashring'"),
             (
                 "Spark failed: ModuleNotFoundError: No module named 'hashring': install it, with "
@@ -72,6 +80,7 @@ IN_JAVA = "An error occurred.\n: java.io.IOException: No space left on device. S
         "in a Python worker",
         "in Java",
         "a Python worker is gone",
+        "a Python worker does not start",
         "a Python worker lacks a module",
         "a server of Spark Connect was started again",
         "an error of this package",

@@ -59,7 +59,8 @@ _RAISED: Final = re.compile(r"(: )?[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exi
 NO_PACKAGE: Final = "is built-in but external data source"
 """What Spark says of a format of its own, such as Avro, whose package it was not given."""
 PYTHON_LATE: Final = "Python worker failed to connect back"
-"""What Spark says when a Python that it started took longer than ten seconds."""
+"""What Spark says when a Python that it started took longer than ten seconds, or ended at once, as
+for want of a module."""
 _SERVER_ANEW: Final = (
     "its server was started again, or has ended the session: look what the job has written, and "
     "start it again"
@@ -76,8 +77,8 @@ _REMEDIES: Final = {
     "Mkdirs failed to create": "no directory can be made there: name another place",
     "Relative path in absolute URI": "Spark takes no path with a colon: give it another name",
     "Illegal file pattern": "put a backslash before each bracket or brace of a file's own name",
-    PYTHON_LATE: "the machine took longer than ten seconds to start "
-    "Python: give it less to do, and start the job again",
+    PYTHON_LATE: "Python took longer than ten seconds to start, or lacks a module: give the "
+    "machine less to do, and see that the Python there has hashring-fleet[spark]",
     # Of Spark Connect: a server that was started again does not know the session.
     "INVALID_HANDLE": _SERVER_ANEW,
     "[NO_ACTIVE_SESSION]": _SERVER_ANEW,
