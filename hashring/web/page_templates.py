@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from types import CodeType
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.bccache import Bucket
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from hashring._version import __version__
@@ -63,6 +66,26 @@ def ratio(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
+class _Compiled(BytecodeCache):
+    """The templates that this process has compiled: the pages of all its servers are made of them.
+
+    A filter that depends on the server needs the context, or Jinja would apply it to a constant
+    when it compiles.
+    """
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], CodeType | None] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._codes.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._codes[bucket.key, bucket.checksum] = bucket.code
+
+
+_COMPILED: Final = _Compiled()
+
+
 class Templates:
     """Renders. Needs no request, so that what a page is made of is made once for everybody.
 
@@ -89,8 +112,14 @@ class Templates:
     ) -> None:
         self.base_path = base_path
         self._grafana = grafana
+
+        @pass_context
+        def asked_here(_: Context, command: str) -> str:
+            return printable(command_at(command, redis) if redis else command)
+
         self._environment = Environment(
             loader=PackageLoader("hashring.web"),
+            bytecode_cache=_COMPILED,
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -105,7 +134,7 @@ class Templates:
             iso=iso,
             percent=readable_numbers.percent,
             ratio=ratio,
-            asked_here=lambda command: printable(command_at(command, redis) if redis else command),
+            asked_here=asked_here,
             spans=readable_numbers.spans,
             happenings=happenings,
         )

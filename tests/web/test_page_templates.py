@@ -5,7 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from jinja2 import Environment
+
 from hashring.core.groups.state import EventKind, GroupEvent
+from hashring.health import Reason, State
 from hashring.store.group.decisions import Decision
 from hashring.web.decision_effects import happenings
 from hashring.web.group_view import GroupView
@@ -34,6 +38,17 @@ def test_a_decision_names_the_partitions_to_which_the_same_happened_together() -
         ("revoked", (2, 3, 4, 9), "from", "a", "b"),
         ("granted", (1,), "to", "b", None),
     ]
+
+
+def test_a_process_compiles_a_page_once_and_each_server_shows_its_own_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Templates("", "redis://first", actions=False).page("message.html", title="", text="")
+    monkeypatch.setattr(Environment, "compile", lambda *_: pytest.fail("compiled again"))
+    second = Templates("", "redis://second", actions=False)
+    assert "<h1>gone</h1>" in second.page("message.html", title="gone", text="")
+    reason = Reason(State.DOWN, "it is away", "Look", "hashring doctor").as_dict() | {"link": ""}
+    assert "--url redis://second" in second.part("reasons", [reason])
 
 
 def test_a_time_that_has_passed_is_not_shown_as_time_to_come() -> None:
