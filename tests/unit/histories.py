@@ -61,6 +61,9 @@ FOUND_BY = {
     "WAITER_THAT_IS_REPLACED_AND_NOT_TOLD-freed": 246,
     "ANOTHER_SERVER_WITHOUT_ANOTHER_HISTORY-sole": 66,
     "CallsUnderWay-count-bug0-limit": 66,
+    "tokens_that_begin_again_after_a_loss_are_found": 12,
+    "a_restart_or_failover_that_nobody_sees_is_found": 27,
+    "a_stop_that_sends_nothing_is_found": 9,
     "points_drawn_anew_after_a_heartbeat_that_was_not_answered_are_found": 33,
 }
 """Of faults that few histories find, by the id of the test's case, the seed of one that does.

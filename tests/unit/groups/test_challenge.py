@@ -39,7 +39,7 @@ from hashring.testing.simulator import (
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.challenge.world import ChallengeWorld
 from tests.conftest import some
-from tests.unit.histories import none_breaks_a_rule
+from tests.unit.histories import find_fault, none_breaks_a_rule
 from tests.unit.planted_scripts import plant
 
 SPANS = LeaseRaceSpans()
@@ -228,14 +228,12 @@ def writes_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def planted(rules: str, simulator: ChallengeSimulator) -> str:
-    """The story of the first history that breaks one of the rules."""
-    for seed in range(200):
-        history = random_challenge_history(seed, faithful=False)
-        rule = simulator.broken_rule(history)
-        if rule is not None:
-            assert rule in rules.split("|"), simulator.story(history)
-            return simulator.story(history)
-    pytest.fail("not found in 200 histories")
+    """The story of a history that breaks one of the rules."""
+
+    def unfaithful(seed: int) -> ChallengeHistory:
+        return random_challenge_history(seed, faithful=False)
+
+    return simulator.story(find_fault(simulator, rules, unfaithful, 200))
 
 
 def test_a_lease_that_counts_from_the_answer_is_found_with_a_story() -> None:
@@ -417,10 +415,9 @@ class ForgetsThatThereWasATable(LeaseChallengeMachine):
 
 
 def test_a_newcomer_that_has_read_the_table_before_it_was_lost_takes_nothing_at_once() -> None:
-    histories = [wiped_while_a_member_enters(seed) for seed in range(60)]
-    assert not any(ChallengeSimulator().fails(history) for history in histories)
+    none_breaks_a_rule(ChallengeSimulator(), wiped_while_a_member_enters, range(60))
     hasty = ChallengeSimulator(table=ForgetsThatThereWasATable)
-    assert any(hasty.broken_rule(history) == "holder" for history in histories)
+    find_fault(hasty, "holder", wiped_while_a_member_enters, 60)
 
 
 def returning(seed: int) -> ChallengeHistory:
