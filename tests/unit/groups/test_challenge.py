@@ -227,17 +227,18 @@ def writes_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, ("if tag ~= ARGV[1] or server() ~= ARGV[4] then", "if false then"))
 
 
-def planted(rules: str, simulator: ChallengeSimulator) -> str:
-    """The story of a history that breaks one of the rules."""
+def planted(rules: str, simulator: ChallengeSimulator) -> ChallengeHistory:
+    """A history that breaks one of the rules."""
 
     def unfaithful(seed: int) -> ChallengeHistory:
         return random_challenge_history(seed, faithful=False)
 
-    return simulator.story(find_fault(simulator, rules, unfaithful, 200))
+    return find_fault(simulator, rules, unfaithful, 200)
 
 
 def test_a_lease_that_counts_from_the_answer_is_found_with_a_story() -> None:
-    story = planted("renewal|holder", ChallengeSimulator(table=CountsFromTheAnswer))
+    simulator = ChallengeSimulator(table=CountsFromTheAnswer)
+    story = simulator.story(planted("renewal|holder", simulator))
     assert 1 <= sum(line.endswith("<--") for line in story.splitlines()) <= 8, story
     assert "python -m hashring.testing.simulator --challenge --seed" in story
 
