@@ -64,6 +64,8 @@ FOUND_BY = {
     "tokens_that_begin_again_after_a_loss_are_found": 12,
     "a_restart_or_failover_that_nobody_sees_is_found": 27,
     "a_stop_that_sends_nothing_is_found": 9,
+    "a_node_that_does_not_tell_of_a_loss_is_found": 55,
+    "a_lease_challenge_that_reads_the_times_of_before_is_found": 25,
     "points_drawn_anew_after_a_heartbeat_that_was_not_answered_are_found": 33,
 }
 """Of faults that few histories find, by the id of the test's case, the seed of one that does.
