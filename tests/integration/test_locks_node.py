@@ -27,10 +27,11 @@ from hashring import (
     NotHeld,
     RingNode,
 )
+from hashring.node.node_settings import NodeSettings
 from hashring.protocol.locks.key_states import KeyState
 from hashring.store.embedded_server import RedisServer
 from hashring.store.locks.commands import LOCKS_A_CALL
-from tests.conftest import ROOT, eventually, know_their_ranges
+from tests.conftest import PATIENCE, ROOT, eventually, know_their_ranges
 from tests.integration.test_locks import RING, RING_KEYS, locks
 from tests.programs import python
 from tests.proxy import Proxy
@@ -872,21 +873,28 @@ def test_an_asyncio_node_that_does_not_run_refuses_to_hold(redis_server: RedisSe
     asyncio.run(run())
 
 
-WAITS = [0.5, 1.0, 2.0, 3.5, 4.0, 4.2, 4.4]
-"""Seconds that Redis takes to answer: the busier the machine, the more another needs to join."""
+DELAYS = (2.0, 8.0, 30.0)
+"""Seconds for which Redis is asked, longer each time: another node joins meanwhile."""
 
 
+@pytest.fixture
+def _patient_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NodeSettings, "io_timeout", PATIENCE)
+
+
+@pytest.mark.usefixtures("_patient_nodes")
 def test_what_goes_while_select_waits_for_redis_is_not_among_its_answer(
     redis_server: RedisServer, make: Make
 ) -> None:
     """Redis is asked for some keys; meanwhile others, held already, move to a node that joins."""
     first, more = KEYS[:30], KEYS[30:]
 
-    def meanwhile(ring: str, proxy: Proxy, slow: Redis, seconds: float) -> bool:
+    def meanwhile(delay: float, proxy: Proxy, slow: Redis) -> bool:
         """Whether the other was quick enough to join while Redis was asked."""
+        ring = f"ring-{delay}"
         node = make(redis=slow, ring=ring, **LONG)
         assert node.select(first) == first
-        proxy.delay(seconds, "commands")
+        proxy.delay(delay, "commands")
         answer: list[str] = []
         asking = threading.Thread(target=lambda: answer.extend(node.select(first + more)))
         asking.start()
@@ -901,18 +909,20 @@ def test_what_goes_while_select_waits_for_redis_is_not_among_its_answer(
         return in_time
 
     with Proxy(redis_server.socket) as proxy, Redis.from_url(proxy.url) as slow:
-        assert any(meanwhile(f"ring-{wait}", proxy, slow, wait) for wait in WAITS)
+        assert any(meanwhile(delay, proxy, slow) for delay in DELAYS)
 
 
+@pytest.mark.usefixtures("_patient_nodes")
 def test_what_goes_while_an_asyncio_select_waits_is_not_among_its_answer(
     redis_server: RedisServer, make: Make
 ) -> None:
     first, more = KEYS[:30], KEYS[30:]
 
-    async def meanwhile(ring: str, proxy: Proxy, client: AsyncRedis, seconds: float) -> bool:
+    async def meanwhile(delay: float, proxy: Proxy, client: AsyncRedis) -> bool:
+        ring = f"ring-{delay}"
         async with AsyncRingNode(client, ring, **LONG) as node:
             assert await node.select(first) == first
-            proxy.delay(seconds, "commands")
+            proxy.delay(delay, "commands")
             asking = asyncio.create_task(node.select(first + more))
             other = await asyncio.to_thread(lambda: make(ring=ring, weight=20, **LONG))
             while node.get_ranges() != other.ring.node_ranges(node.name):
@@ -927,8 +937,8 @@ def test_what_goes_while_an_asyncio_select_waits_is_not_among_its_answer(
 
     async def run(proxy: Proxy) -> None:
         async with AsyncRedis.from_url(proxy.url) as client:
-            for wait in WAITS:
-                if await meanwhile(f"ring-{wait}", proxy, client, wait):
+            for delay in DELAYS:
+                if await meanwhile(delay, proxy, client):
                     return
         pytest.fail("the other never joined while Redis was asked")
 
