@@ -12,7 +12,7 @@ from hashring.cli import standard_streams
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.local_time import local_second
-from hashring.cli.order_commands import by_option, here, span
+from hashring.cli.order_options import by_option, here, span
 from hashring.cli.output import columns, document, json_line
 from hashring.cli.plan_text import plan_as_json, plan_lines
 from hashring.core.even_weights import Evening, EvenTerms, Weighed, even_weights

@@ -7,16 +7,13 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.local_time import local_second
-from hashring.cli.order_commands import (
+from hashring.cli.order_answers import looked, obeyed, show_drain, show_order_plan
+from hashring.cli.order_options import (
     by_option,
     here,
     lasting_option,
-    looked,
     node_argument,
-    obeyed,
     plan_option,
-    show_drain,
-    show_order_plan,
     span,
 )
 from hashring.core.order_checks import checked_lasting

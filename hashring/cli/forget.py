@@ -7,7 +7,7 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.confirmation import confirmed
 from hashring.cli.connection import Connection, connected
-from hashring.cli.order_commands import by_option, here
+from hashring.cli.order_options import by_option, here
 from hashring.cli.output import document
 from hashring.cli.rings_on_server import check_exists
 from hashring.core.safe_text import printable

@@ -10,7 +10,7 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.local_time import local_second
-from hashring.cli.order_commands import drain_line, weight_line
+from hashring.cli.order_answers import drain_line, weight_line
 from hashring.cli.output import columns, document, seconds
 from hashring.cli.rings_on_server import rings_instead
 from hashring.core.readable_numbers import counted, percent

@@ -10,7 +10,7 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.given_options import refuse
-from hashring.cli.order_commands import show_order_plan
+from hashring.cli.order_answers import show_order_plan
 from hashring.cli.plan_text import show_plan
 from hashring.core.point_placement import PLACEMENTS
 from hashring.core.ring_plan import planned_ring, usual_replicas

@@ -9,7 +9,7 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.confirmation import confirmed
 from hashring.cli.connection import connected
-from hashring.cli.order_commands import here
+from hashring.cli.order_options import here
 from hashring.cli.output import document, seconds
 from hashring.core.hashing import key_bytes
 from hashring.core.safe_text import printable

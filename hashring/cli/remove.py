@@ -7,7 +7,7 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.confirmation import confirmed
 from hashring.cli.connection import connected
-from hashring.cli.order_commands import here
+from hashring.cli.order_options import here
 from hashring.cli.output import document
 from hashring.core.readable_numbers import counted
 from hashring.core.safe_text import printable

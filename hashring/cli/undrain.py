@@ -6,16 +6,8 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.order_commands import (
-    by_option,
-    here,
-    looked,
-    node_argument,
-    obeyed,
-    plan_option,
-    show_drain,
-    show_order_plan,
-)
+from hashring.cli.order_answers import looked, obeyed, show_drain, show_order_plan
+from hashring.cli.order_options import by_option, here, node_argument, plan_option
 from hashring.core.safe_text import printable
 from hashring.store.ring.node_orders import undrain
 from hashring.store.ring.ring_after_orders import undrained_ring

@@ -6,14 +6,13 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.order_commands import (
+from hashring.cli.order_answers import looked, show_order_plan
+from hashring.cli.order_options import (
     WITH_A_WEIGHT,
     by_option,
     here,
-    looked,
     node_argument,
     plan_option,
-    show_order_plan,
     weight_argument,
 )
 from hashring.cli.output import document

@@ -12,10 +12,10 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
-_HISTORY: Final = ("_history.lua",)
+_LOG_IN: Final = ("_log_in.lua",)
 _BYTE_ORDER: Final = ("_byte_order.lua",)
 _RING: Final = (
-    _HISTORY
+    _LOG_IN
     + _BYTE_ORDER
     + tuple(
         f"ring/_{part}.lua"
@@ -35,7 +35,7 @@ _RING: Final = (
 )
 _SERVER: Final = ("_which_server.lua",)
 _HOLD_OFF: Final = ("_hold_off.lua",)
-_GROUP: Final = (*_SERVER, *_HISTORY, "group/_head.lua")
+_GROUP: Final = (*_SERVER, *_LOG_IN, "group/_head.lua")
 _SHARED: Final = {
     "ring": _RING,
     "group": _GROUP,

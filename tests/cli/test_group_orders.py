@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from hashring import PartitionGroup
-from hashring.cli.order_commands import span
+from hashring.cli.order_options import span
 from hashring.errors import ConfigError, GroupNotEmpty
 from hashring.store.embedded_server import RedisServer
 from tests.cli.test_group import Ask, Pair, ask, pair

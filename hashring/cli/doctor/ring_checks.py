@@ -8,7 +8,7 @@ from typing import Final
 
 from hashring.cli.doctor.findings import Finding, note, ok, problem
 from hashring.cli.local_time import local_second
-from hashring.cli.order_commands import drain_line
+from hashring.cli.order_answers import drain_line
 from hashring.cli.output import seconds
 from hashring.core.expected_loads import share_likelihood
 from hashring.core.readable_numbers import counted, listed, percent

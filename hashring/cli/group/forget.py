@@ -8,7 +8,7 @@ from hashring.cli.common_options import Settings, server_options
 from hashring.cli.confirmation import confirmed
 from hashring.cli.connection import connected
 from hashring.cli.group.read_and_commit import standing
-from hashring.cli.order_commands import by_option, here
+from hashring.cli.order_options import by_option, here
 from hashring.cli.output import document
 from hashring.core.safe_text import printable
 from hashring.protocol.flow import run_flow

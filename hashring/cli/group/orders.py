@@ -12,7 +12,7 @@ from hashring.cli.connection import Connection, connected
 from hashring.cli.group.plan import plan_lines
 from hashring.cli.group.read_and_commit import decide, members_listed, standing
 from hashring.cli.local_time import local_second
-from hashring.cli.order_commands import (
+from hashring.cli.order_options import (
     WITH_A_WEIGHT,
     by_option,
     here,
