@@ -40,14 +40,14 @@ class Held:
         until: monotonic time from which it is not held any more, whatever the lease says.
         draining: the partition was removed, and is to be emptied.
         emptying: the application has been asked to empty it. It may be there again since.
-        asked: the group asked for it, to give it to another member.
+        asked: the Redis time by which the group asked for it last, to give it to another member.
     """
 
     token: int
     until: float = math.inf
     draining: bool = False
     emptying: bool = False
-    asked: bool = False
+    asked: float | None = None
 
 
 @dataclass(frozen=True)
@@ -323,13 +323,15 @@ class MemberHoldings:
                     continue
                 mine = Held(token)
                 changes.append(PartitionChange(PartitionChangeKind.ASSIGNED, partition, token))
-            if partition in view.revoked and not mine.asked:
-                until = asked_at + view.revoked[partition] - redis_now
+            deadline = view.revoked.get(partition)
+            if deadline is not None and deadline != mine.asked:
+                # Asked again, after a loss in Redis, it may have less time.
+                until = asked_at + deadline - redis_now
                 if mine.until == math.inf:
                     changes.append(
                         PartitionChange(PartitionChangeKind.REVOKED, partition, token, until)
                     )
-                mine = replace(mine, until=min(mine.until, until), asked=True)
+                mine = replace(mine, until=min(mine.until, until), asked=deadline)
                 self._end_at(partition, mine.until)
             if partition in view.draining and not mine.draining:
                 mine = replace(mine, draining=True)

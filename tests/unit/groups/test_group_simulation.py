@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -1001,6 +1002,45 @@ def test_a_member_that_takes_a_used_token_is_found(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(MemberHoldings, "heard", forgetful)
     found("once", make=rewinds)
+
+
+def asked_twice(seed: int) -> GroupHistory:
+    """Redis is another while a partition is handed over, and then owners have less time for it."""
+    rng = Random(f"{seed} asked twice")
+    terms = Terms(4, ttl=4.0, rebalance_delay=0.0, max_handoff_time=60.0)
+    specs = (MemberSpec("p0", "m0"), MemberSpec("p1", "m1"))
+    joins = round(rng.uniform(5.0, 8.0), 3)
+    fails_over = round(joins + rng.uniform(0.5, 3.0), 3)
+    events = (
+        Event(0.0, "start", "p0"),
+        Event(joins, "start", "p1"),
+        Event(fails_over, "failover", what="0.000 +0.0"),
+        Event(
+            round(fails_over + rng.uniform(0.0, 4.0), 3),
+            "migrate",
+            "p0",
+            what="max_handoff_time 2.0",
+        ),
+    )
+    return GroupHistory(seed, specs, events, terms, handoff=60.0)
+
+
+def test_no_history_in_which_owners_are_asked_twice_breaks_a_rule() -> None:
+    none_breaks_a_rule(GroupSimulator(), asked_twice, range(20))
+
+
+def test_a_member_that_keeps_to_the_first_deadline_when_it_is_asked_again_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard = MemberHoldings.heard
+    first: dict[tuple[int, int], float] = {}
+
+    def stubborn(self: MemberHoldings, view: MemberView, *times: float) -> list[Any]:
+        revoked = {p: first.setdefault((p, view.held[p]), at) for p, at in view.revoked.items()}
+        return heard(self, replace(view, revoked=revoked), *times)
+
+    monkeypatch.setattr(MemberHoldings, "heard", stubborn)
+    find_fault(GroupSimulator(), "once|holder", asked_twice, FAULT_BUDGET)
 
 
 def leaves_during_a_handoff() -> GroupHistory:

@@ -168,6 +168,18 @@ def test_what_the_group_takes_away_is_lost_at_once() -> None:
     assert one.held(1.0) == {0: 1}
 
 
+def test_of_two_handoffs_the_earlier_deadline_counts() -> None:
+    one = member({0: 1})
+    one.heard(view(2, held={0: 1}, revoked={0: 5009.0}), 0.0, 5000.0, 0.0)
+    # Redis lost what was decided: the member joins anew, with its claim, and is asked anew.
+    one.joined()
+    one.heard(view(3, held={0: 1}), 1.0, 5001.0, 1.0)
+    assert one.heard(view(4, held={0: 1}, revoked={0: 5004.0}), 2.0, 5002.0, 2.0) == []
+    assert one.held(3.9) == {0: 1}
+    assert kinds(one.tick(4.0)) == [("lost", 0)]
+    assert one.held(4.0) == {}
+
+
 def test_a_partition_that_was_granted_anew_is_lost_and_assigned() -> None:
     one = member({0: 1})
     assert kinds(one.heard(view(2, held={0: 9}), 1.0, 5001.0, 1.0)) == [
