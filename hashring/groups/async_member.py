@@ -95,6 +95,7 @@ class AsyncMember(BaseMember):
 
     async def stop(self, *, handover: bool = False) -> None:
         """Leave the group; see :meth:`hashring.PartitionGroup.stop`."""
+        notice_fork()
         stay = self._stay
         if not isinstance(stay, _AsyncStay):
             return

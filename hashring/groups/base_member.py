@@ -47,7 +47,7 @@ from hashring.groups.timely_store import TimelyStore
 from hashring.monkey_patching import native_lock
 from hashring.protocol.group.base_member_machine import ENDED, BaseMemberMachine, Stage
 from hashring.protocol.machine_steps import Machine, io_timeout
-from hashring.running.forked import abandon_in_children
+from hashring.running.forked import abandon_in_children, notice_fork
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
 from hashring.running.native_threads import NativeThreads, start_native_thread
@@ -358,6 +358,7 @@ class BaseMember(NotCopied, ABC):
         Raises:
             MemberForked: it has a name of its own, and runs in the parent process.
         """
+        notice_fork()
         if self._parent is not None:
             raise MemberForked(self.name, self.member, self._parent)
 

@@ -145,6 +145,7 @@ class SyncMember(BaseMember):
             handover: stay until others have taken over all partitions (with ``learner``: have
                 warmed up for them), at most ``leave_timeout`` seconds.
         """
+        notice_fork()
         stay = self._stay
         if not isinstance(stay, _SyncStay):
             return

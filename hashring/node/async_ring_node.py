@@ -138,6 +138,7 @@ class AsyncRingNode(Node):
             ConfigError: the node is to stay, and has no name of its own.
         """
         self._check_stay(stay)
+        notice_fork()
         # Another event loop, in another thread, may start the node at the same moment.
         with self._starting:
             run = self._run

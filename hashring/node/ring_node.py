@@ -152,6 +152,7 @@ class RingNode(Node):
             ConfigError: the node is to stay, and has no name of its own.
         """
         self._check_stay(stay)
+        notice_fork()
         if self._parent is not None:
             return
         self._life.stop(self, stay=stay)

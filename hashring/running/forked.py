@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from hashring.monkey_patching import native_lock
 from hashring.running.loop_log import LoopLog
 from hashring.store.connections_in_step import close_inherited
 
@@ -32,19 +33,23 @@ def abandon_in_children(inherited: Callable[[], Iterable[Forking]]) -> None:
 
 
 _process = os.getpid()
+_noticing = native_lock()
 
 
 def notice_fork() -> None:
     """Do so now, if nobody told Python of the fork: uWSGI does only with py-call-osafterfork."""
     if os.getpid() != _process:
-        _after_fork_in_child()
+        # Another thread may be at it: what it has not come to is the parent's still.
+        with _noticing:
+            _abandon_all()
 
 
-def _after_fork_in_child() -> None:
+def _abandon_all() -> None:
     global _process  # noqa: PLW0603 - a child is another process
-    _process = os.getpid()
     for inherited in _kinds:
         for each in inherited():
+            if os.getpid() == _process:
+                return  # Another thread has done it, or a signal handler in this one.
             try:
                 each._abandon()
             except Exception:  # noqa: BLE001 - the others must be abandoned, too
@@ -54,6 +59,14 @@ def _after_fork_in_child() -> None:
                 )
     # At last: the greenlets of loops, which were ended above, say nothing of it.
     close_inherited()
+    # If Ctrl-C comes out before, whoever notices the fork next begins anew.
+    _process = os.getpid()
+
+
+def _after_fork_in_child() -> None:
+    global _noticing  # noqa: PLW0603 - a thread of the parent may have had it
+    _noticing = native_lock()
+    _abandon_all()
 
 
 if hasattr(os, "register_at_fork"):

@@ -238,8 +238,13 @@ def test_a_child_that_was_forked_behind_python_s_back_starts_as_itself(
         fork = ctypes.PyDLL(None).fork
         runs, later = node(lock=True), node()
         group = PartitionGroup(redis, "orders", 4, ttl=3, heartbeat_interval=0.3, rebalance_delay=0)
+        joined = PartitionGroup(redis, "feeds", 4, ttl=3, heartbeat_interval=0.3, rebalance_delay=0)
         begin(runs)
+        joined.start()
+        eventually(lambda: all(map(joined.owns, range(4))))
         def child():
+            runs.stop()
+            joined.stop()
             for refused in (lambda: runs.select(["key"]), lambda: runs.hold("key").__enter__()):
                 try:
                     refused()
@@ -258,7 +263,89 @@ def test_a_child_that_was_forked_behind_python_s_back_starts_as_itself(
         for pid in [in_child(child) for _ in range(2)]:
             wait(pid)
         assert runs.status.failing_for is None
+        assert all(map(joined.owns, range(4)))
+        joined.stop()
         runs.stop()
+        """,
+    )
+
+
+FORKED_BEHIND = """
+        import ctypes
+        import threading
+        fork = ctypes.PyDLL(None).fork
+        nodes = [node(lock=True) for _ in range(4)]
+        for each in nodes:
+            begin(each)
+        def is_the_parent_s(each):
+            try:
+                each.select(["key"])
+            except NodeForked:
+                return True
+            return False
+"""
+
+
+def test_a_child_whose_look_at_what_it_inherits_is_interrupted_looks_again(
+    redis_server: RedisServer,
+) -> None:
+    run(
+        "thread",
+        redis_server,
+        f"""{FORKED_BEHIND}
+        def child():
+            abandon, interrupts = type(nodes[0])._abandon, iter([KeyboardInterrupt])
+            def interrupted(each):
+                for interrupt in interrupts:
+                    raise interrupt
+                abandon(each)
+            type(nodes[0])._abandon = interrupted
+            try:
+                is_the_parent_s(nodes[0])
+            except KeyboardInterrupt:
+                assert all(map(is_the_parent_s, nodes))
+                return
+            raise AssertionError("not interrupted")
+        wait(in_child(child))
+        for each in nodes:
+            each.stop()
+        """,
+    )
+
+
+def test_a_thread_of_a_child_waits_while_another_looks_at_what_it_inherits(
+    redis_server: RedisServer,
+) -> None:
+    run(
+        "thread",
+        redis_server,
+        f"""{FORKED_BEHIND}
+        def child():
+            abandon = type(nodes[0])._abandon
+            looks, goes_on = threading.Event(), threading.Event()
+            def slow(each):
+                looks.set()
+                goes_on.wait()
+                abandon(each)
+            type(nodes[0])._abandon = slow
+            first = threading.Thread(target=is_the_parent_s, args=(nodes[0],))
+            first.start()
+            looks.wait()
+            found = []
+            others = [
+                threading.Thread(target=lambda each=each: found.append(is_the_parent_s(each)))
+                for each in nodes
+            ]
+            for other in others:
+                other.start()
+            others[0].join(0.5)
+            goes_on.set()
+            for thread in (first, *others):
+                thread.join()
+            assert found == [True] * len(nodes), found
+        wait(in_child(child))
+        for each in nodes:
+            each.stop()
         """,
     )
 
