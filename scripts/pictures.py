@@ -372,6 +372,7 @@ CONTAINS_BESIDE = (
     "protocol/locks/key_limit.py",
     "protocol/locks/ring_place.py",
     "protocol/locks/taking.py",
+    "running/forked.py",
     "store/ring/key_names.py",
 )
 CHANGE_WAY = {
