@@ -72,15 +72,26 @@ def swap(aside: Path, local: Path) -> None:
 
 
 def put_back(local: Path) -> None:
-    """Give a directory its name again if :func:`swap` was killed between its two renames."""
+    """Give a directory its name again if :func:`swap` was killed between its two renames.
+
+    Raises:
+        OutputRefused: several such kills left a directory each, and nobody knows which to take; or
+            another process is between the two renames.
+    """
     if local.exists() or not local.parent.is_dir():
         return
-    for before in local.parent.glob(f".{escape(local.name)}.????????{_BEFORE}"):
+    found = sorted(local.parent.glob(f".{escape(local.name)}.????????{_BEFORE}"))
+    if len(found) > 1:
+        raise OutputRefused(
+            str(local),
+            f"jobs that replaced it were killed, and left {' and '.join(map(str, found))}",
+            "give the one with the rows that you need this name, and remove the others",
+        )
+    for before in found:
         # Refused while another process is between the two.
         with alone(before, str(local), "overwrites"):
             if not local.exists():
                 before.rename(local)
-        return
 
 
 def check_not_of_others(path: str, place: Path) -> None:
