@@ -113,6 +113,18 @@ def test_a_table_with_a_log_elsewhere_is_not_written_to_as_plain_files(spark, tm
         Output(f"{elsewhere}/data/out", "parquet", mode="append").check(spark)
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("_checkpoint/id", "it holds the batches of a stream"), ("offsets/0", "it is the checkpoint")],
+)
+def test_what_is_of_a_stream_elsewhere_is_not_appended_to(spark, tmp_path, elsewhere, name, why):
+    file = tmp_path / "disk" / "out" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("cp")
+    with pytest.raises(OutputRefused, match=why):
+        Output(f"{elsewhere}/data/out", "parquet", mode="append").check(spark)
+
+
 def test_rows_in_a_directory_that_a_failed_job_left_are_counted(spark, tmp_path, elsewhere):
     (tmp_path / "disk" / "out").mkdir()
     written = Counts(spark.range(40), rows=F.count(F.lit(1)))

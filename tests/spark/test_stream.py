@@ -37,6 +37,7 @@ from hashring.errors import (
 from hashring.ring_files import write_ring
 from hashring.spark.datasource import live_ring
 from hashring.spark.engine.spark_failures import SPARK_ERRORS, failure
+from hashring.spark.io.directory_lock import alone
 from hashring.spark.io.input import read_stream
 from hashring.spark.io.output import Output
 from hashring.spark.io.places_of_a_job import is_in
@@ -489,7 +490,12 @@ def test_a_stream_whose_output_is_moved_ends(spark, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("place", "why"), [("out", "it holds the batches of a stream"), ("cp", "it is the checkpoint")]
+    ("place", "why"),
+    [
+        ("out", "it holds the batches of a stream"),
+        ("cp", "it is the checkpoint"),
+        ("", r"overwrite would remove \S+/(out|cp): it (holds the batches|is the checkpoint)"),
+    ],
 )
 def test_no_job_replaces_what_is_of_a_stream(spark, tmp_path, place, why):
     files(tmp_path, 0)
@@ -499,6 +505,95 @@ def test_no_job_replaces_what_is_of_a_stream(spark, tmp_path, place, why):
     files(tmp_path, 1)
     tag_all(tmp_path, stream(spark, tmp_path))
     assert sorted(int(row["key"]) for row in stored(tmp_path / "out")) == list(range(40))
+
+
+def test_no_job_appends_to_what_a_stream_has_begun(spark, tmp_path):
+    files(tmp_path, 0)
+
+    def away(_):
+        raise RedisUnavailable("no answer")
+
+    out = str(tmp_path / "out")
+    query = tag_stream(stream(spark, tmp_path), away, out, str(tmp_path / "cp"))
+    with pytest.raises(StreamingQueryException, match="no answer"):
+        query.awaitTermination()
+    with pytest.raises(OutputRefused, match="it holds the batches of a stream"):
+        Output(out, "parquet", mode="append").write(spark.range(1))
+    tag_all(tmp_path, stream(spark, tmp_path))
+    assert len(stored(tmp_path / "out")) == 20
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_job_does_not_replace_a_stream_that_began_while_it_worked(spark, tmp_path, is_there):
+    files(tmp_path, 0)
+    out = tmp_path / "out"
+    if is_there:
+        out.mkdir()
+    job = Output(str(out), "parquet", mode="overwrite")
+    with pytest.raises(OutputRefused, match="it holds the batches of a stream"):
+        job.write(spark.range(1), beside=lambda _: tag_all(tmp_path, stream(spark, tmp_path)))
+    assert sorted(int(row["key"]) for row in stored(out)) == list(range(20))
+
+
+def test_a_job_does_not_replace_a_directory_in_which_a_stream_began_while_it_worked(
+    spark, tmp_path
+):
+    (tmp_path / "all").mkdir()
+    keep(tmp_path / "all" / "part-0.parquet", id=[0])
+    (tmp_path / "all" / "day").mkdir()
+    files(tmp_path / "all" / "day", 0)
+
+    def meanwhile(_):
+        tag_all(tmp_path / "all" / "day", stream(spark, tmp_path / "all" / "day"))
+
+    job = Output(str(tmp_path / "all"), "parquet", mode="overwrite")
+    with pytest.raises(OutputRefused, match=r"would remove \S+/all/day/(out|cp): it"):
+        job.write(spark.range(1), beside=meanwhile)
+    assert len(stored(tmp_path / "all" / "day" / "out")) == 20
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_job_and_a_batch_do_not_take_their_places_at_once(spark, tmp_path, monkeypatch, mode):
+    files(tmp_path, 0)
+    out = tmp_path / "out"
+    out.mkdir()
+    job = Output(str(out), "parquet", mode=mode)
+    rows = spark.createDataFrame([("of the job",)], "key string")
+    # As a stream that has begun its first batch, and has not yet marked the directory.
+    with (
+        alone(out, "out", "tags a stream into", "_stream"),
+        pytest.raises(OutputRefused, match="another process tags a stream into it"),
+    ):
+        job.write(rows)
+    module = sys.modules[Output.__module__]
+    step = "append_files" if mode == "append" else "swap"
+    take = getattr(module, step)
+
+    def in_the_middle(*given):
+        monkeypatch.undo()
+        with pytest.raises(StreamingQueryException, match=f"another process {mode}s"):
+            tag_all(tmp_path, stream(spark, tmp_path))
+        take(*given)
+
+    monkeypatch.setattr(module, step, in_the_middle)
+    job.write(rows)
+    with pytest.raises(OutputExists):
+        tag_all(tmp_path, stream(spark, tmp_path))
+    assert stored(out) == [{"key": "of the job"}]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_job_that_finds_a_stream_at_its_end_appends_nothing_and_stops_no_batch(
+    spark, tmp_path, is_there
+):
+    out = tmp_path / "out"
+    if is_there:
+        out.mkdir()
+    job = Output(str(out), "parquet", mode="append")
+    with pytest.raises(OutputRefused, match="it holds the batches of a stream"):
+        job.write(spark.range(1), beside=lambda _: (out / "_checkpoint").mkdir(parents=True))
+    # Its lock would have ended a batch that began at that moment.
+    assert sorted(path.name for path in out.iterdir()) == ["_checkpoint", "_lock"]
 
 
 @pytest.mark.parametrize("elsewhere", [False, pytest.param(True, marks=pytest.mark.long)])

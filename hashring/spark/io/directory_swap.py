@@ -1,7 +1,8 @@
 """A directory in the place of another, in one step where the file system can.
 
-Before it, :func:`check_not_of_others` refuses to replace what is no output. After it,
-:func:`seen_anew` makes Spark read the new files, and :func:`remove` removes the old directory.
+Before it, :func:`check_not_of_others` and :func:`check_no_stream` refuse to replace what is no
+output of a job. After it, :func:`seen_anew` makes Spark read the new files, and :func:`remove`
+removes the old directory.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 from hashring.errors import OutputRefused
 from hashring.spark.engine.spark_failures import SPARK_ERRORS
 from hashring.spark.io.directory_lock import alone
+from hashring.spark.io.existing_files import seen_files
+from hashring.spark.io.local_paths import exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +37,12 @@ _STREAMS: Final = {
     STREAM: "it holds the batches of a stream, whose checkpoint notes their rows as written",
     "offsets": "it is the checkpoint of a stream",
 }
-"""What shows that a directory is a stream's, and why no job replaces it."""
+"""What shows that a directory is a stream's, and why no job replaces it or appends to it."""
+STREAM_LOCK: Final = "_stream"
+"""The lock of a stream while it writes a batch, and of a job while its rows take their place.
+
+Not that of a whole job: batches are compacted while others are written.
+"""
 _ENDING: Final = 10.0  # seconds
 
 
@@ -95,7 +103,7 @@ def put_back(local: Path) -> None:
 
 
 def check_not_of_others(path: str, place: Path) -> None:
-    """Raise ``OutputRefused`` if a directory to replace holds what is no output."""
+    """Raise ``OutputRefused`` if a directory to replace holds a user's own directory."""
     kept = {os.path.expanduser("~"): "home"}
     with suppress(OSError):  # it may be gone
         kept[os.getcwd()] = "working"
@@ -103,9 +111,34 @@ def check_not_of_others(path: str, place: Path) -> None:
         if place.is_dir() and Path(os.path.realpath(directory)).is_relative_to(place):
             why = f"overwrite would remove {directory}, the {kind} directory"
             raise OutputRefused(path, why, "name a directory for it")
+
+
+def check_no_stream(path: str, place: Path, mode: str) -> None:
+    """Raise ``OutputRefused`` if a directory is the output or the checkpoint of a stream.
+
+    Readers of batches pass over rows beside them.
+
+    Args:
+        mode: ``overwrite`` also looks at all directories that it would remove.
+    """
+    for at, directories, names in os.walk(place):
+        for name, why in _STREAMS.items():
+            if name in directories or name in names:  # earlier versions wrote a file
+                removed = "" if at == str(place) else f"overwrite would remove {at}: "
+                raise _of_a_stream(path, removed + why)
+        if mode != "overwrite":
+            return
+
+
+def check_no_stream_elsewhere(spark: SparkSession, path: str) -> None:
+    """Do so on another file system, before an append."""
     for name, why in _STREAMS.items():
-        if (place / name).exists():
-            raise OutputRefused(path, why, "name another place, or remove this one first")
+        if seen_files(spark, f"{exactly(path.rstrip('/'))}/{name}") is not None:
+            raise _of_a_stream(path, why)
+
+
+def _of_a_stream(path: str, why: str) -> OutputRefused:
+    return OutputRefused(path, why, "name another place, or remove this one first")
 
 
 def seen_anew(spark: SparkSession, place: Path) -> None:

@@ -30,6 +30,9 @@ from hashring.spark.io.catalog_tables import (
 from hashring.spark.io.directory_append import append_files
 from hashring.spark.io.directory_lock import alone
 from hashring.spark.io.directory_swap import (
+    STREAM_LOCK,
+    check_no_stream,
+    check_no_stream_elsewhere,
     check_not_of_others,
     put_back,
     remove,
@@ -134,7 +137,8 @@ class Output:
         Raises:
             OutputExists: it is there already, and the mode is ``error``.
             OutputRefused: it cannot be written there, or not replaced whole or not at all; or files
-                that are there are of another format, or in other directories.
+                that are there are of another format, or in other directories; or a stream writes
+                there.
             ConfigError: neither path nor table, both, or no format; no such mode; no name of a
                 table, or no such schema; or as for :meth:`check_options`; or something that the
                 job uses is in what it would replace; or a file that it makes is where readers
@@ -160,12 +164,15 @@ class Output:
                 )
             if self.mode == "error" and is_plain and not is_empty(spark, self.path):
                 raise OutputExists(self.path)
+            if self.mode == "append" and is_plain:
+                check_no_stream_elsewhere(spark, self.path)
         elif self.mode == "error":
             check_new(local)
         elif is_plain:
             if self.mode == "overwrite":
                 check_not_of_others(self.path, local)
                 self._check_unused(spark, local)
+            check_no_stream(self.path, local, self.mode)
             if local.is_mount():
                 raise OutputRefused(
                     self.path,
@@ -486,10 +493,22 @@ class Output:
             yield False
             return
         path, is_append = str(self.path), self.mode == "append"
-        doing = "appends to" if is_append else "overwrites"
         is_bare = is_append and not files_there(spark, path, local)
-        with alone(local, path, doing, shared=is_append and not is_bare):
+        with alone(local, path, self._doing(), shared=is_append and not is_bare):
             yield True
+
+    def _doing(self) -> str:
+        return "appends to" if self.mode == "append" else "overwrites"
+
+    @contextmanager
+    def _no_stream(self, local: Path) -> Iterator[None]:
+        """Keep streams out of a directory, if none has begun there while the job worked."""
+        path, is_append = str(self.path), self.mode == "append"
+        # Looked for first without the lock, which would end the next batch of a stream.
+        check_no_stream(path, local, self.mode)
+        with alone(local, path, self._doing(), STREAM_LOCK, shared=is_append):
+            check_no_stream(path, local, self.mode)
+            yield
 
     def _take_place(
         self, aside: Path, local: Path, show: Callable[[], None], *, is_there: bool
@@ -497,11 +516,13 @@ class Output:
         """Take the place of a directory that is locked, or of none."""
         path = str(self.path)
         if is_there and self.mode == "append":
-            append_files(aside, local, path, show)
+            with self._no_stream(local):
+                append_files(aside, local, path, show)
             return
         with disk_errors(path):
             if is_there:
-                swap(aside, local)
+                with self._no_stream(local):
+                    swap(aside, local)
             elif local.exists():
                 raise self._made_meanwhile()
             else:

@@ -49,6 +49,7 @@ from hashring.spark.engine.counts_while_read import Counts
 from hashring.spark.engine.spark_failures import PYTHON_LATE, SPARK_ERRORS, failure
 from hashring.spark.io.append_checks import check_form, fitted
 from hashring.spark.io.directory_lock import alone
+from hashring.spark.io.directory_swap import STREAM_LOCK
 from hashring.spark.io.disk_sync import sync, sync_all
 from hashring.spark.io.existing_files import files_there, is_empty
 from hashring.spark.io.file_formats import FILE_FORMATS, format_name
@@ -89,8 +90,6 @@ _PATIENCE: Final = 30.0
 _PAUSE: Final = 0.5  # seconds
 _STARTS: Final = 5
 """How often a stream is started whose Python comes too late: Spark gives it ten seconds."""
-_LOCK: Final = "_stream"
-"""Of its own: batches are compacted while others are written."""
 _UNFIT: Final = {
     "text": "its files hold one column, and a stream writes more",
     "xml": "it needs the option rowTag, which a stream does not pass",
@@ -255,7 +254,7 @@ class _Batches:
             self._write_elsewhere(batch, number)
         else:
             self.target.mkdir(parents=True, exist_ok=True)
-            with alone(self.target, self.output, "tags a stream into", _LOCK):
+            with alone(self.target, self.output, "tags a stream into", STREAM_LOCK):
                 for left in self.target.glob(".batch=*"):  # of a process that was killed
                     shutil.rmtree(left, ignore_errors=True)
                 self._write_here(batch, number, self.target)
