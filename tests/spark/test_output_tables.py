@@ -73,6 +73,16 @@ def test_a_table_whose_replacement_was_killed_is_put_back(spark, mode, held, nam
     assert not any(other.endswith("_before") for other in names(spark))
 
 
+@pytest.mark.usefixtures("lost")
+def test_of_tables_of_two_kills_nobody_puts_back_any(spark):
+    spark.range(7, 9).write.saveAsTable("lost_89abcdef_before")
+    left = sorted(name for name in names(spark) if name.endswith("_before"))
+    with pytest.raises(OutputRefused, match=f"were killed, and left {' and '.join(left)}"):
+        Output(None, table="lost", mode="append").write(spark.range(5, 6))
+    assert set(left) <= names(spark)
+    assert not spark.catalog.tableExists("lost")
+
+
 def test_a_table_of_a_like_name_is_not_taken_for_one_that_was_replaced(spark):
     for name in ("made", "made_20240101", "made_x_before", "other_0123abcd_before"):
         spark.sql(f"DROP TABLE IF EXISTS {name}")

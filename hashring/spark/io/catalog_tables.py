@@ -220,6 +220,9 @@ def put_table_back(spark: SparkSession, table: str) -> None:
     """Give a table its name again if a process that replaced it was killed between two renames.
 
     A process that is between the two at this moment is refused, and changes nothing.
+
+    Raises:
+        OutputRefused: several such kills left a table each, and nobody knows which to take.
     """
     if catalog_of(spark, table) != SPARK_CATALOG:
         return  # its formats replace their rows themselves
@@ -227,16 +230,25 @@ def put_table_back(spark: SparkSession, table: str) -> None:
     within = f" IN {schema}" if schema else ""
     pattern = _literal(f"{name}_*{BEFORE}")
     wanted = re.compile(rf"{re.escape(name)}_[0-9a-f]{{8}}{BEFORE}", re.IGNORECASE)
-    for found in spark.sql(f"SHOW TABLES{within} LIKE {pattern}").collect():
-        if wanted.fullmatch(found["tableName"]) and not found["isTemporary"]:
-            place = f"{schema}." if schema else ""
-            try:
-                rename_table(spark, f"{place}{quoted(found['tableName'])}", table)
-            except SPARK_ERRORS:
-                # It may have been between the two, and is done by now.
-                if not spark.catalog.tableExists(table):
-                    raise
-            return
+    found = [
+        row["tableName"]
+        for row in spark.sql(f"SHOW TABLES{within} LIKE {pattern}").collect()
+        if wanted.fullmatch(row["tableName"]) and not row["isTemporary"]
+    ]
+    if len(found) > 1:
+        raise OutputRefused(
+            table,
+            f"jobs that replaced it were killed, and left {' and '.join(sorted(found))}",
+            "give the one with the rows that you need this name, and drop the others",
+        )
+    place = f"{schema}." if schema else ""
+    for before in found:
+        try:
+            rename_table(spark, f"{place}{quoted(before)}", table)
+        except SPARK_ERRORS:
+            # It may have been between the two, and is done by now.
+            if not spark.catalog.tableExists(table):
+                raise
 
 
 def _literal(text: str) -> str:
