@@ -464,9 +464,10 @@ def tag_stream(
     Returns:
         The query. A batch fails, and the query with it, when the ring has no nodes or cannot be
         read, when Spark would leave out files that are beside directories of columns, when another
-        process writes a batch to the same directory, when the workers of a cluster wrote files to
-        disks of their own, or when files here are of another format, other columns, or another key
-        or hash than the batch: started again, it goes on with that batch.
+        process writes a batch to the same directory, appends to it or replaces it, when the workers
+        of a cluster wrote files to disks of their own, or when files here are of another format,
+        other columns, or another key or hash than the batch: started again, it goes on with that
+        batch.
 
     Raises:
         ColumnError: the key's column is missing or of no type of a key, or binary while the format
