@@ -8,6 +8,7 @@ import re
 import shutil
 import uuid
 import warnings
+from datetime import date
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -489,6 +490,38 @@ def test_a_key_of_directories_is_its_text(spark, ring_file, tmp_path):
     assert read_frame(spark, [str(place)], schema=wanted, key="account").frame.dtypes[0][1] == "int"
 
 
+def read_all(spark, read, tmp_path, *given, **more):
+    """The rows of an input in ``in``. A stream writes them to ``out`` first."""
+    found = read(spark, [str(tmp_path / "in")], *given, **more)
+    if read is read_frame:
+        return found.frame.collect()
+    query = found.writeStream.option("checkpointLocation", str(tmp_path / "cp"))
+    query.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+    return spark.read.schema(found.schema).parquet(str(tmp_path / "out")).collect()
+
+
+@pytest.mark.parametrize("read", [read_frame, read_stream])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_a_key_of_directories_that_a_schema_does_not_name_is_its_text(spark, tmp_path, read, kind):
+    place = tmp_path / "in" / "day=2024-01-01" / "account=007"
+    place.mkdir(parents=True)
+    if kind == "parquet":
+        keep(place / "a.parquet", w=pa.array([1], pa.int32()))
+    else:
+        (place / f"a.{kind}").write_text({"csv": "w\n1\n", "json": '{"w": 1}\n'}[kind])
+    (row,) = read_all(spark, read, tmp_path, kind, "w int", key="account")
+    assert (row.account, row.w, row.day) == ("007", 1, date(2024, 1, 1))
+
+
+@pytest.mark.parametrize("read", [read_frame, read_stream])
+def test_a_key_of_directories_that_is_in_the_files_as_well_is_its_text(spark, tmp_path, read):
+    place = tmp_path / "in" / "account=007"
+    place.mkdir(parents=True)
+    keep(place / "a.parquet", account=["007"], w=[1])
+    (row,) = read_all(spark, read, tmp_path, "parquet", key="account")
+    assert (row.account, row.w) == ("007", 1)
+
+
 def test_a_csv_keeps_the_blanks_of_its_keys(spark, ring_file, tmp_path):
     keys = [" a ", "b", "  "]
     (tmp_path / "in.csv").write_text("".join(f'"{key}"\n' for key in ("key", *keys)))
@@ -625,7 +658,7 @@ def test_json_with_more_after_the_first_document_of_another_file_is_not_read_as_
         read_frame(spark, [str(tmp_path)], "json", options={"multiLine": "true"})
 
 
-def test_json_of_a_document_a_file_is_read_whole(spark, tmp_path):
+def test_json_of_a_document_a_file_is_read_all(spark, tmp_path):
     (tmp_path / "a.json").write_text('{"key": "a"}\n')
     (tmp_path / "b.json").write_text('{"key": "b"}')
     (tmp_path / "c.json").write_text('\n[{"key": "c"},\n{"key":\n"d"}]\n\n')
@@ -1498,6 +1531,33 @@ def test_events_that_cannot_be_read_are_not_left_out(audit_files, tmp_path):
     schema = "key string, start timestamp, end timestamp, node string"
     with pytest.raises(InputDamaged, match=r"events\.parquet"):
         run("audit", *audit_files[:-1], events, "--schema", schema)
+
+
+@pytest.mark.usefixtures("careless")
+@pytest.mark.parametrize("read", [read_frame, read_stream])
+def test_a_file_that_cannot_be_read_is_not_left_out(spark, tmp_path, read):
+    (tmp_path / "in").mkdir()
+    keep(tmp_path / "in" / "a.parquet", key=["a"])
+    damage(keep(tmp_path / "in" / "b.parquet", key=["b"]))
+    given = (spark, read, tmp_path, "parquet", "key string")
+    with pytest.raises(SPARK_ERRORS, match=r"b\.parquet"):
+        read_all(*given)
+    shutil.rmtree(tmp_path / "cp", ignore_errors=True)
+    found = read_all(*given, options={"ignoreCorruptFiles": "true"})
+    assert [row.key for row in found] == ["a"]
+
+
+@pytest.mark.usefixtures("careless")
+def test_a_file_of_a_table_that_cannot_be_read_is_not_left_out(spark, tmp_path):
+    keep(tmp_path / "a.parquet", key=["a"])
+    damage(keep(tmp_path / "b.parquet", key=["b"]))
+    spark.sql("DROP TABLE IF EXISTS cared")
+    spark.sql(f"CREATE TABLE cared (key STRING) USING parquet LOCATION '{tmp_path}'")
+    try:
+        with pytest.raises(SPARK_ERRORS, match=r"b\.parquet"):
+            read_table(spark, "cared").frame.collect()
+    finally:
+        spark.sql("DROP TABLE cared")
 
 
 TIMES = ["2024-01-02T03:04:05.123456+00:00", "2024-01-02T03:04:05.123Z", "2024-01-02 03:04:05"]

@@ -30,6 +30,7 @@ from hashring.spark.io.encodings import WHOLE_FILES, check_encoding, encoding_of
 from hashring.spark.io.file_formats import (
     FILE_FORMATS,
     QUOTES_DOUBLED,
+    WHOLE,
     format_of,
     is_old_parser,
 )
@@ -49,7 +50,7 @@ _SHOWN: Final = 60
 _MICROSECONDS: Final = (
     "write times in microseconds, with pandas by to_parquet(..., coerce_timestamps='us')"
 )
-_OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+_OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **WHOLE}
 _CSV: Final[dict[str, bool | str]] = {
     "header": True,
     "enforceSchema": False,
@@ -185,7 +186,7 @@ def read_frame(
             frame = load()
             wanted = _with_key_as_it_is(load, frame.schema, key)
         else:
-            wanted = _ddl(schema)
+            wanted = _with_key_of_directories(load, _ddl(schema), key)
         if wanted is None and name == "csv":
             wanted = frame.schema
         if wanted is not None:
@@ -361,11 +362,22 @@ def _with_key_as_it_is(
     """The schema with the key as a string, if Spark guessed its type from directories."""
     if key not in guessed.names or isinstance(guessed[key].dataType, StringType):
         return None
-    # So Spark makes no columns of directories.
-    if key in load(recursiveFileLookup=True).schema.names:
+    # So Spark makes no columns of directories. Of one that is in the files, too, it takes the type
+    # that it guesses.
+    in_files = load(recursiveFileLookup=True).schema
+    if key in in_files.names and in_files[key].dataType == guessed[key].dataType:
         return None
     kept = (field for field in guessed.fields if field.name != CORRUPT)
     return StructType([StructField(f.name, StringType()) if f.name == key else f for f in kept])
+
+
+def _with_key_of_directories(
+    load: Callable[[StructType], DataFrame], given: StructType, key: str | None
+) -> StructType:
+    """The schema with the key as a string, if directories have it and the schema does not."""
+    if key is None or key in given.names or key not in load(given).schema.names:
+        return given
+    return StructType([*given.fields, StructField(key, StringType())])
 
 
 def _has_header(options: Mapping[str, str] | None) -> bool:
@@ -418,7 +430,7 @@ def read_table(spark: SparkSession, name: str) -> Input:
         ConfigError: it is a CSV of an encoding that Spark would split within characters.
     """
     try:
-        frame = spark.table(name)
+        frame = spark.read.options(**WHOLE).table(name)
         frame.schema  # noqa: B018 - over Spark Connect, only now is it looked for
     except (AnalysisException, ParseException) as error:
         raise NoDataError(
@@ -499,16 +511,21 @@ def read_stream(
         wanted = _ddl(schema)
         if name in FILE_FORMATS:
             _check_all_streamed(spark, paths, options)
-    if name in ("csv", "json"):
-        bad = StructField(CORRUPT, StringType(), metadata=OF_READER)
-        wanted = StructType([*wanted.fields, bad])
     reader = spark.readStream.format(name).options(**_OPTIONS)
     # Else Spark passes over files that are a week older than the newest, as after `mv` or `cp -p`.
     reader = reader.option("maxFileAge", "36500d")
     reader = reader.options(**_of_format(name, options)).options(**(options or {}))
+
+    def load(columns: StructType) -> DataFrame:
+        return reader.schema(columns).load(paths[0])
+
+    wanted = _with_key_of_directories(load, wanted, key)
+    if name in ("csv", "json"):
+        bad = StructField(CORRUPT, StringType(), metadata=OF_READER)
+        wanted = StructType([*wanted.fields, bad])
     if name in ("csv", "json") and _times_are_misread(spark, options):
-        return _with_times(reader.schema(_as_texts(wanted)).load(paths[0]), wanted)
-    return reader.schema(wanted).load(paths[0])
+        return _with_times(load(_as_texts(wanted)), wanted)
+    return load(wanted)
 
 
 def _check_all_streamed(
