@@ -310,6 +310,42 @@ def test_columns_of_a_table_may_be_of_another_case(spark, mode):
     spark.sql("DROP TABLE cased")
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize(
+    ("column", "path"),
+    [
+        ("{}", ""),
+        ("array({})", "[]"),
+        ("map('k', {})", ".value"),
+        ("named_struct('at', {})", ".at"),
+    ],
+)
+def test_no_field_of_a_struct_is_taken_for_another(spark, mode, column, path):
+    there = column.format("named_struct('street', 'S', 'City', 'C')")
+    swapped = column.format("named_struct('city', 'C', 'street', 'S')")
+    spark.sql("DROP TABLE IF EXISTS homes")
+    spark.sql(f"CREATE TABLE homes USING parquet AS SELECT {there} AS home")
+    output = Output(None, table="homes", mode=mode)
+    text = f"'home' has home{path}.street in homes where the job writes home{path}.city: give the"
+    with pytest.raises(ColumnError, match=re.escape(text)):
+        output.write(spark.sql(f"SELECT {swapped} AS home"))
+    output.write(spark.sql(f"SELECT {there.replace('City', 'city')} AS home"))
+    homes = spark.table("homes").selectExpr("to_json(home) AS home").collect()
+    assert len({row.home for row in homes}) == 1
+    spark.sql("DROP TABLE homes")
+
+
+def test_a_struct_of_other_fields_is_refused(spark):
+    spark.sql("DROP TABLE IF EXISTS homes")
+    spark.sql("CREATE TABLE homes USING parquet AS SELECT named_struct('a', 1, 'b', 2) AS home")
+    text = r"'home' has home\.b in homes where the job writes no field"
+    with pytest.raises(ColumnError, match=text):
+        Output(None, table="homes", mode="append").write(
+            spark.sql("SELECT named_struct('a', 1) AS home")
+        )
+    spark.sql("DROP TABLE homes")
+
+
 @pytest.fixture
 def keys(spark):
     """Frames of keys, in one file each; and no table ``keys``."""
@@ -360,6 +396,19 @@ def test_a_property_of_a_table_is_no_option_of_its_format(spark, keys):
         Output(None, None, "keys", "append").write(keys("a\nb"))
 
 
+@pytest.mark.parametrize("options", ["", "multiLine=true, lineSep='\n',"])
+def test_a_text_that_a_table_of_csv_reads_as_null_is_refused(spark, keys, options):
+    spark.sql(
+        f"CREATE TABLE keys (key STRING) USING csv OPTIONS ({options} nullValue='NA', "
+        f"ignoreLeadingWhiteSpace=false, ignoreTrailingWhiteSpace=false)"
+    )
+    output = Output(None, None, "keys", "append")
+    output.write(keys("NA ", "NAB"))
+    with pytest.raises(OutputRefused, match="key holds a line break, or is the table's text for n"):
+        output.write(keys("other", "NA"))
+    assert {row.key for row in spark.table("keys").collect()} == {"NA ", "NAB"}
+
+
 @pytest.mark.long  # A Java of its own. The tables of CSV above take the same way.
 def test_a_table_of_hive_keeps_each_key_or_refuses_it(tmp_path):
     command = [sys.executable, "-m", "tests.spark.hive_table_process", str(tmp_path)]
@@ -374,4 +423,7 @@ def test_a_table_of_hive_keeps_each_key_or_refuses_it(tmp_path):
         "escaped": ["a\nb", "a\rb"],
         "new": ["a\nb", "a\rb", "a\x01b", "\\N"],
         "columnar": [],
+        "nulls": ["a\nb", "a\rb", "a\x01b", "NA"],
+        "quotes": ["a\nb", "a\rb", "\\N", "a\\b", "a\\"],
+        "quotes_escaped": ["a\nb", "a\rb"],
     }

@@ -25,9 +25,11 @@ break that it meets for the end of all lines, also one in a key."""
 _SPLIT: Final = "HASHRING_SPLIT_TEXT"
 _LINES_OF_HIVE: Final = ("LazySimpleSerDe", "OpenCSVSerde")
 """The ends of the names of Hive's formats that have a row a line, and no quotes for line breaks."""
+_AS_WRITTEN: Final = '"'
+"""The escape of OpenCSVSerde, unless told. It writes by it, but then reads by a backslash."""
 _CSV: Final = (
     "ALTER TABLE {table} SET SERDEPROPERTIES ('multiLine'='true', 'lineSep'='\\n') lets it keep "
-    "them; or name a table of Parquet"
+    "line breaks; or name a table of Parquet"
 )
 
 
@@ -63,10 +65,11 @@ def splits_refused(spark: SparkSession, table: str) -> Iterator[None]:
         if not (found := re.search(rf"{_SPLIT}<(.*)>", str(error))):
             raise
         is_csv = provider_of(spark, table) == "csv"
-        what = "a line break" if is_csv else "a line break, a separator of fields or \\N"
+        what = "a line break" if is_csv else "a line break, a separator of fields or a backslash"
         raise OutputRefused(
             table,
-            f"a text of column {found[1]} holds {what}, and would be read back as something else",
+            f"a text of column {found[1]} holds {what}, or is the table's text for null, and would "
+            f"be read back as something else",
             _CSV.format(table=table) if is_csv else "name a table of Parquet",
         ) from error
 
@@ -79,17 +82,30 @@ def _split_by(spark: SparkSession, table: str) -> str | None:
     options = options_of(spark, table)
     if provider == "csv":
         check_encoding(in_lower_case(options), WHOLE_FILES.format(table=table))
-        ends = options.get("linesep")
+        null, ends = options.get("nullvalue"), options.get("linesep")
         if options.get("multiline", "").lower() == "true":
-            return None if ends else "\r"
-        return f"[{_escaped(ends or '')}\r\n]"
-    if not (detail_of(spark, table, "Serde Library") or "").endswith(_LINES_OF_HIVE):
+            return _pattern("" if ends else "\r", null)
+        return _pattern(f"\r\n{ends or ''}", null)
+    serde = detail_of(spark, table, "Serde Library") or ""
+    if not serde.endswith(_LINES_OF_HIVE):
         return None
     told = properties_of(spark, table) | options  # Hive goes by both
+    if serde.endswith("OpenCSVSerde"):
+        is_default = told.get("escapechar", _AS_WRITTEN) == _AS_WRITTEN
+        return _pattern("\r\n\\" if is_default else "\r\n")
+    null = told.get("serialization.null.format")
     if "escape.delim" in told:
-        return "[\r\n]"
-    return f"[\r\n{_escaped(told.get('field.delim', chr(1)))}]|^\\\\N$"
+        return _pattern("\r\n", null)
+    return _pattern(f"\r\n{told.get('field.delim', chr(1))}", null or "\\N")
+
+
+def _pattern(characters: str, null: str | None = None) -> str | None:
+    """A pattern of the texts that hold one of the characters, or are the one for null."""
+    either = [f"[{_escaped(characters)}]"] if characters else []
+    if null:
+        either.append(f"^{_escaped(null)}\\z")
+    return "|".join(either) or None
 
 
 def _escaped(characters: str) -> str:
-    return "".join(f"\\u{ord(character):04x}" for character in characters)
+    return "".join(f"\\x{{{ord(character):x}}}" for character in characters)

@@ -5,7 +5,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    UserDefinedType,
+)
 
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.spark.engine.column_checks import quoted
@@ -51,7 +61,6 @@ from hashring.spark.io.worker_disks import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
-    from pyspark.sql.types import StructType
 
 REPLACED_PARTS: Final = "partitionOverwriteMode"
 """The option of a writer, and the end of a setting, that says what an overwrite replaces."""
@@ -193,7 +202,35 @@ def _fitted(df: DataFrame, there: StructType, table: str) -> DataFrame:
     for column, given in zip(there, fitted.schema, strict=True):
         # A table keeps what it has of its columns, also when all rows are replaced.
         check_points_alike(column, given, table)
+        _check_fields(column, given, table)
     return fitted
+
+
+def _check_fields(there: StructField, given: StructField, table: str) -> None:
+    """Raise ``ColumnError`` unless structs have the same fields: Spark writes them by position."""
+    fields = _fields(there.dataType, there.name), _fields(given.dataType, there.name)
+    for field, written in zip_longest(*fields, fillvalue=""):
+        if field.lower() != written.lower():
+            raise ColumnError(
+                there.name,
+                f"has {field or 'no field'} in {table} where the job writes "
+                f"{written or 'no field'}: give the fields of the struct in the order of the "
+                f"table, as with --schema",
+            )
+
+
+def _fields(kind: DataType, path: str) -> list[str]:
+    """The names of all fields within a type, in their order."""
+    if isinstance(kind, UserDefinedType):
+        return _fields(kind.sqlType(), path)
+    if isinstance(kind, ArrayType):
+        return _fields(kind.elementType, f"{path}[]")
+    if isinstance(kind, MapType):
+        return [*_fields(kind.keyType, f"{path}.key"), *_fields(kind.valueType, f"{path}.value")]
+    if not isinstance(kind, StructType):
+        return []
+    names = {f"{path}.{field.name}": field.dataType for field in kind}
+    return [name for at, held in names.items() for name in (at, *_fields(held, at))]
 
 
 def _values_as_given(spark: SparkSession) -> dict[str, str]:
