@@ -430,7 +430,10 @@ def read_table(spark: SparkSession, name: str) -> Input:
         ConfigError: it is a CSV of an encoding that Spark would split within characters.
     """
     try:
-        frame = spark.read.options(**WHOLE).table(name)
+        # Not more than that: the driver of another catalog may know no such option.
+        settings = {option: spark.conf.get(f"spark.sql.files.{option}") for option in WHOLE}
+        whole = {option: no for option, no in WHOLE.items() if settings[option] != no}
+        frame = spark.read.options(**whole).table(name)
         frame.schema  # noqa: B018 - over Spark Connect, only now is it looked for
     except (AnalysisException, ParseException) as error:
         raise NoDataError(
