@@ -171,14 +171,6 @@ def test_a_free_lock_is_taken_and_seen_with_holder_token_and_ttl(place: Place) -
         "",
     )
     assert TTL / 2 < lock.expires_in <= TTL
-    assert 0 <= lock.age < TTL / 2
-
-
-def test_a_lock_tells_by_its_token_for_how_long_it_is_held(real: RealPlace) -> None:
-    long_ago = int((real.now() - 1e6) * 1e6)
-    real.client.set(real.keys.token, long_ago)
-    real.client.set(real.keys.lock(b"k"), f"{long_ago} {A} {NODE[A]}", px=int(TTL * 1000))
-    assert seen(real, b"k")[b"k"].age == pytest.approx(1e6, abs=PATIENCE)
 
 
 def test_another_session_is_told_the_holder_and_how_long(place: Place) -> None:
@@ -887,6 +879,23 @@ def test_holders_keep_their_locks_on_another_server(place: Place) -> None:
     now = joined(place, A, history).history
     assert put_back(place, A, now, (KEYS[0], found), older, numbers=[1]) == Renewed((), {})
     assert [seen(place, *KEYS[:2])[key].token for key in KEYS[:2]] == [found, found + 1]
+
+
+def test_a_look_tells_whether_the_ring_has_the_history_that_it_names(place: Place) -> None:
+    def same(history: str | None) -> bool:
+        return place.store.run(look(place.keys, locked=KEYS[:1], history=history))[
+            KEYS[0]
+        ].in_history
+
+    before = joined(place, A).history
+    token(place, A, KEYS[0], history=before)
+    assert [same(known) for known in (before, "5", "", None)] == [True, False, False, False]
+    place.another_server()
+    assert not same(before)
+    now = joined(place, A, before).history
+    assert [same(known) for known in (before, now)] == [False, True]
+    place.set_epoch(b"")
+    assert not same(now)
 
 
 def test_where_nobody_noted_the_server_locks_may_be_missing(place: Place) -> None:

@@ -66,6 +66,8 @@ FOUND_BY = {
     "a_stop_that_sends_nothing_is_found": 9,
     "a_node_that_does_not_tell_of_a_loss_is_found": 55,
     "a_lease_challenge_that_reads_the_times_of_before_is_found": 25,
+    "a_node_that_takes_a_lock_of_older_data_for_that_of_its_call_is_found": 2,
+    "a_question_that_does_not_look_at_the_history_is_found": 0,
     "points_drawn_anew_after_a_heartbeat_that_was_not_answered_are_found": 33,
 }
 """Of faults that few histories find, by the id of the test's case, the seed of one that does.

@@ -8,6 +8,10 @@ one call about all such keys, and none of them is taken or held before the answe
 that did not answer, no other lock is taken either: a loop over many keys waits once for a silent
 Redis, and not at each key.
 
+A lock of the session that is found need not be what the call took: a failover may have brought back
+one that was let go of. It is the call's if it was taken in the history of the ring that lasts.
+Otherwise another node may have had the key since, so it is let go of, and taken anew.
+
 The end. Once Redis has executed a ``stop()``, it takes no lock of that session any more, however
 late a call arrives. Then the node asks about all keys that a call may have taken of which nobody
 knows, and lets go of what it finds. So it need not wait for its callers.
@@ -17,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from hashring.errors import StoreError
 from hashring.protocol.locks.key_states import NEVER, Key, KeyEvent, KeyState
@@ -28,11 +31,6 @@ from hashring.store.command import Command
 from hashring.store.locks.commands import LOCKS_A_CALL, AcquireAnswer, Lock, look
 
 _S, _E = KeyState, KeyEvent
-
-_ON_ITS_WAY: Final = 1.0
-"""Seconds from the question how old a lock is to when Redis looks, at most. The answer may be read
-much later, as after a pause of the process. A lock that was the session's just before a call, by
-less than this, and that a failover brought back, may be taken for the call's."""
 
 AskedKey = tuple[bytes, int, int]
 """A key, its point, and the caller's own number. A plain tuple: there are very many of them."""
@@ -47,6 +45,7 @@ class Take:
         keys: their keys, in the order of the answers.
         places: how many places within the limit are kept for them.
         session: the session that they are taken under.
+        history: the history of the ring that the call names.
         began: when, in monotonic seconds.
     """
 
@@ -54,6 +53,7 @@ class Take:
     keys: tuple[Key, ...]
     places: int
     session: str
+    history: str
     began: float
 
 
@@ -64,12 +64,10 @@ class Doubt:
     Attributes:
         keys: they are ``doubted``.
         places: how many places within the limit are kept for them.
-        began: when the call began, in monotonic seconds.
     """
 
     keys: tuple[Key, ...]
     places: int
-    began: float = -NEVER
 
 
 class CallsUnderWay:
@@ -93,6 +91,7 @@ class CallsUnderWay:
         self._keys = parts.keys
         self._place = parts.place
         self._limit = parts.limit
+        self._hold_off = parts.hold_off
         self._due_calls = parts.due_calls
         self._releases = releases
         self.forget()
@@ -178,11 +177,11 @@ class CallsUnderWay:
         if take in self.takes:
             self.takes.remove(take)
             self._keys.enter(_E.UNANSWERED, *take.keys)
-            self._doubt(Doubt(take.keys, take.places, take.began), now)
+            self._doubt(Doubt(take.keys, take.places), now)
         elif take.session == self._place.session:
-            self.look_into(take, [(key, None) for key in take.keys], now)
+            self.look_into([(key, None) for key in take.keys], now)
 
-    def look_into(self, take: Take, late: Sequence[tuple[Key, int | None]], now: float) -> None:
+    def look_into(self, late: Sequence[tuple[Key, int | None]], now: float) -> None:
         """Locks may have been taken by a call that was given up, under these tokens if known."""
         free: list[Key] = []
         released: list[Key] = []
@@ -203,7 +202,7 @@ class CallsUnderWay:
             free = free[:room]
         if doubtful := (*released, *free):
             self._keys.enter(_E.ANSWERED_LATE, *doubtful)
-            self._doubt(Doubt(doubtful, len(doubtful), take.began), now)
+            self._doubt(Doubt(doubtful, len(doubtful)), now)
 
     def _doubt(self, doubt: Doubt, now: float) -> None:
         self.doubts.append(doubt)
@@ -222,21 +221,32 @@ class CallsUnderWay:
         if not doubts:
             return None
 
+        # As they are when Redis is asked: a heartbeat may find another history before the answer.
+        history, given_from = self._hold_off.history, self._hold_off.given_from
+
         def done(found: dict[bytes, Lock], sent: float, now: float) -> None:
             self.unanswered = False
             for doubt in doubts:
                 if doubt in self.doubts:
                     self.doubts.remove(doubt)
-                    self._found_out(doubt, found, sent, now)
+                    self._found_out(doubt, found, given_from, sent, now)
             self._due_calls.resolve_at = now if self.doubts else NEVER
 
         def failed(retry_at: float) -> None:
             self.unanswered = bool(self.doubts)
             self._due_calls.resolve_at = retry_at
 
-        return self._due_calls.run(look(self._names, locked=locked), done, failed)
+        command = look(self._names, locked=locked, history=history)
+        return self._due_calls.run(command, done, failed)
 
-    def _found_out(self, doubt: Doubt, found: dict[bytes, Lock], sent: float, now: float) -> None:
+    def _found_out(
+        self,
+        doubt: Doubt,
+        found: dict[bytes, Lock],
+        given_from: float,
+        sent: float,
+        now: float,
+    ) -> None:
         most = self._limit.most
         for key in doubt.keys:
             lock = found.get(key.key)
@@ -249,7 +259,7 @@ class CallsUnderWay:
             elif most is not None and self.count >= most:
                 self._give_up(key, now)
                 self._keys.enter(_E.NOT_TAKEN, key)
-            elif lock.age > min(now, sent + _ON_ITS_WAY) - doubt.began:
+            elif not lock.in_history or lock.token < given_from:
                 self.take_anew(key, lock.token, now)
             else:
                 # Redis rounds to milliseconds. If its clock was set back, the lock lasts longer.

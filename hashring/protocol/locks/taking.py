@@ -65,7 +65,7 @@ class Taking:
             for each in chosen:
                 self._calls.refuse(each.key, each.point, now)
             return None
-        session = self._place.session
+        session, history = self._place.session, self._hold_off.history
         command = acquire(
             self._names,
             node=self._place.node,
@@ -75,12 +75,12 @@ class Taking:
             most=most,
             awaited=len(kept) + len(own),
             kept=len(kept),
-            history=self._hold_off.history,
+            history=history,
         )
         for each in chosen:
             each.until = NEVER
         self._keys.enter(_E.ASKED, *chosen)
-        take = Take(command, chosen, most, session, now)
+        take = Take(command, chosen, most, session, history, now)
         self._calls.takes.append(take)
         return take
 
@@ -97,7 +97,7 @@ class Taking:
             return
         if take not in self._calls.takes:
             # Given up since, and asked about; but perhaps before it was done.
-            self._calls.look_into(take, _taken(answered), now)
+            self._calls.look_into(_taken(answered), now)
             return
         self._calls.takes.remove(take)
         taken, refused = [], []
@@ -105,6 +105,7 @@ class Taking:
             if isinstance(answer, int):
                 key.hold(answer, sent + self._config.ttl, now)
                 taken.append(key)
+                self._hold_off.taken(take.history, answer)
             elif isinstance(answer, HeldBefore):
                 self._calls.take_anew(key, answer.token, now)
             elif isinstance(answer, HeldByOther) and (

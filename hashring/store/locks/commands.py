@@ -261,7 +261,8 @@ class Lock:
         session, node: who holds it.
         waiter: the node that waits for it; empty when none does.
         expires_in: seconds until it expires unless renewed; 0 also for what never does.
-        age: seconds since it was taken, by Redis' clock.
+        in_history: whether Redis has the history of the ring that the question named, so that it
+            did not restart, nor another server take over, since it began.
     """
 
     key: bytes
@@ -270,7 +271,7 @@ class Lock:
     node: str
     waiter: str
     expires_in: float
-    age: float = 0.0
+    in_history: bool = False
 
     @property
     def taken_at(self) -> float:
@@ -278,8 +279,15 @@ class Lock:
         return self.token / 1e6
 
 
-def look(keys: RingKeys, *, locked: Sequence[bytes]) -> Command[dict[bytes, Lock]]:
-    """The holders of these locks; free locks are left out. Writes nothing."""
+def look(
+    keys: RingKeys, *, locked: Sequence[bytes], history: str | None = None
+) -> Command[dict[bytes, Lock]]:
+    """The holders of these locks; free locks are left out. Writes nothing.
+
+    Args:
+        locked: the keys, at most :data:`LOCKS_A_CALL` of them.
+        history: the history of the ring that the node knows, to be told whether it lasts.
+    """
 
     def read(raw: Any) -> dict[bytes, Lock]:
         return {
@@ -290,13 +298,14 @@ def look(keys: RingKeys, *, locked: Sequence[bytes]) -> Command[dict[bytes, Lock
                 text(answer[2]),
                 text(answer[3]),
                 max(0, int(answer[4])) / 1000,
-                int(answer[5]) / 1000,
+                int(answer[5]) == 1,
             )
             for key, answer in zip(locked, raw, strict=True)
             if answer
         }
 
-    return Command(script("locks", "look"), _lock_keys(keys, locked), _head(keys), read)
+    arguments = _head(keys) if history is None else (*_head(keys), history)
+    return Command(script("locks", "look"), _lock_keys(keys, locked), arguments, read)
 
 
 @dataclass(frozen=True)

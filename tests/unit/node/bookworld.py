@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hashring.core.ranges import bounds_of
+from hashring.core.replica import Replica
 from hashring.core.ring import Ring
 from hashring.errors import RedisUnavailable, StoreError
 from hashring.protocol.locks.calls_under_way import AskedKey, Take
@@ -23,6 +24,7 @@ from hashring.protocol.machine_steps import Run
 from hashring.store.command import Command
 from hashring.store.locks.commands import LockNews, parse_lock_news
 from hashring.store.memory_store import MemoryServer
+from hashring.store.ring.commands import Scoring, beat
 from hashring.store.ring.key_names import ring_keys
 
 KEYS = ring_keys("accounts")
@@ -105,6 +107,8 @@ class Node:
         self.book = LockBook(KEYS, config, RETRY)
         self.until = float("inf")
         self.bounds: tuple[int, ...] = ()
+        self.history = ""
+        """The history of the ring that the last :meth:`beat` found."""
         self.inbox: list[LockNews | None] = []
         self.silent = False
         """Whether this node's messages are lost."""
@@ -218,6 +222,31 @@ class Node:
         self.book.heartbeat(self.world.full >= set(self.world.ring.nodes), self.world.now)
         if renewed:
             self.loop()
+
+    def beat(self) -> float:
+        """A heartbeat that finds the history of the ring in Redis, as a node's that locks keys.
+
+        The ring of Redis has one node, which stands for all of them.
+
+        Returns:
+            For how long no lock may be taken, in seconds.
+        """
+        command = beat(
+            KEYS,
+            node="all",
+            session="f" * 16,
+            replicas=[Replica(0, "all", "0")],
+            scoring=Scoring.expiry(60.0),
+            told={},
+            joining=True,
+            history=self.history,
+            lock_ttl=self.book.config.ttl,
+            locking=True,
+        )
+        reply = self.world.server.run(command)
+        self.history = reply.history
+        self.book.heartbeat(False, self.world.now, reply.history, reply.held_off)
+        return reply.held_off
 
     def deliver(self) -> None:
         """Hear the messages."""

@@ -38,6 +38,7 @@ ANOTHER_SERVER_THAT_HOLDS_NOBODY_OFF = (
     "  if noted_server or redis.pcall('GET', KEYS[14]) then\n",
     "  if false then\n",
 )
+ANY_LOCK_IN_THE_HISTORY = ("ARGV[3] and held_off_for(ARGV[3], 0) and 1 or 0", "1")
 LOCKS_PUT_BACK_AT_ANY_TIME = ("may_put_back and to_put_back[number] then", "may_put_back then")
 WAITER_THAT_IS_REPLACED_AND_NOT_TOLD = (
     "    if waiter ~= '' then\n      --",

@@ -14,6 +14,7 @@ import pytest
 
 from hashring.node.lock_flows import Hold
 from hashring.protocol.locks.calls_under_way import CallsUnderWay, Take
+from hashring.protocol.locks.hold_off import HoldOff
 from hashring.protocol.locks.key_states import Key, KeyState
 from hashring.protocol.locks.leases import Leases
 from hashring.protocol.locks.renewal import Batch, Renewal
@@ -208,6 +209,62 @@ def test_a_fault_in_redis_scripts_is_told_by_a_short_story(
 ) -> None:
     plant(monkeypatch, planted_locks.RELEASE_OF_ANY_HOLDER)
     tells_a_short_story(RingSimulator(), found("holder"), "holder", most=5)
+
+
+def doubts(seed: int) -> NodeHistory:
+    """Redis comes back with older data while a node asks for keys that it has let go of.
+
+    Another node, which is drained and cut off, is at work on them.
+    """
+    rng = Random(seed)
+    keys = tuple(b"key-%d" % number for number in range(16))
+    moves = 3.0 + rng.random()
+    back = moves + rng.uniform(0.7, 0.9)
+    fails = back + rng.uniform(0.3, 0.7)
+    events = [
+        Event(0.0, "start", "a"),
+        Event(moves, "start", "b"),
+        *(Event(moves + 0.2, "hold", "b", 4.0, key.decode()) for key in keys),
+        Event(back, "drain", "b"),
+        *(Event(back + 0.02, "slow command", "a", rng.uniform(0.3, 0.8)) for _ in range(2)),
+        Event(fails - 0.05, "hole", "b", 4.0, "lost"),
+        Event(fails, "failover", what=f"{fails - moves + 0.05:.3f} 0"),
+        # Whether it first asks what came of its call, or first learns of the failover.
+        Event(fails + rng.uniform(0.0, 0.3), "cut", "a", rng.uniform(0.0, 0.5)),
+    ]
+    terms = LockTerms(keys, ttl=3.0, idle=3.0, max_handoff_time=3.0)
+    specs = tuple(
+        ProcessSpec(label, label, False, "random", 4, False, False, 0.0) for label in "ab"
+    )
+    return NodeHistory(seed, specs, tuple(events), terms)
+
+
+def test_no_doubt_about_older_data_breaks_a_rule() -> None:
+    none_breaks_a_rule(RingSimulator(), doubts, range(50))
+
+
+learns = HoldOff.heartbeat
+
+
+def of_its_call_whatever_was_before(
+    hold_off: HoldOff, history: str, seconds: float, now: float
+) -> None:
+    learns(hold_off, history, seconds, now)
+    hold_off.given_from = 0
+
+
+def test_a_node_that_takes_a_lock_of_older_data_for_that_of_its_call_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(HoldOff, "heartbeat", of_its_call_whatever_was_before)
+    found("sole", histories=doubts)
+
+
+def test_a_question_that_does_not_look_at_the_history_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch, planted_locks.ANY_LOCK_IN_THE_HISTORY)
+    found("sole", histories=doubts)
 
 
 def no_places_for_calls_under_way(calls: CallsUnderWay) -> int:

@@ -21,6 +21,7 @@ from hashring.protocol.locks.shared_lock_book import SharedLockBook
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.machine_steps import Run
 from hashring.store.locks.commands import LOCKS_A_CALL, RENEWED_A_CALL, HeldOff, acquire
+from tests.unit.node import bookworld
 from tests.unit.node.bookworld import KEYS, NODES, RETRY, SPAN, Node, World, keys_of, point
 
 NO, YES, TAKE = Verdict.NO, Verdict.YES, Verdict.TAKE
@@ -598,45 +599,146 @@ def test_the_deadline_counts_from_before_the_call(world: World) -> None:
 # --- a failover that brings back what was let go of -----------------------------------------------
 
 
-@pytest.mark.parametrize("answered", ["at once", "never", "never, and the node was paused then"])
-def test_a_lock_that_a_failover_brought_back_is_taken_anew_under_a_greater_token(
-    world: World, answered: str
-) -> None:
+def moved(world: World, gap: float) -> tuple[Node, Node, object]:
+    """A node has let go of a lock, and another one has the key.
+
+    The two nodes, and the data of when the first one had it.
+    """
     world.set_ring("a")
     a, b = world.node("a", limit=3), world.node("b")
+    a.beat()
+    b.beat()
     assert a.contains(b"b0")
     before = world.server.copy()
-    world.now += 1
+    world.now += gap
     world.set_ring("a", "b")
     assert not a.contains(b"b0")
     a.loop()
-    assert b.contains(b"b0")
-    of_other = world.token(b"b0")
+    b.pin(b"b0")
     world.set_ring("a")
-    assert not b.contains(b"b0")
-    b.loop()
-    world.now += 1
+    world.now += gap
+    return a, b, before
+
+
+def brought_back(world: World, gap: float = 1.0) -> tuple[Node, Node, int]:
+    """A failover brings back a lock that a node let go of, while another one has the key.
+
+    The two nodes, and the token of the other.
+    """
+    a, b, before = moved(world, gap)
+    of_other = world.token(b"b0")
     world.server.restore(before)
-    assert world.token(b"b0") < of_other
-    if answered == "at once":
-        assert not a.contains(b"b0")
-        assert a.book.busy(b"b0")  # `hold` waits for it.
-        assert a.loop() == ["locks_release"]
-    elif answered == "never":
-        a.interrupt(a.take(b"b0"), reached=True)
-        assert a.loop() == ["locks_look", "locks_release"]
-    else:
-        a.interrupt(a.take(b"b0"), reached=True)
-        look, sent = a.step(), world.now
-        assert look is not None
-        reply = a.run(look.command)
-        world.now += 10
-        look.done(reply, sent, world.now)
-        assert not a.contains(b"b0")
-        assert a.loop() == ["locks_release"]
+    assert world.locks()[b"b0"] == "a"
+    return a, b, of_other
+
+
+def looks_and_reads_it_late(a: Node, seconds: float) -> None:
+    """The loop asks what came of calls, and the process is paused before it reads the answer."""
+    look, sent = a.step(), a.world.now
+    assert look is not None
+    reply = a.run(look.command)
+    a.world.now += seconds
+    look.done(reply, sent, a.world.now)
+
+
+def taken_after_the_wait(a: Node) -> int:
+    """The token of the key when it may be taken again, and before that nobody takes it."""
+    assert not a.contains(b"b0")
+    a.world.now += a.beat()
+    a.loop()
     assert a.contains(b"b0")
-    assert a.book.held[b"b0"].token == world.token(b"b0") > of_other
+    token = a.book.held[b"b0"].token
+    assert token == a.world.token(b"b0")
+    return token
+
+
+def test_a_lock_that_a_failover_brought_back_is_taken_anew_under_a_greater_token(
+    world: World,
+) -> None:
+    a, _, of_other = brought_back(world)
+    assert not a.contains(b"b0")
+    assert a.book.busy(b"b0")  # `hold` waits for it.
+    assert a.loop() == ["locks_release"]
+    assert taken_after_the_wait(a) > of_other
     assert a.book.count == 1
+
+
+@pytest.mark.parametrize("reached", [True, False])
+@pytest.mark.parametrize("known", [False, True], ids=["", "known"])
+@pytest.mark.parametrize("torn", [False, True], ids=["", "torn"])
+@pytest.mark.parametrize("times", [(1.0, 0.0), (1.0, 10.0), (0.3, 0.0), (0.3, 2.0)])
+def test_it_is_taken_anew_whenever_and_however_a_call_about_it_is_left_unanswered(
+    world: World, times: tuple[float, float], torn: bool, known: bool, reached: bool
+) -> None:
+    gap, paused = times
+    a, _, of_other = brought_back(world, gap)
+    if known:
+        a.beat()
+    a.interrupt(a.take(b"b0"), reached=reached)
+    if torn:
+        a.book.mend()
+    looks_and_reads_it_late(a, paused)
+    assert not a.contains(b"b0")
+    assert a.loop() == ["locks_release"]
+    assert taken_after_the_wait(a) > of_other
+    assert a.book.count == 1
+
+
+def test_it_is_taken_anew_if_its_node_learns_of_the_failover_before_the_answer(
+    world: World,
+) -> None:
+    a, _, of_other = brought_back(world)
+    a.interrupt(a.take(b"b0"), reached=True)
+    look = a.step()
+    assert look is not None
+    a.beat()
+    look.done(a.run(look.command), world.now, world.now)
+    assert a.loop() == ["locks_release"]
+    assert taken_after_the_wait(a) > of_other
+
+
+def test_it_is_not_taken_for_that_of_a_call_that_was_given_up_and_is_answered_late(
+    world: World,
+) -> None:
+    a, b, before = moved(world, 0.3)
+    late = a.take(b"b0")
+    a.interrupt(late, reached=False)
+    assert a.loop() == ["locks_look"]
+    world.server.restore(before)
+    a.arrive(late)
+    looks_and_reads_it_late(a, 2.0)
+    assert a.loop() == ["locks_release"]
+    assert (a.held, b.held) == (set(), {b"b0"})
+
+
+def test_no_two_nodes_hold_its_key_after_the_clock_was_set_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = world.node("a")
+    a.beat()
+    assert a.contains(b"a0")
+    # From now on tokens count on from the last, ahead of the clock.
+    monkeypatch.setattr(bookworld, "START", bookworld.START - 3600)
+    a, b, _ = brought_back(world)
+    a.interrupt(a.take(b"b0"), reached=True)
+    assert a.loop() == ["locks_look", "locks_release"]
+    assert (a.held, b.held) == (set(), {b"b0"})
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["", "torn"])
+def test_after_a_failover_lost_answers_cost_no_locks_once_a_lock_was_taken(
+    world: World, torn: bool
+) -> None:
+    a = world.node("a")
+    a.beat()
+    world.server.restore(world.server.copy())
+    world.now += a.beat()
+    assert a.contains(b"a0")
+    a.interrupt(a.take(b"a1"), reached=True)
+    if torn:
+        a.book.mend()
+    assert a.loop() == ["locks_look"]
+    assert a.contains(b"a1")
 
 
 def test_what_waits_for_a_lock_that_a_failover_brought_back_is_told_that_it_is_free(
