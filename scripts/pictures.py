@@ -368,6 +368,7 @@ CONTAINS_BESIDE = (
     "protocol/flow.py",
     "protocol/locks/verdicts.py",
     "protocol/locks/calls_under_way.py",
+    "protocol/locks/hold_off.py",
     "protocol/locks/key_states.py",
     "protocol/locks/key_limit.py",
     "protocol/locks/ring_place.py",
