@@ -59,7 +59,7 @@ def _abandon_all() -> None:
                 )
     # At last: the greenlets of loops, which were ended above, say nothing of it.
     close_inherited()
-    # If Ctrl-C comes out before, whoever notices the fork next begins anew.
+    # At the very end: after an interrupt, the next call that notices the fork does all of it.
     _process = os.getpid()
 
 
