@@ -32,7 +32,7 @@ _UNABLE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV)
 """Answers of file systems, such as NFS, that cannot exchange two names."""
 _BEFORE: Final = ".before"
 STREAM: Final = "_checkpoint"
-"""In the output of a stream, what says of which checkpoint its batches are."""
+"""In the output of a stream: says of which checkpoint its batches are. Readers pass over it."""
 _STREAMS: Final = {
     STREAM: "it holds the batches of a stream, whose checkpoint notes their rows as written",
     "offsets": "it is the checkpoint of a stream",

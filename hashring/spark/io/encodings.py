@@ -8,8 +8,6 @@ from typing import Final
 
 from hashring.errors import ConfigError
 
-WHOLE_FILES: Final = "ALTER TABLE {table} SET SERDEPROPERTIES ('multiLine'='true')"
-"""The statement by which a table of CSV is read whole, whatever its encoding."""
 _WIDE: Final = re.compile(r"utf[-_]?(?:16|32)|unicode|ucs")
 """In the names of encodings whose characters have two bytes or more."""
 _IN_ORDER: Final = re.compile(r"utf-?(?:16|32)[lb]e")
@@ -48,3 +46,13 @@ def check_encoding(options: Mapping[str, str], remedy: str) -> None:
         encoding,
         f"Spark would split such a CSV within characters, and read other keys: {remedy}",
     )
+
+
+def check_table_encoding(options: Mapping[str, object], table: str) -> None:
+    """Check that Spark finds the ends of lines in a table of CSV, by the options of the table.
+
+    Raises:
+        ConfigError: it would read other keys.
+    """
+    remedy = f"ALTER TABLE {table} SET SERDEPROPERTIES ('multiLine'='true')"
+    check_encoding(in_lower_case(options), remedy)

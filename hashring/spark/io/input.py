@@ -26,7 +26,12 @@ from hashring.spark.engine.column_checks import quoted
 from hashring.spark.engine.counts_while_read import Counts
 from hashring.spark.engine.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure, too_much
 from hashring.spark.io.catalog_tables import options_of, provider_of
-from hashring.spark.io.encodings import WHOLE_FILES, check_encoding, encoding_of, in_lower_case
+from hashring.spark.io.encodings import (
+    check_encoding,
+    check_table_encoding,
+    encoding_of,
+    in_lower_case,
+)
 from hashring.spark.io.file_formats import (
     FILE_FORMATS,
     QUOTES_DOUBLED,
@@ -445,7 +450,7 @@ def read_table(spark: SparkSession, name: str) -> Input:
         options = options_of(spark, name) if provider_of(spark, name) == "csv" else {}
     except SPARK_ERRORS:
         options = {}  # files by their path, as in csv.`keys`
-    check_encoding(in_lower_case(options), WHOLE_FILES.format(table=name))
+    check_table_encoding(options, name)
     return Input(frame, name)
 
 

@@ -14,7 +14,7 @@ from hashring.errors import OutputRefused
 from hashring.spark.engine.column_checks import quoted
 from hashring.spark.engine.spark_failures import SPARK_ERRORS
 from hashring.spark.io.catalog_tables import detail_of, options_of, properties_of, provider_of
-from hashring.spark.io.encodings import WHOLE_FILES, check_encoding, in_lower_case
+from hashring.spark.io.encodings import check_table_encoding
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -81,7 +81,7 @@ def _split_by(spark: SparkSession, table: str) -> str | None:
         return None
     options = options_of(spark, table)
     if provider == "csv":
-        check_encoding(in_lower_case(options), WHOLE_FILES.format(table=table))
+        check_table_encoding(options, table)
         null, ends = options.get("nullvalue"), options.get("linesep")
         if options.get("multiline", "").lower() == "true":
             return _pattern("" if ends else "\r", null)

@@ -40,8 +40,6 @@ from hashring.spark.streams.compaction import BATCH, newest_batch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NAME: Final = STREAM
-"""Readers of the output pass over it."""
 _FIRST: Final = "hashring-output"
 """In a checkpoint, the output whose stream began first."""
 _REPLACING: Final = "_replacing"
@@ -102,7 +100,7 @@ class StreamMark:
             self._output,
             f"{self._checkpoint} {why}",
             f"name the output that has them; to continue here without them, write "
-            f"{self.checkpoint_id(spark)} to {self._output.rstrip('/')}/{_NAME}/id",
+            f"{self.checkpoint_id(spark)} to {self._output.rstrip('/')}/{STREAM}/id",
         )
 
     def check_planned(self, spark: SparkSession) -> None:
@@ -148,7 +146,7 @@ class StreamMark:
             why = "is gone: a process that replaced it has not ended"
         else:
             # Spark may be set up to leave no _SUCCESS. Then nobody knows.
-            is_marked = is_finished(spark, place) or not is_finished(spark, f"{output}/{_NAME}")
+            is_marked = is_finished(spark, place) or not is_finished(spark, f"{output}/{STREAM}")
             if is_marked and is_of_one_job(spark, place):
                 return
             why = "lacks rows or has those of two processes"
@@ -204,7 +202,7 @@ class StreamMark:
 
         On this machine's file system, also an output that took the place of one that was moved.
         """
-        if self._is_there and (self._target is None or (self._target / _NAME).exists()):
+        if self._is_there and (self._target is None or (self._target / STREAM).exists()):
             return
         self.check(spark)
         if not self._is_there:
@@ -227,8 +225,8 @@ class StreamMark:
 
     def _read(self, spark: SparkSession) -> str | None:
         if self._target is None:
-            return _first_line(spark, f"{self._output.rstrip('/')}/{_NAME}")
-        place = self._target / _NAME
+            return _first_line(spark, f"{self._output.rstrip('/')}/{STREAM}")
+        place = self._target / STREAM
         # Earlier versions wrote a file here.
         files = [place] if place.is_file() else sorted(place.glob("[!._]*"))
         return next((text for file in files if (text := file.read_text("ascii").strip())), None)
@@ -236,10 +234,10 @@ class StreamMark:
     def _write(self, spark: SparkSession) -> None:
         found = self.checkpoint_id(spark)
         if self._target is not None:
-            (self._target / _NAME).mkdir(exist_ok=True)
-            replace_text(self._target / _NAME / "id", f"{found}\n")
+            (self._target / STREAM).mkdir(exist_ok=True)
+            replace_text(self._target / STREAM / "id", f"{found}\n")
             return
-        _write_line(spark, f"{self._output.rstrip('/')}/{_NAME}", f"{found}")
+        _write_line(spark, f"{self._output.rstrip('/')}/{STREAM}", f"{found}")
 
     def checkpoint_id(self, spark: SparkSession) -> str | None:
         """The checkpoint's id. ``None`` before its first query, which draws it.

@@ -56,6 +56,8 @@ FAULT_BUDGET = 800
 LATE = (388, 390, 380, 452, 46, 14, 66, 246)
 """The seeds that are tried first."""
 
+PAIR = tuple(ProcessSpec(label, label, False, "random", 4, False, False, 0.0) for label in "ab")
+
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
 def test_no_history_breaks_a_rule(first: int) -> None:
@@ -187,10 +189,7 @@ def newcomer(seed: int) -> NodeHistory:
     # It asks for nothing until the copy has been made.
     events.append(Event(0.1, "idle user", "a", away - lag + 0.2))
     terms = LockTerms(keys, ttl=3.0, idle=3.0, max_handoff_time=1.5)
-    specs = tuple(
-        ProcessSpec(label, label, False, "random", 4, False, False, 0.0) for label in "ab"
-    )
-    return NodeHistory(seed, specs, tuple(events), terms)
+    return NodeHistory(seed, PAIR, tuple(events), terms)
 
 
 def test_no_newcomer_to_older_data_breaks_a_rule() -> None:
@@ -233,10 +232,7 @@ def doubts(seed: int) -> NodeHistory:
         Event(fails + rng.uniform(0.0, 0.3), "cut", "a", rng.uniform(0.0, 0.5)),
     ]
     terms = LockTerms(keys, ttl=3.0, idle=3.0, max_handoff_time=3.0)
-    specs = tuple(
-        ProcessSpec(label, label, False, "random", 4, False, False, 0.0) for label in "ab"
-    )
-    return NodeHistory(seed, specs, tuple(events), terms)
+    return NodeHistory(seed, PAIR, tuple(events), terms)
 
 
 def test_no_doubt_about_older_data_breaks_a_rule() -> None:
@@ -394,10 +390,7 @@ def slow_answer(seed: int) -> NodeHistory:
         Event(slow + 2 * rng.random(), "hole", "a", 4.0, "lost"),
     ]
     terms = LockTerms(keys, ttl=2.0, idle=3.0, max_handoff_time=1.5)
-    specs = tuple(
-        ProcessSpec(label, label, False, "random", 4, False, False, 0.0) for label in "ab"
-    )
-    return NodeHistory(seed, specs, tuple(events), terms)
+    return NodeHistory(seed, PAIR, tuple(events), terms)
 
 
 def test_no_slow_answer_breaks_a_rule() -> None:
