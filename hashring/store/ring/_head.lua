@@ -47,6 +47,13 @@ local function seconds(value)
   return string.format('%.6f', value)
 end
 
+-- A full Redis refuses ZADD and HSET as the first write of a script, and takes them as a later one.
+-- What is renewed, repaired or lifted needs no memory, so it begins with a write that is never refused.
+-- No node has an empty name; a member, which is garbage, may.
+local function begin_to_write()
+  redis.call('SREM', KEYS[6], '')
+end
+
 -- Call a command with many arguments; no more at a time than fit into Lua's stack.
 local function in_parts(command, key, arguments)
   local count = 0

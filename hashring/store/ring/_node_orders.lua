@@ -63,6 +63,9 @@ end
 
 -- Write an order about a node, 'drain' or 'weight', nil to lift it.
 local function write_order(node, kind, order)
+  if not order then
+    begin_to_write()
+  end
   local orders = orders_of(node)
   orders[kind] = order
   local ok, written = pcall(cjson.encode, orders)

@@ -43,6 +43,7 @@ local function cut_scores(lead, lag)
   for _, key in ipairs(some_drained and {KEYS[1], KEYS[11]} or {KEYS[1]}) do
     -- Most are right, also where others have a longer ttl.
     if too_high(key, LOOKED_AT)[1] then
+      begin_to_write()
       in_parts('ZADD', key, too_high(key, MOST_CUT))
     end
   end
@@ -138,6 +139,7 @@ local function reconcile(by, history, swept)
   if count == indexed then
     return 0
   end
+  begin_to_write()
   local present, known = {}, {}
   local all = redis.call('ZRANGE', KEYS[1], 0, -1)
   for _, member in ipairs(all) do

@@ -210,9 +210,7 @@ if status == 'ok' then
   local dropped = in_parts('ZREM', KEYS[1], dropping)
   free_former_names(node, dropping)
   if not joining then
-    -- A full Redis refuses ZADD, although new scores need no memory, unless the script has begun
-    -- to write: so that it begins. No node has an empty name; a member, which is garbage, may.
-    redis.call('SREM', KEYS[6], '')
+    begin_to_write()
   end
   local added = set_scores(own, seconds(now + lead))
   write_entry()
