@@ -372,6 +372,19 @@ def test_beside_a_node_that_expired_a_node_is_the_last(place: Place) -> None:
     assert drain(place, "a") is OrderStatus.LAST
 
 
+def test_beside_nodes_that_stopped_to_come_back_a_node_is_the_last(place: Place) -> None:
+    two(place)
+    place.store.run(
+        park(place.keys, node="b", session=B, scoring=AVAILABLE, replicas=replicas("b", 30))
+    )
+    assert drain(place, "a") is OrderStatus.LAST
+    # Whatever is ordered about such a node, another one that beats takes over.
+    assert drain(place, "b") is OrderStatus.OK
+    assert drain(place, "a") is OrderStatus.LAST
+    place.join("c", C, 50, **NAMED)
+    assert drain(place, "a") is OrderStatus.OK
+
+
 def test_beside_nodes_of_redis_hashring_a_node_is_not_the_last(place: Place) -> None:
     form = Scoring.last_heartbeat(60.0)
     place.join("a:1", A, 10, scoring=form)

@@ -14,14 +14,20 @@ if not entry and not redis.call('HGET', KEYS[5], node) and not next(orders_of(no
   return 'unknown'
 end
 
--- The nodes that beat and are not to drain, besides this one.
-local others = redis.call('HLEN', KEYS[3]) - (entry and 1 or 0)
+-- The nodes that beat and are not to drain, besides this one. One that stopped to come back does not.
+local others = 0
+local entries = redis.call('HGETALL', KEYS[3])
+for i = 1, #entries, 2 do
+  if entries[i] ~= node and not is_away(entries[i + 1]) then
+    others = others + 1
+  end
+end
 local ordered = redis.call('HGETALL', KEYS[10])
 for i = 1, #ordered, 2 do
   local other = ordered[i]
   local held = redis.call('HGET', KEYS[3], other)
   local stands, stale = drain_of(other, holder_of(held))
-  if other ~= node and held and stands then
+  if other ~= node and held and stands and not is_away(held) then
     others = others - 1
   elseif other ~= node and not held and stale == OVER then
     write_order(other, 'drain', nil)
