@@ -250,10 +250,19 @@ BALANCED_WHOLE: Final = 2048
 """Up to this many replicas, a joiner reads the whole ring."""
 
 BALANCED_STRETCHES: Final = 32
-"""At how many points it looks at a larger ring."""
+"""At how many points it looks at a larger ring, at least; see :func:`balanced_stretches`."""
 
 BALANCED_STRETCH: Final = 20
 """How many ranges it sees from each of these points on."""
+
+
+def balanced_stretches(count: int) -> int:
+    """At how many points of a larger ring a joiner looks that places ``count`` points.
+
+    It sees five times as many ranges as it cuts, or more. If it saw too few, it would take all of
+    them, and still lack a part of its share.
+    """
+    return max(BALANCED_STRETCHES, 5 * count // BALANCED_STRETCH)
 
 
 def sampled_points(

@@ -23,10 +23,10 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.own_ranges import Nearby, OwnRanges, parse_nearby
 from hashring.core.point_placement import (
     BALANCED_STRETCH,
-    BALANCED_STRETCHES,
     BALANCED_WHOLE,
     OwnedRanges,
     Random,
+    balanced_stretches,
     more_cuts,
     sampled_points,
 )
@@ -109,7 +109,7 @@ class OwnRangesMachine(NodeMachine):
         return Run(command, self._found, self._beat_failed)
 
     def _look_around(self) -> Command[Look]:
-        starts = [self.rng.randrange(RING_SIZE) for _ in range(BALANCED_STRETCHES)]
+        starts = [self.rng.randrange(RING_SIZE) for _ in range(balanced_stretches(self.points))]
         return look(
             self.config.keys,
             node=self.name,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hashring import RingNode
 from hashring.core.own_ranges import Reach
 from hashring.core.point_placement import BALANCED_WHOLE
 from hashring.core.replica import Replica
@@ -20,6 +21,7 @@ from hashring.protocol.node.node_states import ClaimState, NodeState, SightState
 from hashring.protocol.node.own_ranges_machine import machine_of
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Look
 from hashring.store.ring.node_orders import ORDERED, WeightOrder
+from hashring.testing import MemoryStore
 from tests.unit.node.test_node_machine import BEAT, KEYS, LOCKS, TTL, Hand, asks, seen
 
 INHERITED = 50
@@ -134,6 +136,16 @@ def test_only_one_that_is_to_be_balanced_looks_around(placement: str, whole: int
     command = hand.run().command
     assert command.script.name == "look"
     assert command.arguments[1] == whole
+
+
+def test_balanced_ones_of_many_points_see_enough_of_a_large_ring_to_be_even() -> None:
+    server, points, names = MemoryStore(), BALANCED_WHOLE // 2, [f"n{i}" for i in range(5)]
+    for name in names:
+        node = RingNode(server, "accounts", name=name, n_replicas=points, placement="balanced")
+        node.heartbeat()
+    ring = node.ring
+    assert [len(ring.points_of(name)) for name in names] == [points] * len(names)
+    assert all(0.9 < ring.share(name) * len(names) < 1.1 for name in names)
 
 
 def test_one_that_stopped_to_come_back_is_back_with_one_call() -> None:
