@@ -93,6 +93,8 @@ def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeSt
     owns = bool(view.ranges) and now < view.deadline
     counters = machine.counters
     book = machine.book
+    # Read once: the loop sets it to None when the node ends.
+    stamp = machine.sight.stamp
     error = machine.last_error or (book.error if book else None)
     return NodeStatus(
         state=machine.state,
@@ -101,7 +103,7 @@ def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeSt
         owns=owns,
         share=sum(end - start for start, end in view.ranges) / RING_SIZE if owns else 0.0,
         node_count=view.node_count,
-        epoch=machine.sight.stamp.epoch if machine.sight.stamp else None,
+        epoch=stamp.epoch if stamp else None,
         fingerprint=view.ring.fingerprint if machine.config.follow else "",
         expires_in=view.deadline - now if owns else None,
         last_heartbeat=_since(machine.last_beat, now),

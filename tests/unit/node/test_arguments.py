@@ -30,6 +30,7 @@ from hashring import (
     RingNode,
     lease_challenge,
 )
+from hashring.core.ring_change import Stamp
 from hashring.store.ring.key_names import ring_keys
 from hashring.testing import MemoryStore
 
@@ -462,3 +463,25 @@ def test_a_made_up_name_is_free_at_once_when_nobody_needs_its_node_any_more() ->
         assert name_of_one() == name_of_one()
     finally:
         gc.enable()
+
+
+class Forgetful:
+    """What a node knows of the ring, which its loop forgets after a reader's first look."""
+
+    garbage = 0
+
+    def __init__(self, stamp: Stamp | None) -> None:
+        self._looks = iter([stamp])
+
+    @property
+    def stamp(self) -> Stamp | None:
+        return next(self._looks, None)
+
+
+def test_a_status_may_be_read_while_the_node_ends() -> None:
+    node = RingNode(MemoryStore(), "accounts")
+    node.heartbeat()
+    sight: Any = Forgetful(node._machine.sight.stamp)
+    node._machine.sight = sight
+    assert node.status.epoch == 1
+    assert node.status.epoch is None
