@@ -30,6 +30,10 @@ from hashring.errors import ConfigError
 _IDLE: Final = 0.01
 """The least load that counts, as a part of the mean."""
 
+_NO_LOAD: Final = 1e-300
+"""Loads whose sum is not above this are none. Averages that fade for hours end there, and parts of
+them are too small for a float."""
+
 
 @dataclass(frozen=True)
 class Weighed:
@@ -139,4 +143,4 @@ def _stepped(node: Weighed, mean: float, terms: EvenTerms) -> float:
 
 def _peak_to_mean(loads: Mapping[str, float]) -> float | None:
     total = sum(loads.values())
-    return max(loads.values()) * len(loads) / total if total > 0 else None
+    return max(loads.values()) * len(loads) / total if total > _NO_LOAD else None

@@ -145,7 +145,9 @@ def test_a_weight_beyond_the_greatest_is_not_ordered(
     assert even_weights(found, EvenTerms(damping=1.0)).weights.get("a") == then
 
 
-@pytest.mark.parametrize("found", [{}, fleet(0.0, 0.0)])
+@pytest.mark.parametrize(
+    "found", [{}, fleet(0.0, 0.0), fleet(5e-324, 0.0, 0.0), fleet(1e-310, 0.0)]
+)
 def test_without_any_load_there_is_nothing_to_even_out(found: dict[str, Weighed]) -> None:
     made = even_weights(found)
     assert (made.weights, made.before, made.after) == ({}, None, None)
