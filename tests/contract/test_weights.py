@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from hashring.core.point_placement import MAX_POINTS, points_of_weight
 from hashring.errors import ConfigError
 from hashring.store.ring import node_orders
 from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, look
 from hashring.store.ring.node_orders import WeighReply
+from hashring.store.ring.node_reports import node_shapes
 from tests.contract.places import Listener, Place, replicas
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
@@ -282,3 +284,10 @@ def test_an_order_that_nobody_gave_changes_nothing(place: Place, garbage: bytes)
 def test_a_weight_that_is_none_is_refused(place: Place, weight: Any) -> None:
     with pytest.raises(ConfigError, match=r"weight=.*give a number above 0, 1000 at most"):
         weigh(place, a=weight)
+
+
+def test_of_a_weight_that_nobody_wrote_here_the_number_of_points_is_guessed(place: Place) -> None:
+    place.join("a", A, 10)
+    place.hset("a", A.encode() + b'{"weight": 5e-324}')
+    shape = node_shapes(place.look())["a"]
+    assert points_of_weight(shape.n_replicas, 1.0) == MAX_POINTS

@@ -227,7 +227,8 @@ def node_shapes(snapshot: Snapshot) -> dict[str, NodeShape]:
     for name in snapshot.nodes.keys() | points.keys():
         told = _told(snapshot, name)
         weight = _positive(told.get("weight")) or 1.0
-        usual = _count(told.get("n_replicas")) or round((points[name] or USUAL_POINTS) / weight)
+        guess = min((points[name] or USUAL_POINTS) / weight, TOO_LARGE)
+        usual = _count(told.get("n_replicas")) or round(guess)
         found[name] = NodeShape(
             n_replicas=max(1, usual),
             own_weight=_positive(told.get("own_weight")) or weight,
