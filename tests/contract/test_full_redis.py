@@ -14,6 +14,7 @@ from hashring.store.ring import node_orders
 from hashring.store.ring.commands import BeatStatus
 from hashring.store.ring.node_orders import OrderStatus
 from tests.contract.places import TTL, RealPlace
+from tests.contract.test_stay import stop_to_stay
 
 A, B = "a" * 16, "b" * 16
 TOLD: Any = {"told": {"named": True, "ttl": TTL}}
@@ -92,6 +93,16 @@ def test_a_drain_is_lifted_though_a_weight_is_ordered(real: RealPlace) -> None:
         status = real.store.run(node_orders.undrain(real.keys, node="n", by="alice"))
     assert status is OrderStatus.OK
     assert list(real.look().weights) == ["n"]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_node_that_stopped_to_come_back_is_back(real: RealPlace, follow: bool) -> None:
+    real.join("n", A, 10, **TOLD)
+    stop_to_stay(real, "n", A, 10)
+    with full(real):
+        reply = real.join("n", B, 10, **TOLD) if follow else real.join("n", B, back=True, **TOLD)
+    assert reply.status is BeatStatus.OK
+    assert real.look().nodes["n"].session == B
 
 
 def test_no_node_joins(real: RealPlace) -> None:

@@ -209,7 +209,8 @@ end
 if status == 'ok' then
   local dropped = in_parts('ZREM', KEYS[1], dropping)
   free_former_names(node, dropping)
-  if not joining then
+  -- A node that is back has its members on the ring, as one that goes on.
+  if not joining or away then
     begin_to_write()
   end
   local added = set_scores(own, seconds(now + lead))
