@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import resource
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,7 @@ from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher, WSGITask
+from waitress.utilities import BadRequest
 
 from hashring.core.readable_numbers import counted
 from hashring.web.request_checks import MAX_BODY
@@ -52,11 +53,17 @@ _ACCEPTED: Final = 100  # connections in a row
 _NO_FILES: Final = 1.0  # seconds without accepting, after no file could be opened
 _SWITCH: Final = 0.0005  # seconds
 _HELD_LOOKS: Final = 0.05  # seconds between two looks at what connections hold
+_OVERDUE_LOOKS: Final = 1.0  # seconds between two looks for connections whose time is over
 
 _MAX_HEAD: Final = 1 << 17  # bytes of a request's head: a key of 16 kB, escaped, fits twice
+_MAX_LINE: Final = 1 << 13  # bytes of the line before a chunk of a body, or after the last one
 _REQUEST_SECONDS: Final = 15.0  # from a request's first byte to its last
 _SILENCE: Final = 60.0  # seconds that a connection may be without a request, or behind with reading
 _BUFFERED: Final = 1 << 18  # bytes that wait for a slow reader before its stream waits too
+
+# Of what waitress' own patterns take, a first line; but in one pass, also when it is refused.
+_FIRST_LINE: Final = re.compile(rb"[^ ]+ [^ ]+(?: HTTP/[0-9]\.[0-9])?")
+_PADDING: Final = re.compile(rb"(\n[^:\n]*:)[ \t]+")  # before a field's value
 
 log = logging.getLogger("hashring.web")
 
@@ -65,9 +72,19 @@ class _Parser(HTTPRequestParser):  # type: ignore[misc]
     """Reads one request, and refuses what two readers could read differently (RFC 9112, 6.1)."""
 
     path = ""  # of a request that cannot be read; the log names it when its sender is gone
+    completed = False
 
     def received(self, data: bytes) -> int:
         used = int(super().received(data))
+        if self.chunked and not self.completed:
+            # Until its end comes, waitress reads it from its beginning with each packet.
+            unended = len(self.body_rcv.control_line) + len(self.body_rcv.trailer)
+            if unended > _MAX_LINE:
+                self.error = BadRequest("A line of the body is too long")
+                self.completed = True
+        if self.completed:
+            # Nothing more is to come: its sender is answered, and not told to go on.
+            self.expect_continue = False
         if not self.completed or self.empty or used == len(data):
             return used
         # One packet could hold hundreds of further requests. Their sender has to ask again.
@@ -75,7 +92,16 @@ class _Parser(HTTPRequestParser):  # type: ignore[misc]
         return len(data)
 
     def parse_header(self, header_plus: bytes) -> None:
-        super().parse_header(header_plus)
+        # The patterns of waitress try each way to read a line. Some lines of 100 kB have so many
+        # that the process would do nothing else for an hour.
+        if not _FIRST_LINE.fullmatch(header_plus.partition(b"\r\n")[0].rstrip()):
+            raise ParsingError("Start line is invalid")
+        if b"\n " in header_plus or b"\n\t" in header_plus:
+            raise ParsingError("A header goes on in a second line")
+        try:
+            super().parse_header(_PADDING.sub(rb"\1", header_plus))
+        except ValueError:
+            raise ParsingError("Bad URI or Content-Length") from None
         encoded = self.chunked or "TRANSFER_ENCODING" in self.headers
         if encoded and ("CONTENT_LENGTH" in self.headers or self.version != "1.1"):
             raise ParsingError("Transfer-Encoding with Content-Length, or with HTTP/1.0")
@@ -271,7 +297,6 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             asyncore_use_poll=True,
             # Above what _make_way lets in: waitress would stop to accept.
             connection_limit=2 * CONNECTIONS + OTHER_FILES,
-            cleanup_interval=1,
             channel_request_lookahead=1,  # a stream is read from, see _Channel.readable
             max_request_header_size=_MAX_HEAD,
             # Longer ones are cut off; those between are read and refused in words.
@@ -285,7 +310,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self.accept_connections()
         self._health = _Threads(_HEALTH_THREADS)
         self._metrics = _Threads(_METRICS_THREADS)
-        self._held_looked = 0.0
+        self._held_looked = self._overdue_looked = 0.0
         self._ending = threading.Event()
         self._waking = threading.Lock()
         self._wakes = True
@@ -354,6 +379,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             if time.monotonic() - self._held_looked > _HELD_LOOKS:
                 self._let_go()
                 self._held_looked = time.monotonic()
+            if time.monotonic() - self._overdue_looked > _OVERDUE_LOOKS:
+                self._give_up()
+                self._overdue_looked = time.monotonic()
         for channel in self._channels():
             channel.handle_close()
         # What wakes the loop is closed when nobody does so any more.
@@ -428,13 +456,14 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             HELD >> 20,
         )
 
-    def maintenance(self, now: float) -> None:
+    def _give_up(self) -> None:
         """Close the connections whose time is over."""
-        for channel in self._overdue():
-            channel.will_close = True
+        for channel in self._channels():
+            if channel.overdue():
+                channel.will_close = True
 
-    def _overdue(self) -> Iterator[_Channel]:
-        return (channel for channel in self.active_channels.values() if channel.overdue())
+    def maintenance(self, now: float) -> None:
+        """Do nothing: waitress calls this by the wall clock, which somebody may set back."""
 
 
 def connections_possible(servers: int = 1) -> int:

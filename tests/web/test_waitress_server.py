@@ -21,10 +21,11 @@ from redis import Redis
 from waitress.adjustments import Adjustments
 
 from hashring.core.hashing import RING_SIZE
+from hashring.store.embedded_server import RedisServer
 from hashring.web import waitress_server as module
 from hashring.web.waitress_server import Server
 from tests.conftest import PATIENCE, eventually
-from tests.web.conftest import Running, put
+from tests.web.conftest import Running, put, serving
 
 pytestmark = pytest.mark.one_server
 
@@ -187,6 +188,17 @@ def test_a_request_that_trickles_in_is_given_up_too(monkeypatch: pytest.MonkeyPa
             ended.set()
             thread.join()
             connection.close()
+
+
+def test_a_connection_is_given_up_in_time_though_the_wall_clock_is_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_REQUEST_SECONDS", 0.1)
+    with small_server(hello) as server:
+        assert asked(server.port, GET).endswith(b"hello")
+        earlier = SimpleNamespace(time=lambda: time.time() - 3600)
+        monkeypatch.setattr("waitress.server.time", earlier)
+        assert asked(server.port, b"GET / HTTP/1.1\r\nHost: x") == b""
 
 
 def test_a_stream_s_thread_ends_with_its_connection() -> None:
@@ -592,6 +604,54 @@ def test_an_ambiguous_request_is_refused_and_writes_no_traceback(
     # The connection ends: what follows belongs to nobody knows which request.
     assert answer.count(b"\r\nDate: ") <= 1
     assert "Traceback" not in caplog.text + "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("first", "head"),
+    [
+        pytest.param(b"GET http://[/ HTTP/1.1", b"", id="address"),
+        pytest.param(b"GET / HTTP/1.1", b"Content-Length: " + b"9" * 5000 + b"\r\n", id="number"),
+        pytest.param(b"GET / HTTP/1.1", b"X: y\r\n z\r\n", id="folded"),
+    ],
+)
+def test_a_head_that_cannot_be_read_is_refused_in_words(
+    caplog: pytest.LogCaptureFixture, first: bytes, head: bytes
+) -> None:
+    request = first + b"\r\nHost: localhost\r\nConnection: close\r\n" + head + b"\r\n"
+    with small_server(hello) as server:
+        assert asked(server.port, request).split(b" ", 2)[1] == b"400"
+    assert "uncaptured" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("head", "status"), [(b"", b"200"), (b"Content-Length: +1\r\n", b"400")], ids=["get", "wrong"]
+)
+def test_a_request_of_which_nothing_is_to_come_is_answered_though_its_sender_would_wait(
+    head: bytes, status: bytes
+) -> None:
+    request = GET.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n" + head + b"\r\n")
+    with small_server(hello) as server:
+        assert asked(server.port, request).split(b" ", 2)[1] == status
+
+
+@pytest.mark.parametrize("begun", [b"1;", b"0\r\n"], ids=["chunk", "trailer"])
+def test_a_line_of_a_body_that_does_not_end_is_refused(begun: bytes) -> None:
+    head = GET.replace(b"GET", b"POST")[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
+    with small_server(hello) as server:
+        answer = asked(server.port, head + begun + b"x" * 20_000)
+    assert answer.split(b" ", 2)[1] == b"400"
+
+
+def test_no_line_of_a_head_keeps_the_service_from_others(module_redis: RedisServer) -> None:
+    """Each can be read in many ways, and a pattern that tries all of them takes an hour."""
+    rest = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    with serving(module_redis.url) as own:
+        for head, status in (
+            (b"GET a://" + b"1" * 100_000 + b" x" + rest, b"400"),
+            (b"GET /healthz" + rest + b"X:" + b" " * 100_000 + b"y\r\n", b"200"),
+            (b"GET /healthz" + rest + b"X:\r\n" + b" " * 100_000 + b"y\r\n", b"400"),
+        ):
+            assert asked(own.port, head + b"\r\n").split(b" ", 2)[1] == status
 
 
 def test_a_request_that_cannot_be_read_has_what_the_log_names_it_by() -> None:
