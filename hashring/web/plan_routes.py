@@ -26,6 +26,7 @@ from hashring.web.service import Service
 C = TypeVar("C", PlannedRingChange, PlannedGroupChange)
 
 _ROWS: Final = 200  # rows of a table
+_LONGEST: Final = 2000  # characters of an address to which each of the plan's links leads back
 
 
 class PlanRoutes:
@@ -64,6 +65,7 @@ class PlanRoutes:
         foresee: Callable[[C], PicturedPlan | GroupForesight],
     ) -> Any:
         change, plan = query(), None
+        here = self._templates.base_path + request.full_path
         wrong: HashringError | HTTPException | None = None
         try:
             change = read_query(query, request.args, lines=True)
@@ -86,7 +88,7 @@ class PlanRoutes:
                 plan=plan,
                 wrong=_text(wrong),
                 rows=_ROWS,
-                here=self._templates.base_path + request.full_path,
+                here=here if len(here) <= _LONGEST else "",
                 **self._login.visitor(),
             )
         if wrong is None:

@@ -39,6 +39,7 @@ from hashring.web.token_guard import Guard
 log = logging.getLogger("hashring.web")
 
 _STATIC_AGE: Final = 3600
+_LARGEST_FORM: Final = 1 << 16  # bytes: a key of 16 kB, escaped, fits
 _OPEN: Final = ("/healthz", "/readyz", "/metrics", "/static/", "/icon/")
 """Where rights to look do not count: what programs ask for, and what is the same for everybody."""
 
@@ -138,7 +139,7 @@ def application(
     app = Flask("hashring.web", template_folder=None)
     app.config.update(
         MAX_CONTENT_LENGTH=MAX_BODY,
-        MAX_FORM_MEMORY_SIZE=1 << 16,
+        MAX_FORM_MEMORY_SIZE=_LARGEST_FORM,
         SEND_FILE_MAX_AGE_DEFAULT=_STATIC_AGE,
     )
     hosts, users = Hosts(access.allowed_hosts), access.users
@@ -158,6 +159,9 @@ def application(
             # A foreign name gets no page.
             return (jsonify(error=text), 421) if _is_api() else _plain(421, text)
         check_query(request)
+        if not _is_api() and (request.content_length or 0) > _LARGEST_FORM:
+            # Read, its fields may take fifty times as much memory.
+            abort(413)
         if not request.path.startswith(_OPEN) and not users.may_look(current_user()):
             abort(403, "You may not look: ask for your name to be among those of --view-user.")
         return None

@@ -504,3 +504,8 @@ def test_a_form_too_long_for_an_address_is_refused_and_not_led_to_the_login(visi
     answer = visit(token=TOKEN).client.post("/act/release", data={"key": "k" * 40_000})
     assert answer.status_code == 413
     assert "sign in first" in answer.text
+
+
+def test_a_form_larger_than_any_of_the_service_is_not_read(visit: Visit) -> None:
+    answer = visit(token=TOKEN).client.post("/login", data={"by": "k" * 70_000})
+    assert answer.status_code == 413

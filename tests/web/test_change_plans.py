@@ -160,6 +160,17 @@ def test_a_node_that_is_planned_to_leave_is_removed_and_the_plan_is_back(
     assert "a was taken off the ring ring." in visitor.client.get(done.location).text
 
 
+def test_a_plan_page_is_small_whatever_the_address_names_and_holds(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", QUARTER)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    page = visitor.page("/plan/ring", ring="ring", leave=["a"] * 100, more="%" * 10_000)
+    assert page.count("/act/remove") == 1
+    assert len(page) < 100_000
+
+
 def test_the_row_of_a_node_that_is_late_leads_to_its_removal(redis: Redis, visit: Visit) -> None:
     put(redis, "late", 0, expires_in=60, told={"ttl": 900})
     put(redis, "well", 7, told={"ttl": 900})
