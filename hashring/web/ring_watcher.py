@@ -50,8 +50,9 @@ class RingWatcher(FoundWatcher[RingView]):
         seen = self._store.run(snapshot(self.keys, scoring=self.scoring, parsed=self._parsed))
         known = self._events
         stand, new = continued(self._store, self.keys, known, EVENTS)
-        events = (*stand, *new)[-EVENTS:]
-        if len(stand) < len(known):
+        # All that are new, however many: a stream sends what it finds here.
+        events = (*stand, *new)[-max(EVENTS, len(new)) :]
+        if self._taken_back or len(stand) < len(known):
             self._take_back(known[len(stand) :], stand[-1].id if stand else BEFORE_ALL, new)
         before = self.view
         view = RingView(self.name, seen, events, self.scoring, before, taken_back=self._taken_back)
@@ -68,7 +69,7 @@ class RingWatcher(FoundWatcher[RingView]):
         """Note which events do not stand, and the last one before them that does."""
         ids = {**self._taken_back, **dict.fromkeys((event.id for event in taken), standing)}
         for event in new:
-            ids.pop(event.id, None)  # noted again
+            ids.pop(event.id, None)  # noted again, or another failover brought it back
         self._taken_back = dict([*ids.items()][-EVENTS:])
 
     def latest_time(self, view: RingView) -> float:

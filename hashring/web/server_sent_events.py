@@ -36,9 +36,6 @@ _RETRY_AFTER: Final = 15  # seconds, for programs; a page tries again by itself
 _SIGN_OF_LIFE: Final = b":\n\n"
 _GZIP: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # how a gzip stream begins
 
-# Tells a version of this process from one of a process before it.
-_BORN: Final = secrets.token_hex(4)
-
 
 class Chunk:
     """A piece of a stream, compressed once for all who want it so."""
@@ -90,6 +87,8 @@ class Feed:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
+        # Tells its versions from those of another, also of one that this ring or group had before.
+        self._born = secrets.token_hex(4)
         self._number = 0
         self._at = 0.0
         self._parts: dict[str, str] = {}
@@ -102,7 +101,7 @@ class Feed:
     @property
     def version(self) -> str:
         """What :meth:`follow` is to be asked from, for a page made now."""
-        return f"{_BORN}.{self._number}"
+        return f"{self._born}.{self._number}"
 
     def publish(self, at: float, parts: Mapping[str, str], rows: Mapping[str, Row]) -> None:
         """Tell the readers what is new.
@@ -171,7 +170,9 @@ class Feed:
         yield Chunk(_RETRY)
         born, _, number = since.partition(".")
         # Python refuses to read thousands of digits.
-        known = int(number) if born == _BORN and number.isdecimal() and len(number) < 20 else -1
+        known = (
+            int(number) if born == self._born and number.isdecimal() and len(number) < 20 else -1
+        )
         with self._changed:
             missed = [] if self._closed else self._since(known, at)
             if missed:
@@ -199,7 +200,7 @@ class Feed:
         return [self._whole[1]]
 
     def _chunk(self, message: Mapping[str, Any]) -> Chunk:
-        return Chunk(_event_bytes(f"{_BORN}.{self._number}", message))
+        return Chunk(_event_bytes(f"{self._born}.{self._number}", message))
 
 
 def _event_bytes(id_: str, data: Any) -> bytes:

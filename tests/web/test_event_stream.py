@@ -160,6 +160,16 @@ def test_a_version_of_thousands_of_digits_is_none() -> None:
         assert message["whole"]
 
 
+def test_a_version_of_another_feed_is_none() -> None:
+    # A ring that was stopped, and runs again, has another feed.
+    before, now = Feed(), Feed()
+    publish(before, 1, x=1)
+    publish(now, 1, y=1)
+    publish(now, 2, y=2)
+    [message] = sent(now, before.version)
+    assert message["whole"]
+
+
 # --- a ring's changes -----------------------------------------------------------------------------
 
 
@@ -219,6 +229,45 @@ def test_a_stream_goes_on_after_the_last_change_that_a_failover_left(redis: Redi
     assert sent(1, 100, 200, 250, 400) == ["id: 400-0"]
     assert sent(1) == [""]
     assert sent(1, 50) == ["id: 50-0"]
+    stream.close()
+    store.close()
+
+
+def test_a_stream_sends_all_of_the_many_changes_that_one_look_brings(redis: Redis) -> None:
+    store = RedisStore(redis, 5.0)
+    watcher = RingWatcher(store, "ring", Scoring.expiry(0.0))
+    redis.xadd("{ring}:events", {"kind": "note"}, id="1-0")
+    watcher._again()
+    stream = live_changes(watcher, "1-0")
+    next(stream)
+    with redis.pipeline() as many:
+        for at in range(2, 702):
+            many.xadd("{ring}:events", {"kind": "note"}, id=f"{at}-0")
+        many.execute()
+    watcher._again()
+    for at in range(2, 702):
+        assert next(stream).startswith(b"id: %d-0\n" % at)
+    stream.close()
+    store.close()
+
+
+def test_a_change_that_another_failover_brings_back_is_sent_once(redis: Redis) -> None:
+    store = RedisStore(redis, 5.0)
+    watcher = RingWatcher(store, "ring", Scoring.expiry(0.0))
+    stream = live_changes(watcher, "100")
+
+    def sent(*history: int) -> str:
+        redis.delete("{ring}:events")
+        for at in history:
+            redis.xadd("{ring}:events", {"kind": "note"}, id=f"{at}-0")
+        watcher._again()
+        return next(stream).decode().partition("\n")[0]
+
+    next(stream)
+    assert sent(100, 200) == "id: 200-0"
+    assert sent(100) == ""
+    assert sent(100, 200) == "id: 200-0"
+    assert [sent(100, 200) for _ in range(3)] == [""] * 3
     stream.close()
     store.close()
 
