@@ -212,10 +212,11 @@ class Watcher(Generic[V]):
         if self._subscription is None:
             self._stopping.wait(INTERVAL)
             return
-        patience = 0.0 if self.stopping else self._rest()
-        while self._subscription.wait(patience) is not None and not self._stopping.is_set():
-            patience = 0.0
-            # The rest of what came meanwhile, if any; then look.
+        notice = self._subscription.wait(0.0 if self.stopping else self._rest())
+        # Then the rest of what came meanwhile, and no longer if it never ends.
+        ends = time.monotonic() + INTERVAL
+        while notice is not None and not self.stopping and time.monotonic() < ends:
+            notice = self._subscription.wait(0.0)
 
     def _rest(self) -> float:
         """Seconds until the next look, if no message comes."""

@@ -237,11 +237,11 @@ class WatchList:
         self._over &= found
         new = [each for each in _in_turn(found) if each not in self._watchers]
         new = [each for each in new if not self._is_still_over(each)]
-        aside = [each for each in new if each in self._aside and not self._runs_again(each)]
+        aside = {each for each in new if each in self._aside and not self._runs_again(each)}
         first = [each for each in new if each not in aside]
         self._make_way(len(first))
         # Those that are stopped have what place is left.
-        for each in (*first, *aside)[: self._room]:
+        for each in sorted(new, key=aside.__contains__)[: self._room]:
             self._aside.discard(each)
             self._watch(each)
         unwatched = 0 if self._stopped else sum(each not in self._watchers for each in first)

@@ -23,10 +23,17 @@ from hashring.metrics.fleet_collector import STALE
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group.group_flows import change
 from hashring.store.group.key_names import group_keys
-from hashring.store.redis_store import RedisStore
+from hashring.store.interface import Message
+from hashring.store.redis_store import RedisStore, _RedisSubscription
 from hashring.store.ring.commands import Scoring, forget
 from hashring.store.ring.key_names import ring_keys
-from hashring.web import group_watcher, names_watcher, ring_watcher, watchers_by_name
+from hashring.web import (
+    group_watcher,
+    names_watcher,
+    ring_watcher,
+    watcher_threads,
+    watchers_by_name,
+)
 from hashring.web.group_page import GroupPage
 from hashring.web.group_watcher import GroupWatcher
 from hashring.web.names_watcher import NamesWatcher
@@ -535,6 +542,20 @@ def test_of_many_rings_those_that_nobody_follows_are_looked_at_less_often(
     finally:
         reader.close()
         service.stop()
+
+
+def test_messages_that_never_end_keep_no_watcher_from_looking(
+    redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(redis, "a", 0)
+    monkeypatch.setattr(watcher_threads, "INTERVAL", 0.1)
+    monkeypatch.setattr(
+        _RedisSubscription, "wait", lambda *_: Message(b"ring", b"of somebody who never stops")
+    )
+    watcher = visit(rings=["ring"]).service.ring("ring")
+    assert watcher is not None
+    looks = watcher.looks
+    eventually(lambda: watcher.looks > looks + 2, "it looks again and again")
 
 
 def test_watchers_have_turns_of_their_own_evenly_spread() -> None:
