@@ -144,6 +144,7 @@ class ApiRoutes:
     def _owners(self) -> Response:
         asked = _body(api.OwnersAsked)
         watcher, view = ring_of(self._service, asked.ring)
+        view.check_hashes()
         for key in asked.keys:
             key_bytes(key)
         ring = view.ring

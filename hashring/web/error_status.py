@@ -16,11 +16,13 @@ from hashring.errors import (
     UnknownMemberError,
     UnknownNodeError,
 )
+from hashring.web.ring_view import UnknownHash
 from hashring.web.watchers_by_name import NotWatched
 
 _STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
     (StoreError, 503),
     (NotWatched, 503),
+    (UnknownHash, 503),
     (UnknownNodeError, 404),
     (UnknownMemberError, 404),
     (EmptyRingError, 409),

@@ -80,6 +80,8 @@ class GroupView:
 
     def _cells(self) -> Iterator[Cell]:
         state = self.state
+        # Of members that are gone the state keeps what they had until another decides.
+        unowned = frozenset(self.status.unowned)
         for number in state.existing:
             doing, to = "", None
             if number in state.handoffs:
@@ -88,7 +90,8 @@ class GroupView:
                 doing, to = "warm-up", state.warming[number]
             elif number in state.draining:
                 doing = "drain"
-            yield Cell(number, state.holder(number), doing, to)
+            owner = None if number in unowned else state.holder(number)
+            yield Cell(number, owner, doing, to)
 
     def metrics_reading(self, decisions: tuple[Decision, ...]) -> GroupReading:
         """What the metrics are made of.

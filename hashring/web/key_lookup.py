@@ -44,7 +44,9 @@ def looked_up(service: Service, watcher: RingWatcher, view: RingView, key: str) 
 
     Raises:
         KeyValueError: it is no key.
+        UnknownHash: it is not known how the nodes hash it.
     """
+    view.check_hashes()
     data = key_bytes(key)
     if len(data) > MOST_KEY_BYTES:
         raise KeyValueError(

@@ -20,7 +20,7 @@ from hashring.web.page_templates import Templates
 from hashring.web.pages_by_watcher import LivePages
 from hashring.web.proxy_users import current_client
 from hashring.web.request_checks import group_of, ring_of, text_of
-from hashring.web.ring_view import RingView
+from hashring.web.ring_view import RingView, UnknownHash
 from hashring.web.ring_watcher import RingWatcher
 from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
@@ -147,7 +147,7 @@ class PageRoutes:
             return None
         try:
             return looked_up(self._service, watcher, view, key)
-        except KeyValueError as error:
+        except (KeyValueError, UnknownHash) as error:
             return Lookup(key, str(error))
 
     # --- a group ------------------------------------------------------------------------------

@@ -28,11 +28,16 @@ from hashring.store.ring.node_reports import (
     node_shapes,
     nodes_without_locks,
     told_algorithms,
+    unreported_algorithm,
 )
 from hashring.store.ring.ring_events import RingEvent
 from hashring.store.ring.snapshot import Snapshot
 
 _NONE_TAKEN_BACK: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class UnknownHash(HashringError):
+    """The nodes of a ring hash keys in a way that this service does not know."""
 
 
 def element_id(name: str) -> str:
@@ -128,12 +133,16 @@ class RingView:
         self.events = events
         self._taken_back = taken_back
         self.algorithms = tuple(sorted(told_algorithms(snapshot)))
+        # As the nodes report; where none does, as nodes of this form of scores hash.
+        self._hashes = self.algorithms or (
+            unreported_algorithm("redis-hashring" if scoring.lag else None),
+        )
         self._live = [record.replica for record in snapshot.replicas if not record.expired]
         if before and before._live == self._live and before.algorithms == self.algorithms:
             # Heartbeats only.
             self.ring, self.balance = before.ring, before.balance
         else:
-            self.ring = snapshot.ring(_known(self.algorithms))
+            self.ring = snapshot.ring(_known(self._hashes))
             self.balance = balance(self.ring)
         facts = node_facts(snapshot, scoring, self.ring)
         total = len(self.ring)
@@ -152,6 +161,24 @@ class RingView:
             now - facts.delay,
             now + facts.expires_in,
         )
+
+    def check_hashes(self) -> None:
+        """Refuse to look up a key when it is not known how the nodes hash keys.
+
+        Raises:
+            UnknownHash: they do not agree, or nothing here computes what they report.
+        """
+        if len(self.algorithms) > 1:
+            raise UnknownHash(
+                f"the nodes of ring {self.name!r} hash keys differently "
+                f"({', '.join(self.algorithms)}): a key has two owners or none"
+            )
+        if self.ring.hash_algorithm.name not in self._hashes:
+            try:
+                hash_algorithm(self._hashes[0])
+            except HashringError as error:
+                text = f"this service cannot hash keys as the nodes of ring {self.name!r} do"
+                raise UnknownHash(f"{text}: {error}") from error
 
     @property
     def now(self) -> float:

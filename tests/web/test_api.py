@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from redis import Redis
 
-from hashring.core.hashing import RING_SIZE
+from hashring import PartitionGroup
+from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
 from hashring.core.readable_numbers import spans
 from hashring.core.ring import Ring
 from hashring.store.locks.commands import acquire
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.node_entries import AWAY
+from hashring.web import Service, create_app
 from tests.conftest import eventually
-from tests.web.conftest import SESSION, Visit, nodes_on, put
+from tests.web.conftest import SESSION, Visit, Visitor, nodes_on, put
 
 HALF = RING_SIZE // 2
 
@@ -126,6 +130,63 @@ def test_owners_of_many_keys_are_those_of_each(redis: Redis, visit: Visit) -> No
     answer = visitor.client.post("/api/owners", json={"ring": "ring", "keys": keys})
     ring = Ring({"a": [0], "b": [HALF]})
     assert answer.json["owners"] == [ring.owner(key) for key in keys]
+
+
+def test_no_owner_is_told_where_nobody_here_knows_how_the_nodes_hash_keys(
+    redis: Redis, visit: Visit
+) -> None:
+    with nodes_on(redis, "ring", "a", "b", hash_algorithm=HashAlgorithm("by-length", len)):
+        visitor = visit(rings=["ring"])
+        eventually(
+            lambda: visitor.json("/api/ring", ring="ring")["hash_algorithms"] == ["by-length"],
+            "the nodes report it",
+        )
+        refused = visitor.client.post("/api/owners", json={"ring": "ring", "keys": ["hello"]})
+        page = visitor.page("/ring", name="ring", key="hello")
+        error = visitor.json("/api/owner", 503, ring="ring", key="hello")["error"]
+    assert "cannot hash keys as the nodes of ring 'ring' do" in error
+    assert "by-length" in error
+    assert (refused.status_code, refused.json["error"]) == (503, error)
+    assert "cannot hash keys" in page
+    assert "<dt>Owner</dt>" not in page
+
+
+def test_keys_of_a_ring_of_redis_hashring_are_hashed_as_its_nodes_do(redis: Redis) -> None:
+    for node, point in (("a", 0), ("b", HALF)):
+        put(redis, node, point, ring="old", expires_in=0)
+    service = Service(redis, rings=["old"], scoring=Scoring.of_wire("redis-hashring"))
+    visitor = Visitor(service, create_app(service))
+    service.start()
+    try:
+        told = visitor.json("/api/owner", ring="old", key="hello")
+    finally:
+        service.stop()
+    xxhash = hash_algorithm("xxh32")
+    assert (told["hash_algorithm"], told["point"]) == ("xxh32", xxhash.point("hello"))
+
+
+def test_no_owner_is_told_where_the_nodes_hash_keys_differently(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0, told={"hash_algorithm": "crc-32"})
+    put(redis, "b", HALF, told={"hash_algorithm": "crc-32c"})
+    told = visit(rings=["ring"]).json("/api/owner", 503, ring="ring", key="hello")
+    assert "differently (crc-32, crc-32c)" in told["error"]
+
+
+def test_a_group_whose_members_expired_has_no_owners(redis: Redis, visit: Visit) -> None:
+    told: dict[str, Any] = {}
+
+    def ended() -> bool:
+        # It joins anew with its next renewal. After those of its start there is none for long.
+        redis.zadd("{orders}:group:leases", {"m": 1})
+        told.update(visitor.json("/api/group", group="orders"))
+        return not told["members"]
+
+    with PartitionGroup(redis, "orders", 3, member="m", ttl=300) as group:
+        eventually(lambda: len(group.held) == 3, "it holds all")
+        visitor = visit()
+        assert visitor.json("/api/group", group="orders")["owners"] == ["m"] * 3
+        eventually(ended, "its lease has ended")
+    assert (told["owners"], told["unowned"]) == ([None] * 3, [0, 1, 2])
 
 
 def test_a_plan_says_what_would_move(redis: Redis, visit: Visit) -> None:
