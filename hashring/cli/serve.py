@@ -243,7 +243,7 @@ def _check_host(host: str) -> None:
             "host",
             host,
             "give an address or a name to listen on, without a scheme, port or brackets: 127.0.0.1 "
-            "for this machine alone, 0.0.0.0 or :: for every address",
+            "for this machine alone, 0.0.0.0 for every IPv4 address or :: for every IPv6 address",
         )
 
 

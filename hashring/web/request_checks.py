@@ -25,7 +25,7 @@ MAX_BODY: Final = 1 << 20
 def check_query(request: Request) -> None:
     """Refuse a query that is not UTF-8: another key would be looked up than was meant."""
     try:
-        unquote_to_bytes(request.query_string).decode()
+        unquote_to_bytes(request.query_string.decode()).decode()
     except UnicodeDecodeError:
         abort(400, "the query is not UTF-8: encode it as UTF-8, and then with percent signs")
 

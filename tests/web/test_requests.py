@@ -206,6 +206,15 @@ def test_a_query_that_is_not_utf_8_is_refused(redis: Redis, visit: Visit, path: 
     assert "not UTF-8" in answer.text
 
 
+def test_a_query_whose_bytes_are_utf_8_only_with_those_behind_percent_signs_is_refused(
+    visit: Visit,
+) -> None:
+    query = {"QUERY_STRING": "name=\xc3%A9"}
+    answer = visit().client.get("/ring", environ_overrides=query)
+    assert answer.status_code == 400
+    assert "not UTF-8" in answer.text
+
+
 @pytest.mark.parametrize(
     ("path", "status", "text"),
     [
