@@ -228,6 +228,24 @@ def test_a_node_that_is_clicked_says_who_would_inherit(
     assert tab.wrong == []
 
 
+def test_a_table_that_comes_anew_leaves_nothing_of_the_one_before(
+    client: Redis, running: Running, tab: Watched
+) -> None:
+    for number in range(4):
+        put(client, f"n{number}", number * RING_SIZE // 4, ring="anew")
+    page = opened(tab, running, "/ring?name=anew")
+    for name in ("n1", "n2", "n3"):
+        row(page, name).get_by_role("link", name=name, exact=True).click()
+        expect(page.locator("#inherit")).to_contain_text(f"If {name} leaves")
+    tools = page.context.new_cdp_session(page)
+    box = tools.send("Runtime.evaluate", {"expression": "document.getElementById('inherit')"})
+    asked = {"objectId": box["result"]["objectId"]}
+    listeners = tools.send("DOMDebugger.getEventListeners", asked)["listeners"]
+    tools.detach()
+    assert [each["type"] for each in listeners] == ["scroll"]
+    assert tab.wrong == []
+
+
 @pytest.mark.parametrize("size", [PHONE, pytest.param(DESKTOP, marks=pytest.mark.long)])
 def test_nothing_in_a_name_or_a_key_runs_or_breaks_the_layout(
     client: Redis, running: Running, tab: Watched, size: Any

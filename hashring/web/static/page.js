@@ -358,7 +358,7 @@ class Table {
       button.addEventListener("click", () => this.sort(head.dataset.sort));
     }
     this.mark();
-    this.box.addEventListener("scroll", () => this.render(), {passive: true});
+    this.box.onscroll = () => this.render(); // replaces that of the table before
   }
 
   sort(by) {
