@@ -42,13 +42,20 @@ class Chunk:
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
+        self._compressing = threading.Lock()
 
-    @cached_property
+    @property
     def deflated(self) -> bytes:
         """Compressed so that it can follow any other such piece.
 
         It ends on a byte, without ending the stream, and refers to nothing before itself.
         """
+        # All readers of a stream want it at the same moment.
+        with self._compressing:
+            return self._deflated
+
+    @cached_property
+    def _deflated(self) -> bytes:
         compressor = zlib.compressobj(5, zlib.DEFLATED, -zlib.MAX_WBITS)
         return compressor.compress(self.raw) + compressor.flush(zlib.Z_FULL_FLUSH)
 
