@@ -32,7 +32,7 @@ class HashAlgorithm:
 
     Attributes:
         name: the name nodes agree on, such as ``"crc-32"``. A function of your own has a name of
-            its own: a node refuses one that has the name of another of these.
+            its own: a node refuses one by which readers know another of these, such as ``CRC32``.
         point_of_bytes: the function itself, ``bytes -> int`` in ``[0, 2**32)``. A node tries one of
             your own on some keys when it is made, and refuses it if a point is outside. It must be
             hashable for a node.
@@ -152,15 +152,24 @@ def hash_algorithm(name: str | HashAlgorithm) -> HashAlgorithm:
     """
     if isinstance(name, HashAlgorithm):
         return name
-    # redis-hashring's own enum says "crc32" and "xxhash" in its values.
-    text = getattr(name, "value", name)
-    if isinstance(text, str):
-        wanted = _ALIASES.get(text.lower(), text.lower())
-        if wanted in hash_algorithm_names():
-            return _build(wanted)
+    if (known := known_name(name)) is not None:
+        return _build(known)
     raise ConfigError(
         "hash_algorithm", name, f"unknown; choose one of {', '.join(hash_algorithm_names())}"
     )
+
+
+def known_name(name: object) -> str | None:
+    """The name of the algorithm of this package that a name stands for; ``None`` if it is another.
+
+    Aliases and capital letters count: readers of a ring take ``CRC32`` for ``crc-32``.
+    """
+    # redis-hashring's own enum says "crc32" and "xxhash" in its values.
+    text = getattr(name, "value", name)
+    if not isinstance(text, str):
+        return None
+    wanted = _ALIASES.get(text.lower(), text.lower())
+    return wanted if wanted in hash_algorithm_names() else None
 
 
 def is_known(algorithm: HashAlgorithm) -> bool:
@@ -171,7 +180,7 @@ def is_known(algorithm: HashAlgorithm) -> bool:
     Raises:
         MissingDependencyError: the package of the algorithm of that name is not installed.
     """
-    if algorithm.name not in hash_algorithm_names():
+    if known_name(algorithm.name) is None:
         return False
     known = hash_algorithm(algorithm.name)
     return known == algorithm or known.point(_CHECK) == algorithm.point(_CHECK)

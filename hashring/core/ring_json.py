@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hashring.core.hashing import is_known
+from hashring.core.hashing import is_known, known_name
 from hashring.core.ring import Ring
 from hashring.core.ring_change import GREATEST_COUNT
 from hashring.core.value_checks import checked_count, checked_name, checked_point, is_whole
@@ -49,10 +49,12 @@ def dump_ring(file: RingFile) -> str:
         MissingDependencyError: the package is not installed that has the algorithm of that name.
     """
     ring = file.ring
-    if not is_known(ring.hash_algorithm):
+    algorithm = ring.hash_algorithm
+    # By another form of a name, the ring that is read would have another fingerprint.
+    if not is_known(algorithm) or known_name(algorithm.name) != algorithm.name:
         raise ConfigError(
             "hash_algorithm",
-            ring.hash_algorithm.name,
+            algorithm.name,
             "is a function of your own, and readers of the file do not have it: save the points of "
             "each node, from Ring.points_of()",
         )
@@ -60,7 +62,7 @@ def dump_ring(file: RingFile) -> str:
         "format": RING_FORMAT,
         "version": RING_FILE_VERSION,
         "name": file.name,
-        "hash_algorithm": ring.hash_algorithm.name,
+        "hash_algorithm": algorithm.name,
         "epoch": file.epoch,
         "tag": file.tag,
         "at": file.at,

@@ -14,8 +14,8 @@ from hashring.core.hashing import (
     RING_SIZE,
     HashAlgorithm,
     hash_algorithm,
-    hash_algorithm_names,
     is_known,
+    known_name,
 )
 from hashring.core.point_placement import LEAST_REFUSED_WEIGHT, MAX_POINTS, check_placement
 from hashring.core.ranges import PointRange
@@ -260,7 +260,7 @@ def _checked_algorithm(algorithm: Any) -> HashAlgorithm:
                 f"[0, {RING_SIZE}), for example the first 32 bits of the hash",
             )
     with suppress(MissingDependencyError):  # a function in the place of a package
-        if algorithm.name in hash_algorithm_names() and not is_known(algorithm):
+        if known_name(algorithm.name) is not None and not is_known(algorithm):
             raise ConfigError(
                 "hash_algorithm",
                 algorithm.name,

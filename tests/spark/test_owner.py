@@ -1,6 +1,7 @@
 """Owners, loads and moves are those of the ring itself."""
 
 import random
+import zlib
 from collections import Counter
 
 import pyarrow as pa
@@ -11,16 +12,20 @@ from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812
 
-from hashring.core.hashing import hash_algorithm
+from hashring.core.hashing import HashAlgorithm, hash_algorithm
 from hashring.core.ring import Ring
+from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError, ConfigError, EmptyRingError
 from hashring.spark import (
     hot_keys,
     load,
+    load_of_histogram,
     moves,
+    moves_of_histogram,
     owner,
     partition_by_owner,
     point,
+    point_histogram,
     register_functions,
     with_move,
     with_owner,
@@ -29,6 +34,7 @@ from hashring.spark.engine.arrays_to_spark import one_row
 from hashring.spark.engine.older_pyspark import by_partition_number
 from hashring.spark.lookup.key_points import NATIVE_ALGORITHMS
 from hashring.spark.lookup.ring_columns import ring_columns, ring_table
+from hashring.spark.periods.owner_at_time import as_of
 from tests.spark.conftest import in_a_thread, rows
 
 
@@ -195,6 +201,28 @@ def test_an_ambiguous_key_column_is_refused(spark, ring):
 def test_an_empty_ring_owns_nothing(spark):
     with pytest.raises(EmptyRingError):
         with_owner(spark.range(1), Ring(), "id")
+
+
+@pytest.mark.parametrize("name", ["crc-32", "CRC32", "own"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda df, ring: owner(ring, "key"),
+        with_owner,
+        lambda df, ring: with_move(df, ring, ring),
+        load,
+        lambda df, ring: moves(df, ring, ring),
+        hot_keys,
+        lambda df, ring: load_of_histogram(point_histogram(df), ring),
+        lambda df, ring: moves_of_histogram(point_histogram(df), ring, ring),
+        lambda df, ring: register_functions(df.sparkSession, ring, "own"),
+        lambda df, ring: as_of(RingHistory(ring, 1, 0, ())),
+    ],
+)
+def test_a_hash_function_of_the_users_own_is_not_taken_for_another_of_its_name(spark, ask, name):
+    ring = Ring({"a": [0], "b": [2**31]}, HashAlgorithm(name, zlib.adler32))
+    with pytest.raises(ConfigError, match=f"hash_algorithm='{name}': is a function of your own"):
+        ask(keys_frame(spark, ["hello"]), ring)
 
 
 def test_an_empty_frame_gives_an_empty_frame_with_the_columns(spark, ring):

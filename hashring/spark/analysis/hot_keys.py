@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
-from hashring.errors import ConfigError, EmptyRingError
+from hashring.errors import ConfigError
 from hashring.spark.lookup.key_column import key_text
 from hashring.spark.lookup.owner_columns import with_owner
+from hashring.spark.lookup.ring_columns import check_ring
 from hashring.spark.lookup.weight_sums import weighed
 
 if TYPE_CHECKING:
@@ -40,13 +41,12 @@ def hot_keys(
         ``owner``.
 
     Raises:
-        EmptyRingError, ColumnError: as for :func:`with_owner`.
+        EmptyRingError, ColumnError, ConfigError: as for :func:`with_owner`.
         ConfigError: ``n`` is below 1.
     """
     if n < 1:
         raise ConfigError("n", n, "ask for at least one key")
-    if not ring.node_count:
-        raise EmptyRingError
+    check_ring(ring)
     columns, heavy, _ = weighed(df, weight)
     keyed = df.select(key_text(df, key).alias("key"), *columns).where(F.col("key").isNotNull())
     # By Spark's own CRC-32 for any ring: only the spread matters here.

@@ -10,10 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.errors import EmptyRingError
 from hashring.spark.analysis.point_histogram import histogram_counts
 from hashring.spark.engine.arrays_to_spark import frame_of_rows
-from hashring.spark.lookup.ring_columns import CodeColumns, ring_columns
+from hashring.spark.lookup.ring_columns import CodeColumns, check_ring, ring_columns
 from hashring.spark.lookup.ring_ranges import ring_ranges
 from hashring.spark.lookup.weight_sums import CODE, counted_by_code
 
@@ -51,7 +50,7 @@ def load(df: DataFrame, ring: Ring, key: str = "key", weight: str | None = None)
         rows whose key is null or empty, if there are any.
 
     Raises:
-        EmptyRingError, ColumnError: as for :func:`hashring.spark.with_owner`.
+        EmptyRingError, ColumnError, ConfigError: as for :func:`hashring.spark.with_owner`.
     """
     columns = ring_columns(df.sparkSession, ring)
     counted = counted_by_code(df, columns, key, ring.hash_algorithm.name, weight)
@@ -115,13 +114,12 @@ def load_of_histogram(
         All three are 0 with the rows, and for a node at whose boundaries no bucket is cut.
 
     Raises:
-        EmptyRingError: the ring has no nodes.
+        EmptyRingError, ConfigError: as for :func:`hashring.spark.load`.
         ColumnError: a column is missing, or of a type that it cannot have.
         ConfigError: the histogram is of another hash algorithm or weight, or, with the rows, of
             another key; or a row of it is no bucket.
     """
-    if not ring.node_count:
-        raise EmptyRingError
+    check_ring(ring)
     starts, codes, nodes = ring_ranges(ring)
     algorithm = ring.hash_algorithm.name
     found = histogram_counts(histogram, starts, codes, rows, key, weight, algorithm)

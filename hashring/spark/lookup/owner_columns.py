@@ -42,7 +42,8 @@ def owner(ring: Ring, key: Column | str) -> Column:
 
     Raises:
         EmptyRingError: the ring has no nodes.
-        ConfigError: no Spark session is running.
+        ConfigError: no Spark session is running, or the ring hashes keys by a function of the
+            user's own.
     """
     columns = ring_columns(_running_session(), ring)
     return columns.told("node", columns.code(point(key, ring.hash_algorithm.name)))
@@ -71,6 +72,7 @@ def with_owner(df: DataFrame, ring: Ring, key: str = "key") -> DataFrame:
     Raises:
         EmptyRingError: the ring has no nodes.
         ColumnError: no such column, no type of a key, or ``point`` or ``owner`` is there already.
+        ConfigError: the ring hashes keys by a function of the user's own.
     """
     columns = ring_columns(df.sparkSession, ring)
     return _with_told(df, columns, ring, key, {"owner": "node"})
@@ -84,7 +86,7 @@ def with_move(df: DataFrame, before: Ring, after: Ring, key: str = "key") -> Dat
         null or empty. A row moves where ``before <> after``.
 
     Raises:
-        EmptyRingError, ColumnError: as for :func:`with_owner`.
+        EmptyRingError, ColumnError, ConfigError: as for :func:`with_owner`.
         ConfigError: the rings hash keys differently.
     """
     columns = pair_columns(df.sparkSession, before, after)

@@ -17,7 +17,7 @@ from hashring.spark.lookup.range_table_lookup import (
     code_at,
     table_arrays,
 )
-from hashring.spark.lookup.ring_columns import ring_table
+from hashring.spark.lookup.ring_columns import check_ring, ring_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +51,7 @@ def register_functions(spark: SparkSession, ring: Ring, prefix: str = "hashring"
     """
     if not prefix.isidentifier() or not prefix.isascii():
         raise ConfigError("prefix", prefix, "give letters, digits and underscores")
+    check_ring(ring)
     algorithm = ring.hash_algorithm.name
     if algorithm not in NATIVE_ALGORITHMS:
         raise ConfigError(

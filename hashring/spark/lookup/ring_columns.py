@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.core.hashing import RING_SIZE
+from hashring.core.hashing import RING_SIZE, HashAlgorithm, is_known
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
 from hashring.spark.engine.array_types import Longs
@@ -143,8 +143,6 @@ def _columns(
 @lru_cache(maxsize=2)
 def ring_table(ring: Ring) -> tuple[RangeTable, tuple[str, ...]]:
     """The table of the owners on a ring that has nodes, and what its codes stand for."""
-    if not ring.node_count:
-        raise EmptyRingError
     starts, owners, nodes = ring_ranges(ring)
     return points_table(starts, owners), nodes
 
@@ -163,11 +161,9 @@ def ring_columns(spark: SparkSession, ring: Ring) -> CodeColumns:
     (the part of the ring that it owns).
 
     Raises:
-        EmptyRingError: the ring has no nodes.
+        EmptyRingError, ConfigError: as for :func:`check_ring`.
     """
-
-    if not ring.node_count:
-        raise EmptyRingError
+    check_ring(ring)
 
     def make() -> tuple[Longs, Longs, dict[str, Any]]:
         starts, owners, nodes = ring_ranges(ring)
@@ -182,12 +178,39 @@ def ring_columns(spark: SparkSession, ring: Ring) -> CodeColumns:
     return _columns(spark, ring, make)
 
 
+def check_ring(ring: Ring) -> None:
+    """Check that Spark can look up owners on a ring.
+
+    Raises:
+        EmptyRingError: the ring has no nodes.
+        ConfigError: as for :func:`check_algorithm`.
+    """
+    check_algorithm(ring.hash_algorithm)
+    if not ring.node_count:
+        raise EmptyRingError
+
+
+def check_algorithm(algorithm: HashAlgorithm) -> None:
+    """Check that the name of a hash algorithm, by which Spark knows it, stands for its function.
+
+    Raises:
+        ConfigError: it is a function of the user's own, and keys would have other points.
+    """
+    if not is_known(algorithm):
+        raise ConfigError(
+            "hash_algorithm",
+            algorithm.name,
+            "is a function of your own, and Spark computes points by the algorithms of this "
+            "package alone: call Ring.owner in a function of your own for Spark",
+        )
+
+
 def check_pair(before: Ring, after: Ring) -> None:
     """Check that the owners on two rings can be compared.
 
     Raises:
         EmptyRingError: a ring has no nodes.
-        ConfigError: the rings hash keys differently.
+        ConfigError: the rings hash keys differently; or as for :func:`check_algorithm`.
     """
     if before.hash_algorithm.name != after.hash_algorithm.name:
         raise ConfigError(
@@ -196,16 +219,15 @@ def check_pair(before: Ring, after: Ring) -> None:
             f"the other ring hashes with {before.hash_algorithm.name}; every key would move, so "
             f"compare rings of one algorithm",
         )
-    if not before.node_count or not after.node_count:
-        raise EmptyRingError
+    check_ring(before)
+    check_ring(after)
 
 
 def pair_columns(spark: SparkSession, before: Ring, after: Ring) -> CodeColumns:
     """Two rings at once: a code is a pair of nodes, with the attributes ``before`` and ``after``.
 
     Raises:
-        EmptyRingError: a ring has no nodes.
-        ConfigError: the rings hash keys differently.
+        EmptyRingError, ConfigError: as for :func:`check_pair`.
     """
     check_pair(before, after)
 

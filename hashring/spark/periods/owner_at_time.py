@@ -23,6 +23,7 @@ from hashring.spark.engine.array_types import Longs
 from hashring.spark.engine.column_checks import quoted
 from hashring.spark.lookup.range_table import DEEP_STEP, RangeTable, range_table
 from hashring.spark.lookup.range_table_lookup import look_up
+from hashring.spark.lookup.ring_columns import check_algorithm
 from hashring.spark.periods.period_pieces import PeriodPieces, period_pieces
 from hashring.spark.periods.period_tables import MOST_IN_TABLES, PeriodTables, period_tables
 
@@ -126,8 +127,10 @@ def as_of(history: RingHistory) -> AsOf:
 
     Raises:
         HistoryError: the history is too long for that, too.
-        ConfigError: a point is outside the circle.
+        ConfigError: a point is outside the circle, or the ring hashes keys by a function of the
+            user's own.
     """
+    check_algorithm(history.base.hash_algorithm)
     nodes = history.nodes()
     versions = tuple(history.versions())
     times = np.array([version.at for version in versions], dtype=np.int64)

@@ -135,9 +135,12 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
                 (lambda data: None, "None for the key 'key-0'"),
             )
         ),
-        (
-            {"hash_algorithm": HashAlgorithm("crc-32", adler32)},
-            "hash_algorithm='crc-32': is the name of another algorithm, which readers of the ring",
+        *(
+            (
+                {"hash_algorithm": HashAlgorithm(name, adler32)},
+                f"hash_algorithm={name!r}: is the name of another algorithm, which readers",
+            )
+            for name in ("crc-32", "CRC32")
         ),
         (
             {"hash_algorithm": HashAlgorithm("own", Salted(b"a"))},
