@@ -54,7 +54,7 @@ from pyspark.sql.datasource import (
 from hashring.core.readable_numbers import in_calendar
 from hashring.core.ring import Ring
 from hashring.core.value_checks import check_wire
-from hashring.errors import ConfigError, EventsLost
+from hashring.errors import ConfigError, EventsLost, PermissionDenied
 from hashring.store.locks.commands import LOCKS_A_CALL, look
 from hashring.store.redis_store import RedisStore
 from hashring.store.redis_url import check_url, client_of
@@ -256,6 +256,9 @@ def _double(value: Any) -> float | None:
 
 
 def _locks(store: RedisStore, keys: RingKeys) -> Iterator[tuple[Any, ...]]:
+    # Any server of a cluster answers SCAN, also one that does not have the ring.
+    with suppress(PermissionDenied):
+        store.call("EXISTS", keys.ring)
     # A glob's special characters may be part of the ring's name.
     pattern = b"".join(b"\\" + bytes([c]) if c in b"*?[]^-\\" else bytes([c]) for c in keys.locks)
     cursor: bytes | int = 0
@@ -296,7 +299,7 @@ class _EventStream(SimpleDataSourceStreamReader):
 
     ``id``: of the last event that was read. ``tag``: of the last change. ``read``: how many events
     the stream has read in all. ``added``: how many Redis had ever added by then; empty where it
-    does not count them.
+    does not count them. ``ring``: its name, which older versions did not note.
     """
 
     def __init__(self, url: str, ring: str) -> None:
@@ -305,10 +308,11 @@ class _EventStream(SimpleDataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
         """Before the oldest event."""
-        return {"id": BEFORE_ALL, "tag": "", "read": "0", "added": ""}
+        return {"id": BEFORE_ALL, "tag": "", "read": "0", "added": "", "ring": self._ring}
 
     def read(self, start: dict[str, str]) -> tuple[Iterator[tuple[Any, ...]], dict[str, str]]:
         """The events since an offset, and the offset after them."""
+        self._check_ring(start)
         with _store(self._url) as store:
             keys = ring_keys(self._ring)
             # What is added after this is of the next batch.
@@ -325,21 +329,31 @@ class _EventStream(SimpleDataSourceStreamReader):
             known = added and start["added"]
             if not known or len(events) != int(added) - int(start["added"]):
                 raise EventsLost(self._ring, start["id"], events[0].id if events else None)
-        end = self._after(start, events)
-        return iter([_event_row(event) for event in events]), {**end, "added": added}
+        end = {**self._after(start, events), "added": added, "ring": self._ring}
+        return iter([_event_row(event) for event in events]), end
 
     def readBetweenOffsets(  # noqa: N802 - Spark's name
         self, start: dict[str, str], end: dict[str, str]
     ) -> Iterator[tuple[Any, ...]]:
         """The very events that were read before between two offsets."""
+        self._check_ring(end)
         if start["id"] == end["id"]:
             return iter([])
         with _store(self._url) as store:
             events = list(after(store, ring_keys(self._ring), start["id"], end["id"]))
         # The first batch begins before any event, so only their number tells that some are gone.
-        if {**self._after(start, events), "added": end["added"]} != end:
+        if {**end, **self._after(start, events)} != end:
             raise EventsLost(self._ring, start["id"], events[0].id if events else None)
         return iter([_event_row(event) for event in events])
+
+    def _check_ring(self, offset: dict[str, str]) -> None:
+        # Events of another ring look as if this one had begun anew.
+        if (of := offset.get("ring", self._ring)) != self._ring:
+            raise ConfigError(
+                "ring",
+                self._ring,
+                f"the checkpoint is of ring {of!r}: give each ring a checkpoint of its own",
+            )
 
     def _after(self, start: dict[str, str], events: list[RingEvent]) -> dict[str, str]:
         tag, id_ = start["tag"], start["id"]

@@ -14,7 +14,7 @@ from redis_hashring import RingNode as OldNode
 from hashring import RingNode
 from hashring.cli.spark import audit as audit_command
 from hashring.core.ring import Ring
-from hashring.errors import ConfigError, EventsLost, RedisUnavailable
+from hashring.errors import ConfigError, EventsLost, RedisUnavailable, WrongServer
 from hashring.spark.datasource import (
     SCHEMAS,
     HashringDataSource,
@@ -316,6 +316,18 @@ def test_locks_are_read_with_their_tokens(node, table):
     assert all(r.token > 0 and r.expires_in > 0 for r in found.values())
 
 
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_server_of_a_cluster_that_does_not_have_the_ring_is_no_ring_without_rows(cluster, name):
+    def is_refused(server):
+        source = HashringDataSource({"url": server.url, "ring": RING, "table": name})
+        try:
+            return bool(list(source.reader(StructType()).read(None)))
+        except WrongServer:
+            return True
+
+    assert sorted(map(is_refused, cluster)) == [False, True, True]
+
+
 def test_a_ring_that_is_not_there_is_empty(table):
     for name in ("replicas", "nodes", "events", "locks"):
         assert table(name).collect() == []
@@ -596,6 +608,32 @@ def test_events_with_ids_before_the_last_that_was_read_are_not_passed_over(told)
     told.client.xadd(told.events, {"kind": "unserved", "by": "a", "keys": 1}, id="5-0")
     with pytest.raises(EventsLost, match=r"are gone \(the oldest left is 5-0\)"):
         told.read()
+
+
+def test_a_checkpoint_of_another_ring_is_refused(told):
+    """Its events would look as if the ring had begun anew, and those before would be left out."""
+    with RingNode(told.client, RING):
+        told.read()
+    start = told.at
+    told.read()
+    with RingNode(told.client, "other"):
+        stream = _EventStream(told.url, "other")
+        refusal = r"ring='other': the checkpoint is of ring 'fleet \[1\]\*': give each ring a"
+        with pytest.raises(ConfigError, match=refusal):
+            stream.read(start)
+        with pytest.raises(ConfigError, match=refusal):
+            stream.readBetweenOffsets(start, told.at)
+
+
+def test_a_checkpoint_of_an_older_version_does_not_name_its_ring_and_goes_on(told):
+    with RingNode(told.client, RING):
+        told.read()
+        del told.at["ring"]
+        start = told.at
+    assert told.read() == ["leave"]
+    assert len(list(told.stream.readBetweenOffsets(start, told.at))) == 1
+    del told.at["ring"]
+    assert len(list(told.stream.readBetweenOffsets(start, told.at))) == 1
 
 
 def test_only_events_are_a_stream(redis_server):
