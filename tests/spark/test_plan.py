@@ -52,6 +52,14 @@ def test_equal_seeds_plan_equal_rings():
     assert first == again != other
 
 
+def test_a_node_of_weight_1_has_as_many_points_as_most_nodes_unless_told():
+    ring = random_ring(5, 128).with_node("big", [4 * i for i in range(256)])
+    after = planned_ring(ring, join=["x"], weights={"n1": 2})
+    assert [len(after.points_of(node)) for node in ("x", "n1", "n2")] == [128, 256, 128]
+    after = planned_ring(ring, join=["x"], weights={"n1": 2}, n_replicas=16)
+    assert [len(after.points_of(node)) for node in ("x", "n1", "n2")] == [16, 32, 128]
+
+
 def test_a_node_that_stays_keeps_its_points_as_far_as_they_go():
     ring = random_ring(5, 16)
     more = planned_ring(ring, weights={"n1": 2})

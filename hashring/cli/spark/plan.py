@@ -34,7 +34,11 @@ from hashring.errors import EmptyRingError
     metavar="NODE=WEIGHT",
     help="A node's new weight, joining or there already; may be repeated.",
 )
-@click.option("--n-replicas", type=int, default=16, show_default=True, help="Points of weight 1.")
+@click.option(
+    "--n-replicas",
+    type=int,
+    help="Points of a node of weight 1; as most nodes of the ring have, unless given.",
+)
 @click.option(
     "--placement",
     type=click.Choice(["random", "balanced"]),
@@ -56,7 +60,7 @@ def command(
     join: tuple[str, ...],
     leave: tuple[str, ...],
     reweigh: tuple[str, ...],
-    n_replicas: int,
+    n_replicas: int | None,
     placement: str,
     seed: int,
     **options: Any,

@@ -93,7 +93,7 @@ def planned_ring(
     join: Iterable[str] = (),
     leave: Iterable[str] = (),
     weights: Mapping[str, float] | None = None,
-    n_replicas: int = 16,
+    n_replicas: int | None = None,
     placement: str = "random",
     seed: int = 0,
 ) -> Ring:
@@ -103,7 +103,7 @@ def planned_ring(
         weights: for a node that joins or stays, its new weight: it has
             ``round(n_replicas * weight)`` points, at least one. A node that stays keeps as many
             of its points as it can, as a live node does.
-        n_replicas: points of a node of weight 1.
+        n_replicas: points of a node of weight 1; by default as :func:`usual_points`.
         placement: where joining nodes put their points: ``random`` or ``balanced``.
         seed: equal seeds give equal points.
 
@@ -117,10 +117,16 @@ def planned_ring(
         join=join,
         leave=leave,
         weights=weights,
-        n_replicas=n_replicas,
+        n_replicas=usual_points(ring) if n_replicas is None else n_replicas,
         placement=placement,
         rng_for=lambda node: random.Random(f"{seed}:{node}"),
     )
+
+
+def usual_points(ring: Ring) -> int:
+    """How many points most nodes of a ring have: those of weight 1, as far as a ring tells."""
+    shapes = {node: ring_plan.NodeShape(len(ring.points_of(node))) for node in ring.nodes}
+    return ring_plan.usual_replicas(ring, shapes)
 
 
 def plan(
@@ -132,7 +138,7 @@ def plan(
     weights: Mapping[str, float] | None = None,
     key: str = "key",
     weight: str | None = None,
-    n_replicas: int = 16,
+    n_replicas: int | None = None,
     placement: str = "random",
     seed: int = 0,
 ) -> Plan:
@@ -174,7 +180,7 @@ def plan_of_histogram(
     weights: Mapping[str, float] | None = None,
     key: str = "key",
     weight: str | None = None,
-    n_replicas: int = 16,
+    n_replicas: int | None = None,
     placement: str = "random",
     seed: int = 0,
 ) -> Plan:

@@ -7,7 +7,13 @@ from typing import Any
 
 from hashring.core.ring import Ring
 from hashring.spark.analysis.html_report import Report
-from hashring.spark.analysis.plan import Plan, moves_section, plan, plan_of_histogram
+from hashring.spark.analysis.plan import (
+    Plan,
+    moves_section,
+    plan,
+    plan_of_histogram,
+    usual_points,
+)
 from hashring.spark.analysis.point_histogram import made_of
 from hashring.spark.io.input import Input, check_keys
 from hashring.spark.io.output import Output
@@ -27,7 +33,7 @@ def plan_job(
     weights: Mapping[str, float] | None = None,
     key: str = "key",
     weight: str | None = None,
-    n_replicas: int = 16,
+    n_replicas: int | None = None,
     placement: str = "random",
     seed: int = 0,
     histogram: Input | None = None,
@@ -36,8 +42,11 @@ def plan_job(
 
     Args:
         source, histogram: as for :func:`load_job`.
+        n_replicas: as for :func:`hashring.spark.planned_ring`.
     """
     join, leave = tuple(join), tuple(leave)
+    if n_replicas is None:
+        n_replicas = usual_points(ring)
     given = check_given(source, histogram)
     if output:
         output.check(given.frame.sparkSession)
@@ -81,6 +90,7 @@ def plan_job(
         *([("bad records left out", bad_records())] if bad_records else []),
         ("nodes before", found.before.node_count),
         ("nodes after", found.after.node_count),
+        *([("points of a node of weight 1", n_replicas)] if join or weights else []),
         ("placement of joining nodes", f"{placement}, seed {seed}"),
         *(made_of(histogram.frame) if histogram else ()),
         *([] if source else _bounds(found)),
