@@ -141,7 +141,9 @@ def read_events(spark: SparkSession, settings: Settings, files: tuple[str, ...])
 
     if files:
         schema = None if all(".parquet" in path for path in files) else SCHEMAS["events"]
-        return read_frame(spark, files, schema=schema, options=WHOLE).whole()
+        # An event that is there twice counts once.
+        found = read_frame(spark, files, schema=schema, options=WHOLE, may_repeat=True)
+        return found.whole()
     register(spark)
     return (
         spark.read.format("hashring")

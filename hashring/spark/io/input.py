@@ -39,7 +39,12 @@ from hashring.spark.io.file_formats import (
     format_of,
     is_old_parser,
 )
-from hashring.spark.io.listed_files import addresses, check_all_read, listed
+from hashring.spark.io.listed_files import (
+    addresses,
+    check_all_read,
+    check_each_read_once,
+    listed,
+)
 from hashring.spark.io.local_paths import NO_PATH, exactly, local_path
 from hashring.spark.lookup.key_column import key_text
 
@@ -149,6 +154,7 @@ def read_frame(
     options: Mapping[str, str] | None = None,
     *,
     key: str | None = None,
+    may_repeat: bool = False,
 ) -> Input:
     """Read files.
 
@@ -162,6 +168,7 @@ def read_frame(
         options: of the format, as Spark's reader takes them.
         key: the column of keys, if there is one. Of directories ``key=007`` it is a string, unless
             the schema says otherwise; of other such directories Spark guesses the type.
+        may_repeat: whether several paths may name one file, whose rows then come as often.
 
     Raises:
         NoDataError: nothing matches a path, or there is nothing in what matches; or a path names a
@@ -169,14 +176,36 @@ def read_frame(
         InputDamaged: a file is cut short, damaged or of another format, as far as its columns
             show it. What is wrong further on shows when the frame is read.
         ColumnError: several columns of a CSV have no name in its header line, or the same one.
-        ConfigError: no path or an empty one, no format, no schema, or files beside directories that
-            are named for columns; or Spark would split a CSV of this encoding within characters,
-            read text of another encoding than UTF-8, or leave out documents of a JSON file.
+        ConfigError: no path or an empty one, no format, no schema, files beside directories that
+            are named for columns, files in directories within others, or one that is named twice;
+            or Spark would split a CSV of this encoding within characters, read text of another
+            encoding than UTF-8, or leave out documents of a JSON file.
     """
     _check_given(paths)
     name = format_of(paths, format)
     source = ", ".join(paths)
     paths = [_as_named(spark, path) for path in paths]
+    found = _read(spark, paths, source, name, schema, options, key)
+    if name in FILE_FORMATS:
+        check_each_read_once(found.frame, paths, options, may_repeat=may_repeat)
+    return found
+
+
+def _read(  # noqa: PLR0917 - as those of read_frame
+    spark: SparkSession,
+    paths: Sequence[str],
+    source: str,
+    name: str,
+    schema: str | None,
+    options: Mapping[str, str] | None,
+    key: str | None,
+) -> Input:
+    """Read files of a format; see :func:`read_frame`.
+
+    Args:
+        paths: as Spark takes them.
+        source: the paths as they were given.
+    """
     for path in paths:
         _check_seen(spark, path)
 
@@ -514,7 +543,8 @@ def read_stream(
     if schema is None:
         if name != "parquet":
             raise ConfigError("schema", None, f"a stream of {name} needs one: 'key string, ...'")
-        wanted = read_frame(spark, paths, name, options=options, key=key).frame.schema
+        # Writers may have directories within, for files that are not whole yet.
+        wanted = _read(spark, paths, paths[0], name, None, options, key).frame.schema
     else:
         wanted = _ddl(schema)
         if name in FILE_FORMATS:
