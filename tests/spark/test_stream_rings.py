@@ -1,5 +1,7 @@
 """A change of the ring is reported while the stream runs."""
 
+from types import SimpleNamespace
+
 import pytest
 from click.testing import CliRunner
 
@@ -50,6 +52,14 @@ def test_changes_of_the_ring_are_read_from_the_batches(spark, tmp_path, format):
     assert list(rings.look(found)) == [(2, SECOND.fingerprint), (3, FIRST.fingerprint)]
     assert list(rings.look(found)) == []
     assert (rings.changes, rings.ring) == (2, FIRST.fingerprint)
+
+
+def test_the_ring_of_a_batch_is_read_whatever_its_keys_hold(spark, tmp_path):
+    (tmp_path / "batch=0").mkdir()
+    (tmp_path / "batch=0" / "a.csv").write_text('key,point,owner,ring\n"x"",y\nz",1,n,print\n')
+    rings = RingsOfBatches(spark, str(tmp_path), "csv")
+    assert list(rings.look([SimpleNamespace(batchId=0, numInputRows=1)])) == []
+    assert rings.ring == "print"
 
 
 def test_a_batch_without_files_has_no_ring(spark, tmp_path):

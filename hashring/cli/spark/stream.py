@@ -126,8 +126,8 @@ def command(
     counts = StreamCounts()
     far = is_connect(spark)
     rings = None
-    if far and format_name(output_format) in FILE_FORMATS:
-        rings = RingsOfBatches(spark, output, output_format)
+    if far and (named := format_name(output_format)) in FILE_FORMATS:
+        rings = RingsOfBatches(spark, output, named)
     query = tag_stream(
         rows,
         ring,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hashring.spark.engine.spark_failures import SPARK_ERRORS
+from hashring.spark.io.file_formats import QUOTES_DOUBLED
 from hashring.spark.io.local_paths import exactly
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class RingsOfBatches:
 
     def _ring_of(self, number: int) -> str | None:
         reader = self._spark.read.format(self._format).option("header", True)
+        if self._format == "csv":  # a key may hold quotes and line breaks
+            reader = reader.options(multiLine=True, **QUOTES_DOUBLED)
         try:
             row = reader.load(exactly(f"{self._output}/batch={number}")).select("ring").first()
         except SPARK_ERRORS:
