@@ -17,6 +17,8 @@ def test_a_remote_or_master_that_is_none_is_refused():
         spark_session(remote="sc://x:y")
     with pytest.raises(ConfigError, match=r"master='locl': say local\[2\], spark://"):
         spark_session(master="locl")
+    with pytest.raises(ConfigError, match=r"master='locl': say local\[2\], spark://"):
+        spark_session(conf={"spark.master": "locl"})
     with pytest.raises(ConfigError, match=r"master=.*: none answers \(.*refused\): is it up"):
         spark_session(master="spark://127.0.0.1:1,127.0.0.1:2")
     with pytest.raises(ConfigError, match=r"remote='sc://127.0.0.1:1': nobody answers there"):

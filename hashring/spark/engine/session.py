@@ -78,6 +78,7 @@ def spark_session(
             Spark Connect server refuses a setting; or no temporary file can be made.
         OutputRefused: ``log`` cannot be written.
     """
+    master = (conf or {}).get("spark.master", master)  # Spark takes this one of the two
     was_there = running_session() is not None
     is_ours = not was_there and _is_ours(conf or {})
     is_far = remote is not None or "SPARK_REMOTE" in os.environ
