@@ -26,8 +26,9 @@ def check_new(path: str | os.PathLike[str]) -> None:
         OutputExists: it is there already.
         OutputRefused: nothing can be made there.
     """
-    target = Path(path).absolute()
     try:
+        # Of a relative path none, if the working directory was deleted.
+        target = Path(path).absolute()
         # The name that it has while it is written is the longest.
         with suppress(FileNotFoundError, NotADirectoryError):
             os.lstat(_aside(target))
