@@ -188,6 +188,19 @@ def limited(client: Redis, *rules: str) -> str:
     return f"unix://limited:x@{client.connection_pool.connection_kwargs['path']}"
 
 
+@pytest.mark.parametrize("command", ["ping", "time", "subscribe", "publish"])
+def test_a_command_that_the_server_lacks_is_named_and_ends_no_look(run: Run, command: str) -> None:
+    with RedisServer(config=[f"rename-command {command} HIDDEN"]) as server:
+        done = run("doctor", "--json", url=server.url, status=command != "ping")
+    assert {found["about"] for found in done.json["findings"]} == {"server", "ring", "groups"}
+    if command in ("subscribe", "publish"):
+        assert problems(done) == ["channel"]
+        assert "rename-command" in finding(done, "channel")["text"]
+    elif command == "time":
+        assert finding(done, "clock")["level"] == "unknown"
+        assert finding(done, "rights")["text"].endswith(": time (the server has no such command)")
+
+
 ALL = ("~*", "&*", "+@all")
 
 

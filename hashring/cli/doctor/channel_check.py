@@ -28,8 +28,8 @@ def channel_check(connection: Connection, rights: Rights) -> Finding:
         return Finding("channel", Level.UNKNOWN, f"nothing to try it with: {error}")
     try:
         subscription = connection.subscribe(connection.keys.channel)
-    except PermissionDenied as error:
-        return rights.lacking("channel", str(error))
+    except RedisRefused as error:
+        return _refused(rights, error)
     try:
         deadline = time.monotonic() + _PATIENCE
         sent = 0.0
@@ -43,8 +43,8 @@ def channel_check(connection: Connection, rights: Rights) -> Finding:
             elif isinstance(notice, Message) and sent and notice.payload == payload:
                 took = time.perf_counter() - sent
                 return ok("channel", f"a message arrived after {seconds(took)}")
-    except PermissionDenied as error:
-        return rights.lacking("channel", str(error))
+    except RedisRefused as error:
+        return _refused(rights, error)
     finally:
         subscription.close()
     return problem(
@@ -53,6 +53,12 @@ def channel_check(connection: Connection, rights: Rights) -> Finding:
         "nodes learn of changes only at their heartbeats",
         "look at proxies between here and Redis: they must pass SUBSCRIBE and PUBLISH",
     )
+
+
+def _refused(rights: Rights, error: RedisRefused) -> Finding:
+    if isinstance(error, PermissionDenied):
+        return rights.lacking("channel", str(error))
+    return problem("channel", str(error), "until then no node can start")
 
 
 def _last_change(connection: Connection) -> bytes | None:

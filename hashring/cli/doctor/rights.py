@@ -156,8 +156,8 @@ class Rights:
                     shown.add(Coverage.LACKING)
                 continue
             except RedisRefused as error:
-                if "unknown command" in str(error):
-                    missing.append(name)
+                if is_of_no_command(error):
+                    missing.append(f"{name} (the server has no such command)")
                     continue
             if arguments:
                 shown.add(Coverage.COVERED)
@@ -234,6 +234,11 @@ class Rights:
         except RedisRefused:
             return None
         return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+
+
+def is_of_no_command(error: RedisRefused) -> bool:
+    """Whether the server has no command of that name, such as one that it was told to rename."""
+    return "unknown command" in str(error)
 
 
 def _is_about_a_pattern(error: PermissionDenied) -> bool:

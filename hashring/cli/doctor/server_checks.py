@@ -10,9 +10,9 @@ from typing import Any, Final
 from hashring.cli.connection import Connection
 from hashring.cli.doctor.channel_check import channel_check
 from hashring.cli.doctor.findings import Finding, Level, note, ok, problem
-from hashring.cli.doctor.rights import Rights
+from hashring.cli.doctor.rights import Rights, is_of_no_command
 from hashring.cli.output import seconds
-from hashring.errors import PermissionDenied, RedisRefused
+from hashring.errors import RedisRefused
 
 TESTED: Final = "6.2, 7, 8 and Valkey 8"
 _OLDEST: Final = (6, 2)
@@ -35,9 +35,9 @@ def server_checks(connection: Connection, *, mixed: bool, locking: bool) -> Iter
     """
     try:
         connection.call("PING")
-    except PermissionDenied as error:
-        if not _lacks_a_right(error):
-            raise  # a wrong password: there is nothing to look at
+    except RedisRefused as error:
+        if not (_lacks_a_right(error) or is_of_no_command(error)):
+            raise  # a wrong password, or no Redis: there is nothing to look at
     try:
         info: Mapping[str, Any] = connection.call("INFO")
     except RedisRefused as error:
@@ -57,7 +57,7 @@ def server_checks(connection: Connection, *, mixed: bool, locking: bool) -> Iter
     yield channel_check(connection, rights)
 
 
-def _lacks_a_right(error: PermissionDenied) -> bool:
+def _lacks_a_right(error: RedisRefused) -> bool:
     return type(error.__cause__).__name__ == "NoPermissionError"
 
 
@@ -143,7 +143,7 @@ def _latency(connection: Connection) -> Finding:
     trips = []
     for _ in range(_PINGS):
         before = time.perf_counter()
-        with contextlib.suppress(PermissionDenied):  # "no" travels as far as "yes"
+        with contextlib.suppress(RedisRefused):  # "no" travels as far as "yes"
             connection.call("PING")
         trips.append(time.perf_counter() - before)
     trips.sort()
@@ -163,7 +163,7 @@ def _clock(connection: Connection, *, mixed: bool) -> Finding:
     before = time.time()
     try:
         parts = connection.call("TIME")
-    except PermissionDenied as error:
+    except RedisRefused as error:
         return Finding("clock", Level.UNKNOWN, str(error))
     middle = (before + time.time()) / 2
     offset = int(parts[0]) + int(parts[1]) / 1e6 - middle
