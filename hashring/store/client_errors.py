@@ -35,11 +35,15 @@ _TAKEN_OFF: Final = {
     "TryAgainError": "TRYAGAIN",
 }
 
-# A server that still loads its data refuses with a class of its own.
-_REFUSALS: Final = frozenset({"ResponseError", "BusyLoadingError", "AuthenticationError"})
+# A server that still loads its data refuses with a class of its own, and so does a client that may
+# make no more connections.
+_REFUSALS: Final = frozenset(
+    {"ResponseError", "BusyLoadingError", "AuthenticationError", "MaxConnectionsError"}
+)
 
 _NOT_CONNECTED: Final = re.compile(
     r"(Error|Timeout)\b.* connecting to |max number of clients reached|No (master|slave) found for "
+    r"|Too many connections|No connection available"
 )
 
 # What would fill the screen: the words of a command that a server does not know, and what a client
@@ -101,7 +105,7 @@ def _package(kind: type) -> str:
     return kind.__module__.partition(".")[0]
 
 
-def translate(error: Exception, doing: str) -> StoreError:
+def translate(error: BaseException, doing: str) -> StoreError:
     """This package's error for a client's; raise it ``from`` the client's.
 
     Its text is the same for an error inside a script and outside.

@@ -61,6 +61,10 @@ _NO_SENTINEL: Final = (
     "no Sentinel answers that knows it: check the addresses of the Sentinels, and the name"
 )
 _HUNG_UP: Final = "the server ended the connection: check that it runs, and its maxclients"
+_CANCELLED: Final = (
+    "look at what your client awaits when it connects, such as its credential provider"
+)
+_POOL: Final = "all connections of your client are in use: raise its max_connections"
 
 ENDED: Final = (
     "reset by peer",
@@ -124,6 +128,9 @@ _PHRASES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("TTL exhausted", RedisUnavailable, _MOVING),
     ("the credential provider failed", RedisUnavailable, "look at the service that it asks"),
     ("_connect_func failed", RedisUnavailable, "look at what your client calls once connected"),
+    ("cancelled, and not by its caller", RedisUnavailable, _CANCELLED),
+    ("Too many connections", RedisUnavailable, _POOL),
+    ("No connection available", RedisUnavailable, _POOL),
     # Of uvloop.
     ("the handler is closed", RedisUnavailable, _ADDRESS),
     ("max number of clients reached", RedisUnavailable, "raise maxclients, or use fewer clients"),
@@ -135,6 +142,8 @@ _PHRASES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
 _CLASSES: Final[dict[str, tuple[type[StoreError], str]]] = {
     "AuthenticationError": (PermissionDenied, _PASSWORD),
     "AuthorizationError": (PermissionDenied, _PASSWORD),
+    # Of an asyncio client of a cluster, without any text.
+    "MaxConnectionsError": (RedisUnavailable, _POOL),
     "TimeoutError": (RedisUnavailable, "Redis did not answer in time"),
     "ConnectionError": (RedisUnavailable, _ADDRESS),
     "InvalidResponse": (RedisRefused, _NO_REDIS),

@@ -7,6 +7,7 @@ user set something else. A command that was done the first time is then done aga
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 from hashring.errors import ConfigError
@@ -82,7 +83,11 @@ class _Pool:
 
     def release(self, connection: Any) -> Any:
         """Take a connection back."""
-        connection.retry = self._lent.pop(connection)
+        self._take_back(connection)
+        if sys.exc_info()[1] is not None:
+            # Those of Sentinel stay connected when a signal handler raises while they wait for an
+            # answer. The next command, which may be anybody's, would read it as its own.
+            connection.disconnect()
         return self._pool.release(connection)
 
     def _lend(self, connection: Any) -> Any:
@@ -90,9 +95,12 @@ class _Pool:
         connection.retry = self._none
         return connection
 
+    def _take_back(self, connection: Any) -> None:
+        connection.retry = self._lent.pop(connection)
+
 
 class _AsyncPool(_Pool):
-    """The same, for an asyncio client; its ``release`` is awaited."""
+    """The same, for an asyncio client, whose connections end themselves when a call is left."""
 
     async def get_connection(self, *arguments: Any, **options: Any) -> Any:
         """Lend a connection."""
@@ -106,3 +114,8 @@ class _AsyncPool(_Pool):
             await self._pool.release(connection)
             raise
         return self._lend(connection)
+
+    async def release(self, connection: Any) -> None:
+        """Take a connection back."""
+        self._take_back(connection)
+        await self._pool.release(connection)

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -513,6 +514,73 @@ def test_a_write_that_was_refused_or_not_sent_is_not_called_perhaps_done(
         with pytest.raises(RedisUnavailable) as unmet:
             fence.write("{a}", 5, ["SET", "{a}:x", "1"])
     assert "may have been done" not in f"{refused.value} {unmet.value}"
+
+
+@pytest.mark.parametrize("pool", ["ConnectionPool", "BlockingConnectionPool"])
+@pytest.mark.parametrize("package", ["redis", "valkey"])
+def test_a_write_without_a_free_connection_is_not_called_perhaps_done(
+    redis_server: RedisServer, package: str, pool: str
+) -> None:
+    library = pytest.importorskip(package)
+    asynchronous = importlib.import_module(f"{package}.asyncio")
+    name, write = package.capitalize(), ("{a}", 5, ["SET", "{a}:x", "1"])
+    settings: dict[str, Any] = {"max_connections": 1}
+    if pool.startswith("Blocking"):
+        settings["timeout"] = 0.01
+    full = pytest.raises(RedisUnavailable, match=r"raise its max_connections$")
+
+    async def run() -> None:
+        connections = getattr(asynchronous, pool).from_url(redis_server.url, **settings)
+        client = getattr(asynchronous, name)(connection_pool=connections)
+        async with client, client.pubsub() as pubsub:
+            await pubsub.subscribe("takes the only one")
+            with full:
+                await AsyncRedisFence(client).write(*write)
+        await connections.disconnect()
+
+    connections = getattr(library, pool).from_url(redis_server.url, **settings)
+    client = getattr(library, name)(connection_pool=connections)
+    with client, client.pubsub() as pubsub:
+        pubsub.subscribe("takes the only one")
+        with full:
+            RedisFence(client).write(*write)
+    connections.disconnect()
+    asyncio.run(run())
+
+
+class SoftTimeLimit(Exception):
+    """Raised by a signal handler of the application's."""
+
+
+@pytest.mark.one_server
+def test_a_write_under_sentinel_that_a_signal_ends_leaves_no_answer_to_the_next_command() -> None:
+    def handler(*_: object) -> None:
+        raise SoftTimeLimit
+
+    before = signal.signal(signal.SIGALRM, handler)
+    with (
+        RedisServer(port=0) as server,
+        RedisServer(port=0, config=[f"sentinel monitor a 127.0.0.1 {server.port} 1"]) as sentinel,
+    ):
+        finder = Sentinel([("127.0.0.1", sentinel.port)], socket_timeout=5)
+        client = finder.master_for("a", socket_timeout=60)
+        fence = RedisFence(client)
+        try:
+            assert fence.write("{a}", 5, ["SET", "{a}:x", "1"]) == [b"OK"]
+            os.kill(server.pid, signal.SIGSTOP)
+            # The answer comes after the next command was sent.
+            later = Timer(1.0, os.kill, (server.pid, signal.SIGCONT))
+            later.start()
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(SoftTimeLimit):
+                fence.write("{a}", 5, ["INCR", "{a}:n"])
+            assert client.get("{a}:x") == b"1"
+            later.join()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            client.close()
+            for each in finder.sentinels:
+                each.close()
 
 
 def test_a_write_finds_the_server_of_a_cluster_that_has_its_resource(

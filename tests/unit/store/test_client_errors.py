@@ -145,3 +145,20 @@ def test_of_a_server_that_hangs_up_its_greatest_number_of_clients_is_named(text:
         f"heartbeat: {text.rstrip('.')}; the server ended the connection: check that it runs, "
         "and its maxclients"
     )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        redis.exceptions.MaxConnectionsError(),
+        valkey.exceptions.ConnectionError("Too many connections"),
+        redis.exceptions.ConnectionError("No connection available."),
+    ],
+)
+def test_a_client_without_a_free_connection_is_named_and_has_sent_nothing(error: Exception) -> None:
+    failure = translate(error, "fenced write")
+    assert type(failure) is RedisUnavailable
+    assert str(failure).endswith(
+        "; all connections of your client are in use: raise its max_connections"
+    )
+    assert not may_have_been_done(error)
