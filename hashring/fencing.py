@@ -28,7 +28,7 @@ from hashring.core.hashing import key_bytes
 from hashring.core.value_checks import is_whole
 from hashring.errors import ConfigError, HashringError, RedisUnavailable, StaleToken
 from hashring.monkey_patching import native_mutex
-from hashring.store.asyncio_cancellation import over
+from hashring.store.asyncio_cancellation import over, result_of
 from hashring.store.client_errors import in_doubt, is_of_call, may_have_been_done, translate
 from hashring.store.client_kind import is_async
 from hashring.store.command import Argument
@@ -169,7 +169,7 @@ class AsyncRedisFence:
             sent = self._redis.run_async(_newest_key(resource), "EVAL", *arguments)
             writing = asyncio.ensure_future(sent)
             await over(writing)
-            answer = writing.result()
+            answer = result_of(writing)
         except Exception as error:
             if not is_of_call(error):
                 raise

@@ -23,10 +23,23 @@ async def outcome(work: Awaitable[T], within: float) -> T:
 
     Raises:
         TimeoutError: it took longer, and has been cancelled.
+        ConnectionAbortedError: see :func:`result_of`.
     """
     task = asyncio.ensure_future(work)
     if not await over(task, within):
         raise TimeoutError(f"not done within {within:g} s")
+    return result_of(task)
+
+
+def result_of(task: asyncio.Future[T]) -> T:
+    """The result of a task that is over, for a caller whom nobody has cancelled.
+
+    Raises:
+        ConnectionAbortedError: the task was cancelled nevertheless. A credential provider whose
+            callers await one task is cancelled for all of them with any of them.
+    """
+    if task.cancelled():
+        raise ConnectionAbortedError("cancelled, and not by its caller")
     return task.result()
 
 

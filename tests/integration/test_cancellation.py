@@ -414,6 +414,22 @@ def test_nobody_waits_for_ever_for_what_swallows_every_cancel(
     run(check())
 
 
+def test_what_is_cancelled_and_not_by_its_caller_is_an_error_to_the_caller() -> None:
+    async def check() -> None:
+        shared: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def work() -> str:
+            return await shared
+
+        waits = asyncio.create_task(outcome(work(), PATIENCE))
+        await turns(2)
+        shared.cancel()
+        with pytest.raises(ConnectionAbortedError, match="not by its caller"):
+            await waits
+
+    run(check())
+
+
 def test_what_ends_in_the_moment_of_the_cancel_is_cancelled_for_the_caller() -> None:
     async def check() -> None:
         ends: asyncio.Future[str] = asyncio.get_running_loop().create_future()

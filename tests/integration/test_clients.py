@@ -27,6 +27,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from hashring import (
+    AsyncPartitionGroup,
     AsyncRingNode,
     ConfigError,
     NodeState,
@@ -791,9 +792,12 @@ class Provider(redis.CredentialProvider):
 
     down = False
 
+    def __init__(self, failure: BaseException | None = None) -> None:
+        self.failure = failure or TokenServiceDown("it does not answer")
+
     def get_credentials(self) -> tuple[str, str]:
         if self.down:
-            raise TokenServiceDown("it does not answer")
+            raise self.failure
         return "default", "right"
 
     async def get_credentials_async(self) -> tuple[str, str]:
@@ -826,12 +830,15 @@ def test_a_node_survives_that_its_credential_provider_fails() -> None:
             thread.join(PATIENCE)
 
 
-def test_an_asyncio_node_survives_that_its_credential_provider_fails() -> None:
-    asyncio.run(_an_asyncio_node_survives())
+# Callers of a provider may all wait for one answer, which one of them is cancelled with.
+@pytest.mark.parametrize("failure", [None, asyncio.CancelledError()], ids=["down", "cancelled"])
+def test_an_asyncio_node_survives_that_its_credential_provider_fails(
+    failure: BaseException | None,
+) -> None:
+    asyncio.run(_an_asyncio_node_survives(Provider(failure)))
 
 
-async def _an_asyncio_node_survives() -> None:
-    provider = Provider()
+async def _an_asyncio_node_survives(provider: Provider) -> None:
     with RedisServer(config=["requirepass right"]) as server:
         client = redis.asyncio.Redis(
             unix_socket_path=str(server.socket), credential_provider=provider
@@ -848,6 +855,31 @@ async def _an_asyncio_node_survives() -> None:
                 assert asyncio.get_running_loop().time() < deadline
                 await asyncio.sleep(0.1)
         await client.aclose()
+
+
+def test_a_member_and_a_fenced_write_of_a_task_survive_what_cancels_a_credential_provider() -> None:
+    provider = Provider(asyncio.CancelledError())
+
+    async def live() -> None:
+        with RedisServer(config=["requirepass right"]) as server:
+            client = redis.asyncio.Redis(
+                unix_socket_path=str(server.socket), credential_provider=provider
+            )
+            group = AsyncPartitionGroup(client, "g", partitions=1, ttl=3.0, heartbeat_interval=0.2)
+            async with group:
+                provider.down = True
+                server.kill()
+                server.start()
+                with pytest.raises(RedisUnavailable, match="not by its caller; look at what"):
+                    await AsyncRedisFence(client).write("{a}", 1, ["SET", "{a}:x", "1"])
+                while group.error is None:
+                    await asyncio.sleep(0.01)
+                provider.down = False
+                while group.error is not None or not group.held:
+                    await asyncio.sleep(0.01)
+            await client.aclose()
+
+    asyncio.run(asyncio.wait_for(live(), PATIENCE))
 
 
 def fails(connection: Any) -> None:
