@@ -16,12 +16,8 @@ from hashring.monkey_patching import threads_are_greenlets
 from hashring.running.callback_turns import CallerTurn, CallerTurns
 from hashring.running.forked import notice_fork
 from hashring.running.loop_log import is_logging
-from hashring.running.threads_and_greenlets import (
-    Backend,
-    GeventBackend,
-    Latch,
-    ThreadBackend,
-)
+from hashring.running.native_threads import ThreadBackend
+from hashring.running.threads_and_greenlets import Backend, GeventBackend, Latch
 
 M = TypeVar("M", bound="SyncMember")
 T = TypeVar("T")

@@ -219,9 +219,11 @@ class Runner(Loop):
                 pass
         return False
 
-    def _is_callers(self, error: Exception) -> bool:
-        # In poll() the loop runs where it was made, and so do the application's signal handlers.
-        return self._self == self._maker and not is_of_libraries(error)
+    def _is_callers(self, error: BaseException) -> bool:
+        if self._self == self._maker:
+            # In poll() the loop runs where it was made, as the application's signal handlers do.
+            return not (isinstance(error, Exception) and is_of_libraries(error))
+        return super()._is_callers(error)
 
     def _run(self, step: Run, store: Store) -> HashringError | None:
         failing = self.machine.failing

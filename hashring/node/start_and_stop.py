@@ -21,12 +21,8 @@ from hashring.node.on_change_calls import OnChangeCalls
 from hashring.node.user_calls import UserCalls
 from hashring.protocol.node.node_states import AT_WORK
 from hashring.running.loop_log import LoopLog, is_logging
-from hashring.running.threads_and_greenlets import (
-    Backend,
-    GeventBackend,
-    ThreadBackend,
-    where_it_may_wait,
-)
+from hashring.running.native_threads import ThreadBackend
+from hashring.running.threads_and_greenlets import Backend, GeventBackend, where_it_may_wait
 
 if TYPE_CHECKING:
     from hashring.node.base_node import Node

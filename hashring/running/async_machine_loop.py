@@ -25,6 +25,9 @@ logger = LoopLog("hashring")
 _LONGEST_WAIT: Final = 3600.0
 """Seconds. A timer for centuries is refused; waking up once an hour for nothing is free."""
 
+_OF_THE_TASK: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+"""What ends a task from outside, or is a signal handler's."""
+
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """The event loop that runs the caller; ``None`` when none does."""
@@ -133,7 +136,9 @@ class AsyncLoop:
         sent = self.clock()
         try:
             reply = await self.store.run(step.command)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the call has failed
+        except _OF_THE_TASK:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the call has failed
             failure = told_failure(error, step.command)
             step.failed(failure, self.clock())  # type: ignore[arg-type]
             return failure
@@ -178,7 +183,9 @@ class AsyncLoop:
                     break
         except StoreError as error:
             failure = error
-        except Exception:
+        except _OF_THE_TASK:
+            raise
+        except BaseException:
             logger.exception("%s: unexpected error while listening", self.label)
         finally:
             self._unsubscribed(number, failure, self.clock())

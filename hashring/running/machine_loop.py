@@ -156,16 +156,17 @@ class Loop:
         with self._lock:
             word(self.clock())
 
-    def _is_callers(self, error: Exception) -> bool:
-        """Whether an error is for somebody who called the loop, and is to end it."""
-        return False
+    def _is_callers(self, error: BaseException) -> bool:
+        """Whether an error is for somebody who called the loop, or kills it, and is to end it."""
+        return self._ground.interrupts(error)
 
     def _run(self, step: Run, store: Store) -> HashringError | None:
         """Run a command and tell the machine how it went; what went wrong."""
         sent = self.clock()
         try:
             reply = self._ground.call(store.run, step.command)
-        except Exception as error:
+        except BaseException as error:
+            # Also of another kind than Exception: a credential provider may call anything.
             if self._is_callers(error):
                 raise
             failure = told_failure(error, step.command)
@@ -232,12 +233,10 @@ class Loop:
                     break
         except StoreError as error:
             failure = error
-        except Exception:
-            logger.exception("hashring: unexpected error while listening")
         except BaseException as raised:
             # At once: cleaning up lets others run.
             if not self._ground.forward(raised):
-                raise
+                logger.exception("hashring: unexpected error while listening")
         finally:
             self.tell(lambda now: self._unsubscribed(number, failure, now))
             if subscription is not None:

@@ -11,9 +11,17 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from hashring.monkey_patching import original, threads_are_greenlets
+from hashring.monkey_patching import connections_home, original, threads_are_greenlets
+from hashring.running.bounded_calls import ThreadsLine
 from hashring.running.loop_log import log_home, write_logs_in
-from hashring.running.threads_and_greenlets import Inbox, Latch, QueueInbox, QueueLatch
+from hashring.running.threads_and_greenlets import (
+    Inbox,
+    Latch,
+    QueueInbox,
+    QueueLatch,
+    event_of_threads,
+    queue_of_threads,
+)
 
 T = TypeVar("T")
 
@@ -36,7 +44,8 @@ def start_native_thread(target: Callable[[], None], name: str) -> Latch:
         RuntimeError: the process may have no more threads.
     """
     ended = native_latch()
-    patched = threads_are_greenlets()
+    # Patched sockets give each thread that uses them a hub, also where threads are not patched.
+    patched = connections_home() is not None
     home = log_home()
     reserved = _reserved_descriptors() if patched else []
 
@@ -52,14 +61,14 @@ def start_native_thread(target: Callable[[], None], name: str) -> Latch:
                 _destroy_hub(sys.modules["gevent"].get_hub())
             ended.set()
 
-    if patched:
-        try:
+    try:
+        if threads_are_greenlets():
             original("_thread", "start_new_thread")(run, ())
-        except BaseException:
-            _close(reserved)
-            raise
-    else:
-        threading.Thread(target=run, name=name, daemon=True).start()
+        else:
+            threading.Thread(target=run, name=name, daemon=True).start()
+    except BaseException:
+        _close(reserved)
+        raise
     return ended
 
 
@@ -97,6 +106,58 @@ def _destroy_hub(hub: Any) -> None:
         hub.throw()
 
 
+class ThreadBackend:
+    """Daemon threads. Where gevent has put greenlets in their place, :class:`.GeventBackend` is."""
+
+    def __init__(self) -> None:
+        self._line = ThreadsLine()
+
+    def spawn(self, target: Callable[[], None], name: str) -> None:
+        start_native_thread(target, name)
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        return function(*arguments)
+
+    def call_for_user(self, function: Callable[..., T], *arguments: Any) -> T:
+        if connections_home() is not None:
+            # Of greenlets in several threads, some might wait here for one that cannot run.
+            return function(*arguments)
+        return self._line.call(function, arguments)
+
+    def inbox(self) -> Inbox:
+        return QueueInbox(queue_of_threads())
+
+    def latch(self) -> Latch:
+        return QueueLatch(queue_of_threads())
+
+    def event(self) -> Any:
+        return event_of_threads()
+
+    def greenlets(self) -> bool:
+        return False
+
+    def current(self) -> object:
+        return threading.get_ident()
+
+    def may_wait(self) -> bool:
+        return True
+
+    def forward(self, error: BaseException) -> bool:
+        return False
+
+    def interrupts(self, error: BaseException) -> bool:
+        return False
+
+    def abandon(self) -> None:
+        """Threads do not live on in a child."""
+
+    def gone(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
 class NativeThreads:
     """What a loop of a thread of the operating system's runs on. Do not wait here in a greenlet.
 
@@ -123,6 +184,10 @@ class NativeThreads:
 
     def forward(self, error: BaseException) -> bool:
         """Signal handlers run in the main thread alone."""
+        return False
+
+    def interrupts(self, error: BaseException) -> bool:
+        """The same; and nobody knows of a greenlet here to kill."""
         return False
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from hashring.errors import MissingDependencyError
 from hashring.monkey_patching import connections_home, original, threads_are_greenlets
-from hashring.running.bounded_calls import CALLS_AT_ONCE, ThreadsLine
+from hashring.running.bounded_calls import CALLS_AT_ONCE
 
 T = TypeVar("T")
 
@@ -72,6 +72,9 @@ class Ground(Protocol):
         A signal interrupts whatever greenlet runs; its exception is for the user's code. What
         ends a greenlet that is killed is raised again, and ends it.
         """
+
+    def interrupts(self, error: BaseException) -> bool:
+        """Whether an exception in a call may be a signal handler's, or kill the caller."""
 
     def close(self) -> None:
         """The loop has ended: let go what it ran on."""
@@ -157,56 +160,8 @@ class QueueLatch:
         return True
 
 
-class ThreadBackend:
-    """Daemon threads. Where gevent has put greenlets in their place, :class:`GeventBackend` is."""
-
-    def __init__(self) -> None:
-        self._line = ThreadsLine()
-
-    def spawn(self, target: Callable[[], None], name: str) -> None:
-        threading.Thread(target=target, name=name, daemon=True).start()
-
-    def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        return function(*arguments)
-
-    def call_for_user(self, function: Callable[..., T], *arguments: Any) -> T:
-        if connections_home() is not None:
-            # Of greenlets in several threads, some might wait here for one that cannot run.
-            return function(*arguments)
-        return self._line.call(function, arguments)
-
-    def inbox(self) -> Inbox:
-        return QueueInbox(_queue_of_threads())
-
-    def latch(self) -> Latch:
-        return QueueLatch(_queue_of_threads())
-
-    def event(self) -> Any:
-        return event_of_threads()
-
-    def greenlets(self) -> bool:
-        return False
-
-    def current(self) -> object:
-        return threading.get_ident()
-
-    def may_wait(self) -> bool:
-        return True
-
-    def forward(self, error: BaseException) -> bool:
-        return False
-
-    def abandon(self) -> None:
-        """Threads do not live on in a child."""
-
-    def gone(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-
-def _queue_of_threads() -> type[queue.SimpleQueue[Any]]:
+def queue_of_threads() -> type[queue.SimpleQueue[Any]]:
+    """The kind of queue that threads share with the application's own."""
     # gevent may have patched queues, and no threads.
     if threads_are_greenlets():
         return queue.SimpleQueue
@@ -216,7 +171,7 @@ def _queue_of_threads() -> type[queue.SimpleQueue[Any]]:
 def event_of_threads() -> Any:
     """An event in a program of threads, which gevent may have patched."""
     # Gevent's has no lock inside, either.
-    return threading.Event() if threads_are_greenlets() else QueueLatch(_queue_of_threads())
+    return threading.Event() if threads_are_greenlets() else QueueLatch(queue_of_threads())
 
 
 def _outside_hub(gevent: Any) -> bool:
@@ -333,6 +288,9 @@ class GeventBackend:
 
     def forward(self, error: BaseException) -> bool:
         return _forward(self._gevent, error)
+
+    def interrupts(self, error: BaseException) -> bool:
+        return isinstance(error, self._gevent.GreenletExit | KeyboardInterrupt | SystemExit)
 
     def abandon(self) -> None:
         # They do not live on where their thread or hub was over before, and cannot be killed.

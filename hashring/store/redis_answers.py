@@ -72,7 +72,7 @@ def described(command: Command[Any]) -> str:
     return f"{command.script.name} of {'key' if key.startswith('{') else 'ring'} {key!r}"
 
 
-def told_failure(error: Exception, command: Command[Any]) -> HashringError:
+def told_failure(error: BaseException, command: Command[Any]) -> HashringError:
     """What a protocol is told when a call of its loop failed, for whatever reason.
 
     Nobody calls a loop of the library's: an exception that no store translates, such as a fault of

@@ -35,7 +35,7 @@ from hashring.protocol.node.node_states import NodeState
 from hashring.protocol.node.own_ranges_machine import machine_of
 from hashring.running.async_machine_loop import AsyncLoop
 from hashring.running.machine_loop import Loop
-from hashring.running.threads_and_greenlets import ThreadBackend
+from hashring.running.native_threads import ThreadBackend
 from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.embedded_server import RedisServer
 from hashring.store.faithful_challenge.commands import faithful_keys

@@ -27,7 +27,7 @@ from hashring import (
 )
 from hashring.node.node_runner import Runner
 from hashring.protocol.node.own_ranges_machine import OwnRangesMachine
-from hashring.running.threads_and_greenlets import ThreadBackend
+from hashring.running.native_threads import ThreadBackend
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import ring_keys

@@ -728,3 +728,52 @@ def test_a_store_that_closes_closes_also_what_it_opened_before_the_program_was_p
 ) -> None:
     done = ran(PATCHED_LATE, redis_server.url)
     assert done.stdout == "1\n", done.stderr
+
+
+HUBS_OF_THREADS = """
+from gevent import monkey
+monkey.patch_all(thread=False)
+import os, sys, time
+from hashring import PartitionGroup, RingNode
+from redis import Redis
+
+client = Redis.from_url(sys.argv[1])
+
+def listening():
+    return {{each["id"] for each in client.client_list(_type="pubsub")}}
+
+def opened():
+    return len(os.listdir("/proc/self/fd"))
+
+def until(is_so, what):
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.01)
+
+with {made}:
+    counts = []
+    for turn in range(8):
+        before = listening()
+        client.client_kill_filter(_type="pubsub")
+        until(lambda: listening() - before, listening)
+        counts.append(opened())
+    # A thread that has just ended may not have closed everything yet.
+    until(lambda: opened() <= counts[0], lambda: (counts, opened()))
+print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        'RingNode(client, "accounts", ttl=600.0, heartbeat_interval=0.1)',
+        'PartitionGroup(client, "orders", 2, ttl=600.0, heartbeat_interval=0.1)',
+    ],
+    ids=["node", "group"],
+)
+def test_threads_that_are_not_patched_leave_no_descriptor_of_patched_sockets(
+    redis_server: RedisServer, made: str
+) -> None:
+    done = ran(HUBS_OF_THREADS.format(made=made), redis_server.url)
+    assert done.stdout == "done\n", done.stderr

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import linecache
 import sys
-import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -51,19 +50,24 @@ class NoCredentials(Exception):
     """Raised by another library, in a client that asks it for a password."""
 
 
+class Panic(BaseException):
+    """Raised by a library in another language, or as gevent's timeout."""
+
+
 limits: ContextVar[list[Exception]] = ContextVar("limits")
 """What is raised in this thread, or task, instead of the next answers to commands."""
 
-broken = threading.Event()
-"""Whether every call of every client fails."""
+broken: list[type[BaseException]] = []
+"""What every call of every client raises, if anything."""
 
 connecting: ContextVar[bool] = ContextVar("connecting", default=False)
 """Whether this task makes a connection of asyncio's, whose errors are the client's own."""
 
 
 def _read() -> None:
-    if broken.is_set() and not connecting.get():
-        raise NoCredentials
+    for error in broken[:1]:
+        if not connecting.get():
+            raise error
     if coming := limits.get([]):
         raise coming.pop()
 
@@ -464,32 +468,41 @@ def test_wherever_an_asyncio_call_that_connects_is_left_the_next_is_in_its_datab
 
 
 @contextmanager
-def every_call_fails() -> Iterator[None]:
-    broken.set()
+def every_call_raises(error: type[BaseException]) -> Iterator[None]:
+    broken.append(error)
     try:
         yield
     finally:
         broken.clear()
 
 
-def test_a_loop_in_a_thread_goes_on_whatever_a_client_raises(client: Any) -> None:
+LIBRARIES = pytest.mark.parametrize("error", [NoCredentials, Panic])
+
+
+@LIBRARIES
+def test_a_loop_in_a_thread_goes_on_whatever_a_client_raises(
+    client: Any, error: type[BaseException]
+) -> None:
     with RingNode(client, "ring", **SOON) as node:
-        with every_call_fails():
-            eventually(lambda: "NoCredentials" in (node.status.last_error or ""), "it fails")
+        with every_call_raises(error):
+            eventually(lambda: error.__name__ in (node.status.last_error or ""), "it fails")
             failures = node.status.failures
             eventually(lambda: node.status.failures > failures, "it tries again")
         eventually(lambda: node.status.failing_for is None, "it beats again")
         assert node.contains("a")
 
 
-def test_a_loop_in_a_task_goes_on_whatever_a_client_raises(redis_server: RedisServer) -> None:
+@LIBRARIES
+def test_a_loop_in_a_task_goes_on_whatever_a_client_raises(
+    redis_server: RedisServer, error: type[BaseException]
+) -> None:
     async def check() -> None:
         async with (
             async_client(redis_server) as client,
             AsyncRingNode(client, "ring", **SOON) as node,
         ):
-            with every_call_fails():
-                while "NoCredentials" not in (node.status.last_error or ""):
+            with every_call_raises(error):
+                while error.__name__ not in (node.status.last_error or ""):
                     await asyncio.sleep(0.01)
                 failures = node.status.failures
                 while node.status.failures <= failures:

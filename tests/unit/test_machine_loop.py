@@ -15,7 +15,7 @@ from hashring.errors import GroupFormatError, RedisRefused, RedisUnavailable
 from hashring.protocol.machine_steps import Finished, Run, Step, Wait
 from hashring.running.async_machine_loop import AsyncLoop
 from hashring.running.machine_loop import Loop, run_out, run_step
-from hashring.running.threads_and_greenlets import ThreadBackend
+from hashring.running.native_threads import ThreadBackend
 from hashring.store.async_memory_store import AsyncMemoryStore
 from hashring.store.command import Command
 from hashring.store.lua_scripts import script
