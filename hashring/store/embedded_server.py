@@ -278,7 +278,7 @@ class RedisServer:
             config.write_text("".join(f"{line}\n" for line in lines))
             log = self.log.open("wb")
         mode = ("--sentinel",) if self._is_sentinel else ()
-        with log:
+        with log, _starting(self.program):
             self._keeper = subprocess.Popen(
                 _keeper_command(keeper.PRIVATE, self._at, self.program, str(config), *mode),
                 stdin=subprocess.DEVNULL,
@@ -419,13 +419,15 @@ def runtime_directory() -> Path:
     named = os.environ.get(DIRECTORY_VARIABLE)
     session = os.environ.get("XDG_RUNTIME_DIR")
     if named:
-        directory = Path(named).absolute()
+        directory = Path(named)
     elif session and _is_own_directory(session):
-        directory = Path(session).absolute() / "hashring"
+        directory = Path(session) / "hashring"
     else:
         directory = _temporary_directory() / f"hashring-{os.geteuid()}"
     remedy = f"set {DIRECTORY_VARIABLE} to a directory of your own"
     try:
+        # Of a relative path none, if the working directory was deleted.
+        directory = directory.absolute()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = directory.lstat()
     except OSError as error:
@@ -496,15 +498,16 @@ def _launch_shared(directory: Path, path: Path, program: Path, log: Path) -> boo
         output = log.open("ab")
     with output:
         try:
-            launched = subprocess.run(
-                _keeper_command(keeper.SHARED, directory, program, str(config)),
-                check=False,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                timeout=_PATIENCE,
-            )
+            with _starting(program):
+                launched = subprocess.run(
+                    _keeper_command(keeper.SHARED, directory, program, str(config)),
+                    check=False,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    timeout=_PATIENCE,
+                )
         except subprocess.TimeoutExpired:
             raise ServerFailed(
                 str(program), "cannot start: the one before it does not end", _tail(log)
@@ -533,6 +536,16 @@ def _writing(setting: str, directory: str | Path | None) -> Iterator[None]:
             f"cannot be written ({error.strerror}): make room there, or name another directory in "
             f"{setting}",
         ) from error
+
+
+@contextlib.contextmanager
+def _starting(program: Path) -> Iterator[None]:
+    """Turn an error of the block, which starts a keeper, into one that names its Python."""
+    try:
+        yield
+    except OSError as error:
+        what = f"cannot start: {sys.executable}, which is to run it: {error.strerror}"
+        raise ServerFailed(str(program), what, "") from error
 
 
 def _temporary_directory() -> Path:

@@ -238,6 +238,16 @@ def test_a_program_that_cannot_run_is_an_error_that_says_why(tmp_path: Path) -> 
         RedisServer(text).start()
 
 
+@pytest.mark.one_server
+def test_a_python_that_cannot_run_is_an_error_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, directory: Path
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    for start in (RedisServer().start, shared_server):
+        with pytest.raises(ServerFailed, match=r"/nowhere/python, .*: No such file"):
+            start()
+
+
 def test_the_configuration_wins_over_the_default_one(tmp_path: Path) -> None:
     config = ("requirepass secret", "appendonly yes", "databases 3")
     with RedisServer(config=config, directory=tmp_path) as server:
@@ -752,6 +762,18 @@ def test_the_directory_is_the_variables_then_the_sessions_then_a_temporary_one(
     assert runtime_directory() == session / "hashring"
     monkeypatch.setenv("HASHRING_RUNTIME_DIR", str(unset / "named" / "below"))
     assert runtime_directory() == unset / "named" / "below"
+
+
+def test_a_directory_within_a_working_directory_that_is_gone_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setenv("HASHRING_RUNTIME_DIR", "run")
+    with pytest.raises(ConfigError, match="='run': cannot be created"):
+        runtime_directory()
 
 
 def test_the_directory_is_for_its_user_alone(unset: Path) -> None:
