@@ -395,6 +395,7 @@ CHANGE_BESIDE = (
     "node/node_log.py",
     "node/node_runner.py",
     "protocol/silent_subscription.py",
+    "running/native_threads.py",
     "running/threads_and_greenlets.py",
     "store/ring/key_names.py",
 )
