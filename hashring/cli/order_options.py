@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from typing import Final
 
 import click
 
 from hashring.core.order_checks import checked_by
 from hashring.errors import ConfigError
+from hashring.running.host_name import host_name
 
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -70,4 +70,4 @@ def span(text: str, option: str = "for") -> float:
 
 def here(command: str) -> str:
     """Who gives an order, unless the user says: the command on this host, in this process."""
-    return f"hashring {command} on {socket.gethostname()}:{os.getpid()}"
+    return f"hashring {command} on {host_name()}:{os.getpid()}"

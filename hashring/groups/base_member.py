@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import os
 import secrets
-import socket
 import time
 import weakref
 from abc import ABC, abstractmethod
@@ -48,6 +47,7 @@ from hashring.monkey_patching import native_lock
 from hashring.protocol.group.base_member_machine import ENDED, BaseMemberMachine, Stage
 from hashring.protocol.machine_steps import Machine, io_timeout
 from hashring.running.forked import abandon_in_children, notice_fork
+from hashring.running.host_name import host_name
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
 from hashring.running.native_threads import NativeThreads, start_native_thread
@@ -696,7 +696,7 @@ class BaseMember(NotCopied, ABC):
 
 
 def _made_up() -> str:
-    return made_up_name(socket.gethostname(), os.getpid(), secrets.token_hex(3))
+    return made_up_name(host_name(), os.getpid(), secrets.token_hex(3))
 
 
 # By identity: a subclass may define when its members are equal, or have no hash.

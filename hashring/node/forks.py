@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 import weakref
 from typing import Final
 
 from hashring.monkey_patching import native_mutex
 from hashring.running.forked import Forking, abandon_in_children
+from hashring.running.host_name import host_name
 
 # By identity: a subclass may define when its nodes are equal, or have no hash.
 _nodes: Final[weakref.WeakValueDictionary[int, Forking]] = weakref.WeakValueDictionary()
@@ -20,7 +20,7 @@ _names_lock = native_mutex()
 
 def own_name(ring: bytes, node: Forking) -> str:
     """``host:pid``, with a number after it for further nodes of one process on one ring."""
-    base = f"{socket.gethostname()}:{os.getpid()}"
+    base = f"{host_name()}:{os.getpid()}"
     with _names_lock:
         name, number = base, 1
         while (ring, name) in _names:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from hashring.errors import ConfigError, MissingDependencyError
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.machine_steps import io_timeout
 from hashring.protocol.node.node_machine import NodeConfig
+from hashring.running.host_name import host_name
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.key_names import RingKeys, ring_keys
 
@@ -195,7 +195,7 @@ class NodeSettings:
             follow=self.follow,
             locks=self.locks,
             told={
-                "host": socket.gethostname(),
+                "host": host_name(),
                 "pid": os.getpid(),
                 "hash_algorithm": self.algorithm.name,
                 "version": __version__,
