@@ -7,5 +7,7 @@
 if redis.call('HGET', KEYS[2], ARGV[1]) ~= ARGV[2] then
   return 0
 end
+-- On a server that is full, too: see race.lua.
+redis.call('HDEL', KEYS[1], '')
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return 1

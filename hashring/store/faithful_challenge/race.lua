@@ -8,6 +8,9 @@
 redis.call('HLEN', KEYS[1])
 local taken_by = redis.call('HGET', KEYS[2], ARGV[1])
 if not taken_by then
+  -- A server that is full refuses a script's first write if it takes memory. An owner keeps what it has
+  -- by racing for it, and one race that fails holds up all that its node does.
+  redis.call('HDEL', KEYS[2], '')
   redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 end
 local won = (taken_by or ARGV[2]) == ARGV[2] and 1 or 0

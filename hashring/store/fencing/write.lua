@@ -18,17 +18,25 @@ end
 if newest and comes_after(padded(newest), padded(ARGV[1])) then
   return {0, newest}
 end
-local forget = tonumber(ARGV[2])
-if forget > 0 then
-  redis.call('SET', KEYS[1], ARGV[1], 'EX', forget)
-else
-  redis.call('SET', KEYS[1], ARGV[1])
+local remember = {'SET', KEYS[1], ARGV[1]}
+if tonumber(ARGV[2]) > 0 then
+  remember[4], remember[5] = 'EX', ARGV[2]
+end
+-- A full Redis refuses the first write of a script if that may need memory, and takes any after one that
+-- does not. So the token may have to wait for a command that frees some, as DEL does.
+local refused = redis.pcall(unpack(remember)).err
+if refused and not string.find(refused, 'OOM', 1, true) then
+  redis.call(unpack(remember))
 end
 local answers = {1}
 local at = 3
 while at <= #ARGV do
   local words = tonumber(ARGV[at])
   answers[#answers + 1] = redis.call(unpack(ARGV, at + 1, at + words))
+  refused = refused and redis.pcall(unpack(remember)).err
   at = at + words + 1
+end
+if refused then
+  redis.call(unpack(remember))
 end
 return answers

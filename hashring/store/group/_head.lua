@@ -56,10 +56,15 @@ local function keep_clock()
   redis.call('HSET', KEYS[1], 'clock', at .. ' ' .. string.format('%.0f', ahead))
 end
 
--- The same, if there is a group, and on a server that is full, too. Such a server refuses a script's
--- first write if it takes memory: then one that takes none is to come first. tag: see generation().
-local function keep_clock_of_group(tag)
+-- A server that is full refuses a script's first write if it may take memory: then one that takes none
+-- is to come first. What keeps or frees what stands, and every decision, begins with it; a join does not.
+local function begin_to_write()
   redis.call('HDEL', KEYS[1], '')
+end
+
+-- The same as keep_clock, if there is a group, and on a server that is full, too. tag: see generation().
+local function keep_clock_of_group(tag)
+  begin_to_write()
   if tag ~= '' then
     keep_clock()
   end

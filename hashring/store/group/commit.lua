@@ -54,6 +54,7 @@ if tag ~= ARGV[1] or server() ~= ARGV[13] or of_later then
   local till, member = claim()
   return {'conflict', till > now and member ~= ARGV[8] and 1 or 0}
 end
+begin_to_write()
 if ARGV[2] ~= '' then
   local last_field = 18 + 2 * tonumber(ARGV[3])
   local last_view = last_field + 4 * tonumber(ARGV[15])

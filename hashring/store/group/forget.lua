@@ -11,7 +11,7 @@ if tag ~= ARGV[1] or redis.call('ZCOUNT', KEYS[3], '(' .. text(now), '+inf') > 0
   keep_clock_of_group(tag)
   return 0
 end
--- These come first, since a server that is full takes the rest only after a write that takes no memory.
+begin_to_write()
 redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
 -- No step is due, and no member is at work on one or waits for it.
 redis.call('HDEL', KEYS[1], 'due', 'claimed', 'decider', 'watched')

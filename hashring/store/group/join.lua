@@ -22,6 +22,10 @@ if held_by == ARGV[2] and lease <= now then
   keep_clock_of_group(tag)
   return {'ended'}
 end
+if lease > now then
+  -- It is there already: its answer was lost, or Redis lost decisions that it knows.
+  begin_to_write()
+end
 -- The first member's terms are the group's. A tag of its own tells this group from one of this name
 -- that was lost or deleted: what was read of that one is no base for a decision.
 for field, value in pairs({terms = ARGV[5], server = server(), tag = '0:' .. at}) do

@@ -16,6 +16,8 @@ end
 local time = redis.call('TIME')
 local at = string.format('%d%06d', tonumber(time[1]), tonumber(time[2]))
 local count = tonumber(string.match(found('tag') or '', ':(%d+)$') or '-1') + 1
+-- On a server that is full, too: see write.lua.
+redis.call('HDEL', KEYS[1], '')
 redis.call('HSET', KEYS[1], 'tag', string.format('%s:%d', at, count),
   'begun', found('begun') or at, 'server', found('server') or run)
 return 1

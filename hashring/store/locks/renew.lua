@@ -45,6 +45,8 @@ for token in string.gmatch(ARGV[8], '%d+') do
       end
     end
   elseif not value and may_put_back and to_put_back[number] then
+    -- A full Redis refuses a script's first write if that may need memory: then one that never does.
+    call('DEL', lock)
     call('SET', lock, mine .. ARGV[4], 'PX', other[number] or ttl)
     put_back = math.max(put_back, tonumber(token))
   elseif not value and not known then

@@ -5,6 +5,7 @@
 sweep_all(now - tonumber(ARGV[1]), ARGV[2], ARGV[3])
 local left = redis.call('ZCARD', KEYS[1]) + redis.call('ZCARD', KEYS[11])
 if left == 0 then
+  begin_to_write()
   log(ARGV[3], 'kind', 'forget', 'by', ARGV[2])
 end
 return left
