@@ -96,6 +96,25 @@ def test_a_plan_shows_what_would_move_and_orders_nothing(run: Run, pair: list[Ri
     )
 
 
+def test_a_plan_gives_nothing_to_a_node_that_stopped_to_come_back(run: Run, client: Redis) -> None:
+    with RingNode(client, "ring", name="alder"):
+        birch = RingNode(client, "ring", name="birch")
+        birch.start()
+        birch.stop(stay=True)
+        assert run("drain", "alder", "--plan").out == (
+            "nobody would own anything: no node but alder is left\n"
+        )
+        told = run("drain", "alder", "--plan", "--json").json
+        assert {flow["to"] for flow in told["flows"]} == {None}
+        assert "no other node is left" in run("drain", "alder", status=2).err
+        # Beside one that runs it keeps its keys: it may be back before they expire.
+        with RingNode(client, "ring", name="cedar"):
+            assert {
+                flow["to"] for flow in run("drain", "alder", "--plan", "--json").json["flows"]
+            } <= {"birch", "cedar"}
+            assert "alder is to drain" in run("drain", "alder").out
+
+
 def test_a_plan_says_whether_the_points_that_come_back_are_known(
     run: Run, pair: list[RingNode], client: Redis
 ) -> None:

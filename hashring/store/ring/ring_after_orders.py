@@ -49,10 +49,15 @@ def split_idle(
 def drained_ring(snapshot: Snapshot, ring: Ring, node: str) -> Ring:
     """The ring after a node is drained, and others have obeyed the orders to drain that stand.
 
+    It is empty if only nodes that stopped to come back are left: as long as they are away, nobody
+    serves what would be theirs.
+
     Args:
         ring: the snapshot's.
     """
-    return ring.without_nodes(node, *snapshot.binding_drains)
+    after = ring.without_nodes(node, *snapshot.binding_drains)
+    present = after.without_nodes(*(n for n, record in snapshot.nodes.items() if record.away))
+    return after if present.node_count else present
 
 
 def undrained_ring(snapshot: Snapshot, ring: Ring, node: str) -> tuple[Ring, bool]:
