@@ -314,6 +314,23 @@ def test_a_member_whose_lease_stands_joins_again(real: RealPlace, session: str) 
     assert real.store.run(read(GROUP)).facts.members[0].session == session
 
 
+@pytest.mark.parametrize("lost", ["the last writes", "everything"])
+def test_a_member_that_was_there_is_back_after_a_loss(real: RealPlace, lost: str) -> None:
+    members(real, "a")
+    claims = {0: group_state(real)[0].tokens[0]}
+    real.client.hset(GROUP.state, "server", "another run")
+    with full(real):
+        if lost == "everything":
+            real.client.flushall()
+        else:
+            # Another server may lack them, so the group asks its members what they hold.
+            step(real)
+        assert beat(real, facts("a", seen=1)) is None
+        joined = real.store.run(group.join(GROUP, facts("a", B, claims=claims), GROUP_TERMS, A))
+        assert isinstance(joined, group.Joined)
+        assert step(real).holder(0) == "a"
+
+
 @pytest.mark.parametrize("others", [True, False])
 def test_nobody_joins_a_group(real: RealPlace, others: bool) -> None:
     if others:

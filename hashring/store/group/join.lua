@@ -22,8 +22,8 @@ if held_by == ARGV[2] and lease <= now then
   keep_clock_of_group(tag)
   return {'ended'}
 end
-if lease > now then
-  -- It is there already: its answer was lost, or Redis lost decisions that it knows.
+if ARGV[6] ~= '' or lease > now then
+  -- It was there before: Redis may have lost that, or the answer was lost.
   begin_to_write()
 end
 -- The first member's terms are the group's. A tag of its own tells this group from one of this name
