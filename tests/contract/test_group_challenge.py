@@ -26,7 +26,7 @@ from tests.conftest import PATIENCE, eventually, shared
 
 RULES = LeaseTableRules(ttl=30.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
 SPANS = LeaseRaceSpans(
-    normal_lease=0.6, max_lease=1.8, max_shutdown=0.5, min_grab=0.3, held_delay=0.02
+    normal_lease=0.6, max_lease=1.8, max_shutdown=0.2, min_grab=0.3, held_delay=0.02
 )
 CHALLENGES: list[dict[str, Any]] = [{"rules": RULES}, {"spans": SPANS}]
 every_challenge = pytest.mark.parametrize("terms", CHALLENGES, ids=["lease", "faithful"])
@@ -209,8 +209,8 @@ def test_numbers_of_numpy_are_numbers(make: Make, kind: Any) -> None:
     eventually(shared(lease), "it has everything")
     assert lease.error is None
     lease.stop()
-    spans = {"normal_lease": kind(2), "max_lease": kind(4), "max_shutdown": kind(1)}
-    faithful = make("a", spans=LeaseRaceSpans(**spans, min_grab=kind(1), held_delay=0.02))
+    spans = {"normal_lease": kind(3), "max_lease": kind(6), "max_shutdown": kind(1)}
+    faithful = make("a", spans=LeaseRaceSpans(**spans, min_grab=kind(2), held_delay=0.02))
     eventually(lambda: faithful.held, "it has something")
     assert faithful.error is None
 

@@ -292,7 +292,7 @@ class FaithfulChallengePlayed(MemberPlayed):
             self.name,
             partitions=PARTITIONS,
             spans=LeaseRaceSpans(
-                normal_lease=0.5, max_lease=30.0, max_shutdown=0.2, min_grab=0.2, held_delay=0.02
+                normal_lease=0.5, max_lease=30.0, max_shutdown=0.1, min_grab=0.2, held_delay=0.02
             ),
             new_suffix=lambda: f"{next(numbers)}",
             chance=Random(self.name).random,

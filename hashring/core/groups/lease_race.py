@@ -28,7 +28,8 @@ class LeaseRaceSpans:
         normal_lease: how long a partition is generally not challenged.
         max_lease: after so long without a signal its owner counts as gone; much longer.
         max_shutdown: how long an owner that lost may take to stop.
-        min_grab: how long a won grab stands before it can be challenged; below ``normal_lease``.
+        min_grab: how long a won grab stands before it can be challenged; below ``normal_lease``,
+            and above ``max_shutdown``, for which its winner waits when the owner is silent.
         held_delay: the wait for each partition held.
 
     Raises:
@@ -54,6 +55,11 @@ class LeaseRaceSpans:
             raise ConfigError(
                 "min_grab", self.min_grab, f"must be below the {self.normal_lease:g} s of "
                 f"normal_lease"
+            )  # fmt: skip
+        if self.min_grab <= self.max_shutdown:
+            raise ConfigError(
+                "min_grab", self.min_grab, f"must be above the {self.max_shutdown:g} s of "
+                f"max_shutdown"
             )  # fmt: skip
 
 

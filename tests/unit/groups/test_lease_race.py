@@ -63,6 +63,7 @@ def test_what_follows_from_a_race(won: bool, owned: bool, busy: bool, expected: 
         ({"held_delay": 0}, "held_delay=0: must be a finite number of seconds above 0"),
         ({"max_lease": 70}, "max_lease=70: must be at least twice the 60 s of normal_lease"),
         ({"min_grab": 60}, "min_grab=60: must be below the 60 s of normal_lease"),
+        ({"min_grab": 2}, "min_grab=2: must be above the 2 s of max_shutdown"),
     ],
 )
 def test_spans_that_contradict_each_other_are_refused(settings: Any, text: str) -> None:
@@ -71,7 +72,10 @@ def test_spans_that_contradict_each_other_are_refused(settings: Any, text: str) 
     assert str(raised.value) == text
 
 
-@pytest.mark.parametrize("settings", [{"max_lease": 120}, {"min_grab": 59.9}, {"normal_lease": 90}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"max_lease": 120}, {"min_grab": 59.9}, {"min_grab": 2.1}, {"normal_lease": 90}],
+)
 def test_spans_that_just_do_not_contradict_each_other_stand(settings: dict[str, float]) -> None:
     spans = LeaseRaceSpans(**settings)
     assert {name: getattr(spans, name) for name in settings} == settings

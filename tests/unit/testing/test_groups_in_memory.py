@@ -59,7 +59,7 @@ def test_a_store_that_was_wiped_is_like_a_redis_that_was() -> None:
 
 
 RULES = LeaseTableRules(ttl=3.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
-SPANS = LeaseRaceSpans(0.6, 1.8, 0.5, 0.3, 0.02)
+SPANS = LeaseRaceSpans(0.6, 1.8, 0.2, 0.3, 0.02)
 
 
 @pytest.mark.parametrize(
