@@ -94,7 +94,7 @@ _MACHINES: Final = ("node_machine", "own_ranges", "weight", "drain", "states")
 _NODE_STORES: Final = ("store", "own_ranges", "look", "weights", "node_orders", "stay")
 _STORES: Final = ("locks", "ended_sessions", *_NODE_STORES)
 _GROUP_STORES: Final = ("group_store", "challenge_store", "faithful_challenge_store")
-_MORE_STORES: Final = ("refusals", "garbage", "copies", "memory_commands")
+_MORE_STORES: Final = ("refusals", "garbage", "copies", "memory_commands", "full_redis")
 _GROUP_PLAY: Final = "challenge or plan or solace or conflicts or simul or histor or every_way"
 _ALL_RECORDS: Final = ["tests/unit/test_defaults.py", "tests/unit/test_state_table.py"]
 _ALL_HISTORIES: Final = ["tests/unit/test_clock_set_back.py", "tests/unit/test_state_table.py"]
@@ -144,7 +144,10 @@ RUNS: Final = {
         _contract("group", "group_challenge", "group_runners", "callbacks", "loops"),
     ),
     "group histories": (_PLAYED, ["tests/unit/groups", *_ALL_HISTORIES]),
-    "fencing": (_CONTRACT, ["tests/integration/test_fencing.py", "tests/unit/store"]),
+    "fencing": (
+        _CONTRACT,
+        ["tests/integration/test_fencing.py", "tests/unit/store", *_contract("full_redis")],
+    ),
 }
 _NODE_ALL: Final = ["node", "node stores", "locks", "node runners", "node histories"]
 _GROUP_ALL: Final = ["group", "group stores", "group histories", "group runners", "challenge"]
