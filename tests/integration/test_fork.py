@@ -90,10 +90,11 @@ def runner(request: pytest.FixtureRequest) -> str:
 
 
 def run(runner: str, server: RedisServer, text: str, *, told: bool = True) -> None:
-    """With told=False, hashring hears of no fork.
+    """Run a program that forks.
 
-    Python itself does: one that does not leaves the lock of its interpreter broken in the child, if
-    a thread of the parent waits for it.
+    Args:
+        told: whether hashring hears of forks. Python itself always does: without that, the child's
+            interpreter hangs if another thread of the parent waited for its lock.
     """
     head = HEAD.format(
         url=server.url,

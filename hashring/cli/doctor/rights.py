@@ -237,7 +237,7 @@ class Rights:
 
 
 def is_of_no_command(error: RedisRefused) -> bool:
-    """Whether the server has no command of that name, such as one that it was told to rename."""
+    """Whether the server has no command of that name. It may have been told to rename it."""
     return "unknown command" in str(error)
 
 
