@@ -31,6 +31,31 @@ def test_refused_keys_go_to_the_next_node_with_room():
     assert spilled == pytest.approx(1 / 6)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_refused_keys_go_where_they_would_if_full_nodes_had_left(seed):
+    rng = np.random.default_rng(seed)
+    nodes = 6
+    drawn = _Points.of(rng.integers(0, 2**32, 4 * nodes), np.repeat(np.arange(nodes), 4))
+    ring = Ring(
+        {str(i): [int(p) for p in drawn.points[drawn.owners == i]] for i in range(nodes)},
+    )
+    keys = np.sort(rng.integers(0, 2**32, 300))
+    room = dict.fromkeys(map(str, range(nodes)), 63)  # 1.25 times the fair share
+    own, refused = [], []
+    for key in keys.tolist():
+        owner = next(ring.successors(key))
+        (own if room[owner] else refused).append((key, owner))
+        room[owner] -= bool(room[owner])
+    for key, _ in refused:
+        node = next(node for node in ring.successors(key) if room[node])
+        room[node] -= 1
+        own.append((key, node))
+    served, spilled = _served(drawn, keys, np.full(nodes, 1 / nodes), 1.25)
+    assert len(refused) > 5
+    assert dict(zip(keys.tolist(), map(str, served), strict=True)) == dict(own)
+    assert spilled == len(refused) / len(keys)
+
+
 @pytest.mark.parametrize("limit", [1e15, 1e17, 1.7e308])
 def test_a_limit_that_no_node_reaches_refuses_no_key(limit):
     ring = _Points.of(np.array([0, 100, 200]), np.array([0, 1, 2]))

@@ -152,7 +152,7 @@ def _served(ring: _Points, keys: Longs, fair: Floats, limit: float) -> tuple[Lon
     for index in refused:
         at = int(replica[index])
         while left[ring.owners[at]] == 0:
-            at = (at + 1) % len(ring.owners)
+            at = (at - 1) % len(ring.owners)  # as if that node had left
         served[index] = ring.owners[at]
         left[ring.owners[at]] -= 1
     return served, len(refused) / len(keys)
