@@ -26,6 +26,28 @@ def check_new(path: str | os.PathLike[str]) -> None:
         OutputExists: it is there already.
         OutputRefused: nothing can be made there.
     """
+    target = _nameable(path)
+    if target.exists():
+        raise OutputExists(str(path))
+    parent = next(at for at in target.parents if at.exists())
+    if not parent.is_dir():
+        raise OutputRefused(str(path), f"{parent} is no directory")
+    _check_right(path, parent)
+
+
+def check_directory(path: str | os.PathLike[str]) -> None:
+    """Check, before the work starts, that files can be made in a directory and beside it.
+
+    Raises:
+        OutputRefused: they cannot.
+    """
+    target = _nameable(path)
+    for place in (target, target.parent):
+        _check_right(path, place)
+
+
+def _nameable(path: str | os.PathLike[str]) -> Path:
+    """The whole path, to whose name more may be added for what is made beside it."""
     try:
         # Of a relative path none, if the working directory was deleted.
         target = Path(path).absolute()
@@ -35,13 +57,12 @@ def check_new(path: str | os.PathLike[str]) -> None:
     except (OSError, ValueError) as error:  # the latter for a path that no file can have
         reason = getattr(error, "strerror", None) or str(error)
         raise OutputRefused(str(path), reason) from error
-    if target.exists():
-        raise OutputExists(str(path))
-    parent = next(at for at in target.parents if at.exists())
-    if not parent.is_dir():
-        raise OutputRefused(str(path), f"{parent} is no directory")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise OutputRefused(str(path), f"no right to write into {parent}")
+    return target
+
+
+def _check_right(path: str | os.PathLike[str], place: Path) -> None:
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise OutputRefused(str(path), f"no right to write into {place}")
 
 
 def _aside(target: Path) -> Path:

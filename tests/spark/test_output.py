@@ -656,6 +656,16 @@ def test_a_link_to_a_directory_stays_one(spark, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_directory_beside_which_nothing_can_be_made_is_refused_before_the_work(
+    spark, tmp_path, mode
+):
+    place = tmp_path / ("n" * 250)  # its name takes no more characters
+    place.mkdir()
+    with pytest.raises(OutputRefused, match="File name too long"):
+        Output(str(place), "parquet", mode=mode).check(spark)
+
+
 def test_of_two_that_write_at_once_one_is_refused(spark, tmp_path, monkeypatch):
     place = tmp_path / "out.parquet"
     rename = Path.rename

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hashring.atomic_writes import check_new, new_file, replace_text
+from hashring.atomic_writes import check_directory, check_new, new_file, replace_text
 from hashring.errors import OutputExists, OutputRefused
 
 
@@ -87,6 +87,17 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
         OutputRefused, match=r"x cannot be written \(.*file is no directory\): name"
     ):
         check_new(tmp_path / "file" / "deeper" / "x")
+
+
+@pytest.mark.parametrize("kept_from", ["out", "."])
+def test_a_directory_where_nothing_can_be_made_is_refused(tmp_path, monkeypatch, kept_from):
+    out = tmp_path / "out"
+    out.mkdir()
+    check_directory(out)
+    place = tmp_path / kept_from
+    monkeypatch.setattr(os, "access", lambda at, _: at != place)  # root may write everywhere
+    with pytest.raises(OutputRefused, match=f"no right to write into {place}"):
+        check_directory(out)
 
 
 def test_a_check_makes_nothing(tmp_path):

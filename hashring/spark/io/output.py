@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.atomic_writes import check_new
+from hashring.atomic_writes import check_directory, check_new
 from hashring.errors import ConfigError, OutputExists, OutputRefused
 from hashring.spark.engine.column_checks import check_distinct, quoted
 from hashring.spark.engine.counts_while_read import Counts
@@ -181,7 +181,9 @@ class Output:
                 )
             with disk_errors(self.path):
                 put_back(local)
-            if not local.is_dir():
+            if local.is_dir():
+                check_directory(local)
+            else:
                 check_new(local)
         if is_plain and local is not None:
             self._check_beside(local)
