@@ -53,6 +53,7 @@ from pyspark.sql.datasource import (
 
 from hashring.core.readable_numbers import in_calendar
 from hashring.core.ring import Ring
+from hashring.core.safe_text import printable
 from hashring.core.value_checks import check_wire
 from hashring.errors import ConfigError, EventsLost, PermissionDenied
 from hashring.store.locks.commands import LOCKS_A_CALL, look
@@ -243,7 +244,7 @@ def _nodes(seen: Snapshot) -> Iterator[tuple[Any, ...]]:
             name,
             len(expired),
             any(expired),
-            algorithm if isinstance(algorithm, str) else None,
+            printable(algorithm) if isinstance(algorithm, str) else None,
             _double(weight),
             json.dumps(told, sort_keys=True),
         )

@@ -94,13 +94,20 @@ def test_replicas_and_nodes_are_those_of_the_ring(spark, redis_server, node, tab
     ]
 
 
-def test_a_weight_that_no_double_holds_is_none(redis, node, table):
-    node("a")
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [("weight", 10**400, None), ("hash_algorithm", "\ud800", "\\ud800")],
+    ids=["weight", "algorithm"],
+)
+def test_what_a_node_tells_and_no_column_holds_ends_no_reading(  # noqa: PLR0917
+    redis, node, table, name, value, read
+):
+    node("a", ttl=900, heartbeat_interval=300)  # a heartbeat would put right what it tells
     (told,) = redis.hgetall(ring_keys(RING).nodes).values()
     head, brace, rest = told.partition(b"{")
-    garbage = json.dumps({**json.loads(brace + rest), "weight": 10**400}).encode()
+    garbage = json.dumps({**json.loads(brace + rest), name: value}).encode()
     redis.hset(ring_keys(RING).nodes, "a", head + garbage)
-    assert [r.weight for r in table("nodes").collect()] == [None]
+    assert [r[name] for r in table("nodes").collect()] == [read]
 
 
 def test_the_hash_algorithm_of_the_nodes_is_the_ring_s(spark, redis_server, node):
