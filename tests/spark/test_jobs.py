@@ -1056,6 +1056,17 @@ def test_of_many_files_the_damaged_one_is_named(spark, keys, ring_file, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["keys.parquet", "ring.json"]
 
 
+def test_an_empty_file_of_parquet_beside_others_is_named_and_not_left_out(spark, tmp_path):
+    place = tmp_path / "a [b] %20"
+    place.mkdir()
+    (place / "part-0.parquet").write_bytes(parquet(9))
+    (place / "part-1.parquet").touch()
+    with pytest.raises(InputDamaged, match=r"part-1.parquet cannot be read \(it is empty\): it is"):
+        read_frame(spark, [str(place)], "parquet")
+    without = read_frame(spark, [str(place)], "parquet", options={"ignoreCorruptFiles": "true"})
+    assert without.frame.count() == 9
+
+
 @pytest.mark.parametrize(
     ("name", "data", "text"),
     [

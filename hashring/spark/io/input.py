@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -24,6 +26,7 @@ from hashring.errors import (
 )
 from hashring.spark.engine.column_checks import quoted
 from hashring.spark.engine.counts_while_read import Counts
+from hashring.spark.engine.session import is_connect
 from hashring.spark.engine.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure, too_much
 from hashring.spark.io.catalog_tables import options_of, provider_of
 from hashring.spark.io.encodings import (
@@ -45,7 +48,7 @@ from hashring.spark.io.listed_files import (
     check_each_read_once,
     listed,
 )
-from hashring.spark.io.local_paths import NO_PATH, exactly, local_path
+from hashring.spark.io.local_paths import NO_PATH, exactly, local_path, scheme_of
 from hashring.spark.lookup.key_column import key_text
 
 if TYPE_CHECKING:
@@ -174,7 +177,8 @@ def read_frame(
         NoDataError: nothing matches a path, or there is nothing in what matches; or a path names a
             file that Spark passes over.
         InputDamaged: a file is cut short, damaged or of another format, as far as its columns
-            show it. What is wrong further on shows when the frame is read.
+            show it; or a file of Parquet on this machine is empty. What is wrong further on shows
+            when the frame is read.
         ColumnError: several columns of a CSV have no name in its header line, or the same one.
         ConfigError: no path or an empty one, no format, no schema, files beside directories that
             are named for columns, files in directories within others, or one that is named twice;
@@ -188,7 +192,27 @@ def read_frame(
     found = _read(spark, paths, source, name, schema, options, key)
     if name in FILE_FORMATS:
         check_each_read_once(found.frame, paths, options, may_repeat=may_repeat)
+    if name == "parquet":
+        _check_none_empty(found.frame, options)
     return found
+
+
+def _check_none_empty(frame: DataFrame, options: Mapping[str, str] | None) -> None:
+    """Raise ``InputDamaged`` for a file of 0 bytes on this machine, which Spark passes over.
+
+    Even a file of Parquet without rows has some: this one was cut short, as on a disk that is full.
+    """
+    if is_connect(frame.sparkSession) or in_lower_case(options).get("ignorecorruptfiles") == "true":
+        return
+    for address in addresses(frame):
+        if scheme_of(address) == "file" and _is_empty(unquote(address.removeprefix("file:"))):
+            raise InputDamaged(address, "it is empty")
+
+
+def _is_empty(file: str) -> bool:
+    with suppress(OSError):  # it is on a disk of workers, or was taken away meanwhile
+        return not os.stat(file).st_size
+    return False
 
 
 def _read(  # noqa: PLR0917 - as those of read_frame
