@@ -106,6 +106,26 @@ def test_an_interrupt_cancels_the_jobs_of_the_work_and_no_others(spark, tmp_path
     assert not spark.sparkContext.getJobTags()
 
 
+@pytest.mark.parametrize("kind", [TimeoutError, GeneratorExit])
+def test_whatever_the_handler_of_a_signal_raises_cancels_the_work(spark, tmp_path, kind):
+    def over(*_):
+        raise kind("its time is over")
+
+    done = tmp_path / "done"
+    before = signal.signal(signal.SIGUSR1, over)
+    main = threading.main_thread().ident
+    try:
+        mine = waiting(spark, tmp_path / "mine", done)
+        ends = then(tmp_path / "mine", lambda: signal.pthread_kill(main, signal.SIGUSR1))
+        with ends, pytest.raises(kind, match="its time is over"):
+            interruptible(spark, mine.collect)
+        assert "hashring work" not in {thread.name for thread in threading.enumerate()}
+        assert not done.exists()
+    finally:
+        done.touch()
+        signal.signal(signal.SIGUSR1, before)
+
+
 def _until_ended():
     for thread in threading.enumerate():
         if thread.name in {"hashring work", "hashring cancel"}:

@@ -35,10 +35,11 @@ def interruptible(
 ) -> _Result:
     """Do some work of Spark, and cancel it when it is interrupted, so that Spark removes its files.
 
-    What other threads and other users of the session run goes on. Java has nothing to cancel while
-    it plans, and would write all rows after that. So an interrupt takes effect when Java has ended
-    the work, at most some seconds later. A second one takes effect at once. Work that then goes on
-    is cancelled as soon as it can be.
+    Whatever the handler of a signal raises is an interrupt. What other threads and other users of
+    the session run goes on. Java has nothing to cancel while it plans, and would write all rows
+    after that. So an interrupt takes effect when Java has ended the work, at most some seconds
+    later. A second one takes effect at once. Work that then goes on is cancelled as soon as it can
+    be.
 
     Args:
         work: runs in a thread of its own, where no signal breaks the connection to Java; over Spark
@@ -81,7 +82,10 @@ def interruptible(
         Thread(target=run, name="hashring work", daemon=True).start()
         ended.get()
         return result.result()
-    except (KeyboardInterrupt, SystemExit):
+    except BaseException as error:
+        # Any: the handler of a signal may raise what it likes, such as that a time is over.
+        if result.done() and isinstance(error, Exception):
+            raise  # the work's own
         result.cancel()
         gone: SimpleQueue[None] = SimpleQueue()
         rest = (context, tag, result, undo, gone)
@@ -133,9 +137,10 @@ def _over_connect(spark: SparkSession, tag: str, work: Callable[[], _Result]) ->
     spark.addTag(tag)
     try:
         return work()
-    except (KeyboardInterrupt, SystemExit):
-        with suppress(Exception):  # whatever is wrong with the server by now
-            spark.interruptTag(tag)
+    except BaseException as error:
+        if not isinstance(error, SPARK_ERRORS):
+            with suppress(Exception):  # whatever is wrong with the server by now
+                spark.interruptTag(tag)
         raise
     finally:
         with suppress(Exception):
