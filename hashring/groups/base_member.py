@@ -248,7 +248,7 @@ class BaseMember(NotCopied, ABC):
 
     @property
     def active(self) -> bool:
-        """Whether any partition is held now: Solace's active indicator. No I/O."""
+        """Whether any partition is held now. No I/O. Solace calls it the active indicator."""
         now = monotonic()
         holding = self._machine.holdings.holding
         return any(holding.token(partition, now) for partition in holding.partitions)

@@ -128,7 +128,7 @@ class BasePartitionGroup(BaseMember):
 
     @property
     def error(self) -> Exception | None:
-        """What is wrong now, if anything: with Redis, or with an assignor's answer."""
+        """What is wrong now with Redis, or with an assignor's answer, if anything."""
         return self._group.error or self._group.undecided
 
     @property
