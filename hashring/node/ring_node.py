@@ -47,11 +47,14 @@ class RingNode(Node):
 
     Args:
         redis: a sync client of redis-py or valkey-py, of any kind. The node takes from it where
-            Redis is, and makes connections of its own.
+            Redis is, and makes connections of its own. In tests, a
+            :class:`hashring.testing.MemoryStore`.
         ring: the ring's name; nodes with the same name share it.
         conn, key: other names for ``redis`` and ``ring``, those of redis-hashring.
         n_replicas: how many points an ordinary node has. More points, more even shares.
-        hash_algorithm: from key to point; the same on all nodes. ``"crc-32"`` unless given.
+        hash_algorithm: from key to point; the same on all nodes. ``"crc-32"`` unless given. Others
+            are ``"xxh32"`` (the extra ``xxhash``), each 32-bit CRC of crcmod such as ``"crc-32c"``,
+            or a :class:`hashring.HashAlgorithm` of your own.
         name: the node's name on the ring; ``host:pid`` unless given. A name of your own keeps
             its points over restarts; no two running processes may have the same.
         weight: the node has ``n_replicas * weight`` points, at least one.
@@ -80,7 +83,7 @@ class RingNode(Node):
             them, and it costs the same whatever the ring's size. :meth:`owner`, :attr:`ring` and
             :meth:`update` then ask Redis. With ``wire="redis-hashring"`` it always follows.
         zone: where the node runs, such as ``"eu-1a"``. It is shown beside the node, and
-            :meth:`hashring.Ring.owners` reads it; it does not change who owns a key.
+            ``hashring owner --owners`` goes by it; it does not change who owns a key.
 
     Raises:
         ConfigError: an argument cannot work.
