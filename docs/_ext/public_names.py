@@ -4,6 +4,7 @@
   which it is written, leads to the entry of the public name.
 - Entries of ``Raises:`` and ``Attributes:`` such as ``RedisUnavailable, RedisRefused: why`` become
   one for each name.
+- In ``Returns:`` nothing names a type, so what stands before a colon is none.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from sphinx.environment import BuildEnvironment
 import hashring
 
 _SEVERAL = re.compile(r"^(\s+)(\w+(?:, \w+)+):(.*)$")
+_COLON = re.compile(r":(?= |$)")
 _HOMES = ("hashring", "hashring.testing", "hashring.errors")
 
 
 def split_entries(  # noqa: PLR0917 - Sphinx calls it so
     app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    """Divide entries for several names, where Sphinx reads one."""
+    """Divide entries for several names, and keep prose from being read as a type."""
     done: list[str] = []
     splits = False
     left = list(lines)
@@ -35,6 +37,8 @@ def split_entries(  # noqa: PLR0917 - Sphinx calls it so
         line = left.pop(0)
         if line.strip() and not line.startswith(" "):
             splits = line.strip() in ("Raises:", "Attributes:")
+        if done and done[-1].strip() == "Returns:":
+            line = _COLON.sub(" \N{EN DASH}", line, count=1)
         match = _SEVERAL.match(line) if splits else None
         if match is None:
             done.append(line)

@@ -121,12 +121,15 @@ def test_the_page_of_settings_has_the_values_of_all_defaults(site: Path) -> None
 
 
 def test_no_entry_of_a_docstring_is_misread(site: Path) -> None:
-    # Sphinx takes for a type what stands before a colon in an attribute's first line, and all but
-    # one of several names before a colon.
+    # Sphinx takes for a type what stands before a colon in an attribute's first line or in that of
+    # what is returned, and all but one of several names before a colon.
     for page in (site / "reference").rglob("*.html"):
         text = page.read_text()
         assert '">Type<span class="colon">' not in text, page
         assert "<em>,</em>)" not in text, page
+        for kind in re.findall(r"Return type<.*?<dd[^>]*>(.*?)</dd>", text, re.S):
+            plain = re.sub(r"<[^>]+>", "", kind).strip()
+            assert " " not in plain or "[" in plain or "|" in plain, f"{page}: {plain}"
 
 
 def test_every_request_of_the_service_is_in_the_reference(site: Path) -> None:
