@@ -135,6 +135,19 @@ def test_no_node_joins(real: RealPlace) -> None:
     assert real.ring().nodes == ("n",)
 
 
+@pytest.mark.parametrize("goes", ["leave", "crash"])
+def test_a_node_takes_over_from_one_that_goes(real: RealPlace, goes: str) -> None:
+    real.join("n", A, 10, **TOLD)
+    real.join("m", B, 20, **TOLD)
+    if goes == "crash":
+        real.zadd(b"20:m:id20", real.now() - TTL)
+    with full(real):
+        if goes == "leave":
+            real.leave("m", B, 20)
+        assert real.beat("n", A, 10, **TOLD).status is BeatStatus.OK
+    assert real.ring().nodes == ("n",)
+
+
 def test_a_ring_is_forgotten(real: RealPlace) -> None:
     real.join("n", A, 10, **TOLD)
     real.leave("n", A, 10)
