@@ -17,8 +17,8 @@ from hashring.core.groups.group_status import GroupStatus, WaitKind
 from hashring.core.groups.made_up_names import is_made_up
 from hashring.core.groups.state import EventKind, GroupPhase, MemberOrder
 from hashring.core.readable_numbers import counted, listed, whole_duration
-from hashring.core.ring_change import ChangeKind
-from hashring.store.group.decisions import Decision
+from hashring.core.ring_change_message import ChangeKind
+from hashring.store.group.decision_history import Decision
 from hashring.store.ring.commands import FORGET
 from hashring.store.ring.node_orders import DrainOrder
 from hashring.store.ring.node_reports import NodeFacts, Sees

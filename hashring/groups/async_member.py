@@ -10,12 +10,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from hashring.asyncio_cancellation import call_back, callback_over
 from hashring.core.groups.partition_change import PartitionChange
 from hashring.groups.base_member import BaseMember
 from hashring.groups.member_stay import Stay
 from hashring.running.callback_turns import TaskTurn, TaskTurns
 from hashring.running.forked import notice_fork
-from hashring.store.asyncio_cancellation import call_back, callback_over
 
 M = TypeVar("M", bound="AsyncMember")
 

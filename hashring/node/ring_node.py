@@ -10,11 +10,11 @@ from typing import Final, TypeVar, cast
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError
 from hashring.node.base_node import Node
-from hashring.node.by_hand import ByHand
 from hashring.node.forks import remembered
 from hashring.node.key_answers import listed, monotonic
 from hashring.node.lock_flows import Asking
 from hashring.node.node_runner import Runner
+from hashring.node.single_calls import SingleCalls
 from hashring.node.start_and_stop import Life, backend_of_threads
 from hashring.node.user_calls import UserCalls
 from hashring.protocol.locks.key_lease import KeyLease
@@ -97,8 +97,8 @@ class RingNode(Node):
 
     def _equip(self) -> None:
         self._calls = UserCalls(self._redis, self._settings.io_timeout)
-        self._by_hand = ByHand(self._calls)
-        self._life = Life(self._calls, self._by_hand, self._settings.on_change)
+        self._single_calls = SingleCalls(self._calls)
+        self._life = Life(self._calls, self._single_calls, self._settings.on_change)
 
     # --- running ------------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class RingNode(Node):
 
     def _obey(self, order: Command[OrderStatus]) -> None:
         if self._is_ordered(self._calls.run(order)):
-            self._by_hand.ask(self, self._machine.beat_step)
+            self._single_calls.ask(self, self._machine.beat_step)
 
     # --- by hand ------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class RingNode(Node):
             NodeForked: the node was started in a parent process.
         """
         notice_fork()
-        self._by_hand.heartbeat(self)
+        self._single_calls.heartbeat(self)
 
     def update(self) -> None:
         """Read the ring now. A running node needs no such call.
@@ -331,7 +331,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        self._by_hand.ask(self, self._machine.look_step)
+        self._single_calls.ask(self, self._machine.look_step)
 
     def cleanup(self) -> None:
         """Take expired nodes off the ring now. Every heartbeat does so by itself.
@@ -341,7 +341,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        self._by_hand.cleanup(self)
+        self._single_calls.cleanup(self)
 
     def remove(self) -> None:
         """Take this node off the ring now. A running node comes back: use :meth:`stop`.
@@ -352,7 +352,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        self._by_hand.remove(self)
+        self._single_calls.remove(self)
 
     def debug_print(self) -> None:
         """Print the ring's replicas and nodes, expired ones marked.

@@ -20,7 +20,7 @@ from hashring.web.last_hour import SAMPLES, SPAN, Track, counted_spans, span_of
 from hashring.web.page_templates import Templates
 from hashring.web.ring_view import RingView
 from hashring.web.server_sent_events import Feed, Row
-from hashring.web.state_marks import mark
+from hashring.web.state_signs import mark
 from hashring.web.watcher_health import verdict_of
 from hashring.web.watcher_threads import Failure, Watcher
 

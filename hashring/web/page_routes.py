@@ -24,7 +24,7 @@ from hashring.web.ring_view import RingView, UnknownHash
 from hashring.web.ring_watcher import RingWatcher
 from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
-from hashring.web.state_marks import icon, mark
+from hashring.web.state_signs import icon, mark
 
 _FIRST_ROWS: Final = 40
 """Rows of a page's table; the stream brings the rest."""

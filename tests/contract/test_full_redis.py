@@ -15,7 +15,7 @@ import pytest
 
 from hashring.core.assignors import BalancedAssignor
 from hashring.core.groups import member_orders, next_state
-from hashring.core.groups.lease_table import LeaseTable, PartitionLease
+from hashring.core.groups.lease_challenge import LeaseTable, PartitionLease
 from hashring.core.groups.state import GroupState, MemberFacts, Terms
 from hashring.errors import OutOfMemory, StaleToken
 from hashring.fencing import RedisFence

@@ -38,7 +38,7 @@ from hashring.errors import (
 )
 from hashring.protocol.listening import ListeningState
 from hashring.store.embedded_server import RedisServer
-from hashring.store.group.decisions import read_decision
+from hashring.store.group.decision_history import read_decision
 from hashring.store.group.key_names import group_keys
 from hashring.store.interface import Store
 from hashring.testing import MemoryStore

@@ -61,7 +61,7 @@ from hashring.store.group.commands import (
     join,
     leave,
 )
-from hashring.store.group.decisions import read_decision
+from hashring.store.group.decision_history import read_decision
 from hashring.store.group.key_names import GroupKeys, group_keys
 from hashring.store.group.reading import Reading, Reports, read
 from hashring.store.interface import Message, Store, Subscribed, Subscription

@@ -10,9 +10,9 @@ import pytest
 from hashring.core.assignors.situation import MemberState
 from hashring.core.groups.group_status import GroupStatus, GroupWait, MemberStatus, WaitKind
 from hashring.core.groups.state import EventKind, GroupEvent, GroupPhase, MemberOrder
-from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_change_message import ChangeKind, RingChange, Stamp
 from hashring.health import Health, Reason, State, exit_status, group_health, ring_health, worst
-from hashring.store.group.decisions import Decision
+from hashring.store.group.decision_history import Decision
 from hashring.store.ring.node_orders import DrainOrder
 from hashring.store.ring.node_reports import NodeFacts, Sees
 from hashring.store.ring.ring_events import RingEvent

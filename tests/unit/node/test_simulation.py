@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hashring.core.ring import Ring
-from hashring.core.ring_change import RingChange, Stamp
+from hashring.core.ring_change_message import RingChange, Stamp
 from hashring.protocol.machine_steps import Finished, Run, Step, Wait
 from hashring.protocol.node.node_machine import NodeMachine, View
 from hashring.protocol.node.node_states import NodeState

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.protocol.group.base_member_machine import Stage
 from hashring.store.command import Command
 from hashring.store.lease_challenge.commands import TableReading
@@ -44,7 +44,7 @@ _PROMPT: Final = 0.1
 _ROUNDING: Final = 3e-6
 
 
-def patience(history: ChallengeHistory, rules: LeaseTableRules) -> tuple[float, float]:
+def patience(history: ChallengeHistory, rules: LeaseChallengeRules) -> tuple[float, float]:
     """Seconds from the end of all faults until the members are level; seconds to watch them."""
     # Each member asks for one partition at a time.
     each = rules.residency + min(history.drain, rules.max_handoff_time) + 2 * rules.interval
@@ -127,7 +127,7 @@ class ChallengeGoodbye(ChallengeRule):
             raise self.broken(world, f"{process.spec.label} has stopped, and is still in the table")
 
 
-def held_again_within(world: ChallengeWorld, rules: LeaseTableRules) -> float:
+def held_again_within(world: ChallengeWorld, rules: LeaseChallengeRules) -> float:
     """Seconds until a partition that nobody holds is held again, while a member is well.
 
     A newcomer waits in vain for one answer, takes back its entry, and a renewal of another follows.
@@ -138,7 +138,7 @@ def held_again_within(world: ChallengeWorld, rules: LeaseTableRules) -> float:
 class ChallengeNobody(ChallengeRule):
     name = "nobody"
 
-    def __init__(self, rules: LeaseTableRules) -> None:
+    def __init__(self, rules: LeaseChallengeRules) -> None:
         self._rules = rules
         self._wrote: dict[str, float] = {}
         self._excused_until = 0.0
