@@ -1,4 +1,4 @@
-"""Which locks a node renews, and until when they then last."""
+"""Which locks a node renews, and until when they then last: all of them, with each heartbeat."""
 
 from __future__ import annotations
 
