@@ -294,10 +294,18 @@ class Trial:
     def changed(self, run: str, mutant: Mutant) -> str:
         """The outcome with the change, and the test that fails."""
         tree = self._trees.get()
-        (tree / mutant.path).write_text(mutant.after)
-        how, printed = outcome(command(run, self._others, mutant.path), tree, self._limits[run])
-        (tree / mutant.path).write_text(mutant.before)
-        self._trees.put(tree)
+        try:
+            while True:
+                limit = self._limits[run]
+                (tree / mutant.path).write_text(mutant.after)
+                how, printed = outcome(command(run, self._others, mutant.path), tree, limit)
+                (tree / mutant.path).write_text(mutant.before)
+                # The machine may have got busier than it was: then they take as long unchanged.
+                if how != "hung" or outcome(command(run, self._others), tree, limit)[0] != "hung":
+                    break
+                self._limits[run] = max(self._limits[run], 2 * limit)
+        finally:
+            self._trees.put(tree)
         found = re.findall(r"^(?:FAILED|ERROR) (\S+)", printed, re.M)
         return how + (f" by {found[0]}" if found else "")
 
