@@ -36,6 +36,17 @@ def _replace_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
+class _Output(io.FileIO):
+    """Standard output. It is waited for, also if another program has set it not to wait."""
+
+    def write(self, data: Any) -> int:
+        while (written := super().write(data)) is None:
+            room = select.poll()
+            room.register(self, select.POLLOUT)
+            room.poll()
+        return written
+
+
 def _buffer_output() -> None:
     """Buffer standard output also with ``PYTHONUNBUFFERED``: commands flush it themselves.
 
@@ -43,10 +54,10 @@ def _buffer_output() -> None:
     one.
     """
     stream = sys.stdout
-    if isinstance(stream, io.TextIOWrapper) and isinstance(stream.buffer, io.RawIOBase):
-        encoding = stream.encoding
-        whole = io.BufferedWriter(stream.detach())
-        sys.stdout = io.TextIOWrapper(whole, encoding, write_through=True)
+    if stream is sys.__stdout__ and isinstance(stream, io.TextIOWrapper):
+        stream.flush()
+        whole = io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(whole, stream.encoding, write_through=True)
 
 
 class _Errors(io.FileIO):
