@@ -831,6 +831,24 @@ def test_a_full_pipe_that_refuses_to_wait_is_waited_for(
 
 
 @pytest.mark.one_server
+def test_an_empty_pipe_that_refuses_to_wait_is_waited_for(
+    client: Redis, redis_server: RedisServer
+) -> None:
+    put(client, "only", 5)
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    process = spawn("hashring", "owner", "-", url=redis_server.url, stdin=read)
+    os.write(write, b"alice\nbo")
+    waits = select.poll()
+    waits.register(read, select.POLLIN)
+    until(lambda: not waits.poll(0), "all of it is read")
+    os.write(write, b"b\ncarol\n")
+    os.close(write)
+    os.close(read)
+    assert finished(process) == (0, "alice\tonly\nbob\tonly\ncarol\tonly\n", "")
+
+
+@pytest.mark.one_server
 @UNBUFFERED
 def test_a_reader_that_goes_away_is_no_error(
     client: Redis, redis_server: RedisServer, unbuffered: str
