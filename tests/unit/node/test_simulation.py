@@ -413,6 +413,13 @@ def test_a_history_is_played_again_from_the_command_line() -> None:
     assert done.stdout.startswith("1 histories in ")
 
 
+@pytest.mark.parametrize("count", ["0", "-5"])
+def test_no_history_at_all_is_refused(count: str) -> None:
+    done = python("-m", "hashring.testing.simulator", "--count", count)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"--count {count} plays nothing: give 1 or more\n")
+
+
 def test_what_escapes_the_machine_is_a_broken_rule() -> None:
     class Raises(NodeMachine):
         def view(self, now: float) -> View:
