@@ -27,7 +27,9 @@ from hashring.core.groups.lease_challenge import (
 from hashring.errors import ConfigError
 from hashring.protocol.flow import Flow
 from hashring.protocol.group import lease_challenge_machine
+from hashring.protocol.group.base_member_machine import Stage
 from hashring.protocol.group.lease_challenge_machine import LeaseChallengeMachine, TableSight
+from hashring.protocol.machine_steps import Step, Wait
 from hashring.store.command import Command
 from hashring.store.lease_challenge.commands import ChallengeKeys, TableReading
 from hashring.testing.simulator import (
@@ -296,6 +298,18 @@ def test_a_restart_or_failover_that_nobody_sees_is_found(monkeypatch: pytest.Mon
 
 def test_a_stop_that_sends_nothing_is_found() -> None:
     planted("goodbye", ChallengeSimulator(table=LeavesWithoutAWord))
+
+
+class StaysForEver(LeaseChallengeMachine):
+    """A member that stops waits for its application without a deadline."""
+
+    def next(self, now: float) -> Step:
+        step = super().next(now)
+        return Wait(math.inf) if self.stage is Stage.DEPARTING else step
+
+
+def test_a_stop_that_does_not_end_is_found() -> None:
+    planted("stops", ChallengeSimulator(table=StaysForEver))
 
 
 def two_members(events: tuple[Event, ...]) -> ChallengeHistory:

@@ -103,6 +103,7 @@ class ChallengeProcess(Process):
     def stop(self) -> None:
         """The application calls ``stop()``."""
         self.stopping = True
+        self.world.asked_to_stop(self)
         self.loop.tell(lambda: self.machine.stop(self.local()))
 
     def kill(self) -> None:

@@ -12,6 +12,7 @@ from hashring.testing.simulator.challenge.lease_rules import (
     ChallengeLevel,
     ChallengeNobody,
     ChallengeRenewal,
+    ChallengeStops,
     ChallengeTokens,
 )
 from hashring.testing.simulator.challenge.world import ChallengeRule
@@ -28,6 +29,7 @@ def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
         ChallengeDeadline(),
         ChallengeTokens(),
         ChallengeGoodbye(),
+        ChallengeStops(history.terms),
         ChallengeNobody(history.terms),
         ChallengeLevel(),
         Hears(),
