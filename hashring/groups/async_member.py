@@ -178,7 +178,7 @@ class AsyncMember(BaseMember):
             await turn.come()
             while (change := await calls.get()) is not None and not turn.passed:
                 await self._call_one(change, turn)
-                self._called_back(change)
+                self._called_back(stay, change)
         finally:
             # Cancelled with the whole event loop, as a rule: nobody is left who could work.
             stay.abandon()

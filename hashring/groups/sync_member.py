@@ -178,7 +178,8 @@ class SyncMember(BaseMember):
                     finish(change.partition)
 
         A partition that was revoked is let go of when the loop asks for the next change, of several
-        loops the last; with ``on_revoked``, only when that has returned. A loop that begins later
+        loops the last, and no callback runs that may work on it; with ``on_revoked``, only when
+        that has returned. A loop that begins later
         first gets what is so already. Of a partition that has gone before the loop came to its
         assignment, it gets nothing. In a forked child, which holds nothing, the loop ends.
 
@@ -259,7 +260,7 @@ class SyncMember(BaseMember):
                                 self._raised(change)
                         finally:
                             over = change
-                    self._called_back(change)
+                    self._called_back(stay, change)
                     calls.taken()
                 return
             except BaseException as error:

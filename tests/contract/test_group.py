@@ -169,6 +169,68 @@ def test_a_loop_that_begins_behind_a_callback_lets_go_of_what_was_revoked(make: 
     a.start()
     assert work.begun.wait(PATIENCE)
     b.start()
+def test_a_loop_that_has_asked_for_the_next_change_waits_for_a_callback_that_works(
+    make: Make,
+) -> None:
+    work = Worker()
+    looked: list[int] = []
+
+    def look() -> None:
+        for change in a.changes():
+            if change.kind is PartitionChangeKind.REVOKED:
+                looked.append(change.partition)
+
+    a, b = make("a", 2, on_assigned=work), make("b", 2)
+    a.start()
+    assert work.begun.wait(PATIENCE)
+    thread = threading.Thread(target=look)
+    thread.start()
+    b.start()
+    a.drain()
+    eventually(lambda: sorted(looked) == [0, 1], "the loop has heard of both")
+    time.sleep(0.3)
+    assert len(a.held) == 2
+    assert b.held == {}
+    work.may_end.set()
+    eventually(shared(b, count=2), "b has both")
+    a.stop()
+    thread.join()
+
+
+def test_an_asyncio_loop_that_has_asked_for_the_next_change_waits_for_a_callback_that_works(
+    redis_server: RedisServer,
+) -> None:
+    async def play() -> None:
+        may_end = asyncio.Event()
+        looked: list[int] = []
+
+        async def work(partition: int, token: int) -> None:
+            await may_end.wait()
+
+        async def look() -> None:
+            async for change in a.changes():
+                if change.kind is PartitionChangeKind.REVOKED:
+                    looked.append(change.partition)
+
+        async with AsyncRedis.from_url(redis_server.url) as client:
+            a = AsyncPartitionGroup(client, "orders", 1, max_handoff_time=30.0, on_assigned=work)
+            await a.start()
+            while not a.held:
+                await asyncio.sleep(0.01)
+            looking = asyncio.create_task(look())
+            await asyncio.sleep(0)
+            stopping = asyncio.create_task(a.stop())
+            while not looked:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.3)
+            assert a.owns(0)
+            may_end.set()
+            await stopping
+            await looking
+
+    asyncio.run(asyncio.wait_for(play(), PATIENCE))
+
+
     eventually(lambda: b.status().blocking == ("a",), "a is asked for one")
     changes = a.changes()
     while (change := next(changes)).kind is not PartitionChangeKind.REVOKED:
