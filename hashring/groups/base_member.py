@@ -483,7 +483,7 @@ class BaseMember(NotCopied, ABC):
         for each in news:
             self._tell(stay, each)
         self._logged_error = self._log(machine.error, self._logged_error)
-        if not stay.inside and machine.stage not in _ENTERING:
+        if not stay.inside and machine.stage not in _ENTERING and machine.failure is None:
             stay.inside = True
             stay.entered()
 

@@ -39,6 +39,7 @@ class _SyncStay(Stay):
         called: set when the caller has ended.
         come: set when it is the caller's turn: that of an earlier stay may be at work still.
         turn: its place in the line of callers.
+        spawned: whether anything is to run callbacks; not before the member has entered.
         caller: what runs callbacks; ``None`` before it does.
     """
 
@@ -47,6 +48,7 @@ class _SyncStay(Stay):
     called: Latch
     come: Latch
     turn: CallerTurn
+    spawned: bool = False
     caller: object = None
 
 
@@ -64,7 +66,7 @@ class SyncMember(BaseMember):
                 wait until its lease ends: one ttl at most. ``False``: raise at once.
 
         Raises:
-            NodeStateError: it runs already.
+            NodeStateError: it runs already, or was stopped while it started.
             MemberForked: it has a name of its own, and runs in the parent process.
             MemberExists: the group has a live member of this name. With ``wait``: it has renewed
                 its lease meanwhile. In a lease challenge, two of one name are two members.
@@ -116,6 +118,7 @@ class SyncMember(BaseMember):
             if stay.failure is not None:
                 _wait(ended)
                 raise stay.failure
+            stay.spawned = True
             backend.spawn(lambda: self._call(stay, calls), f"hashring group {self.name} caller")
         except BaseException:
             # Also Ctrl-C while it waits: nobody would run callbacks.
@@ -156,8 +159,9 @@ class SyncMember(BaseMember):
         if interrupted or self._is_in_callback() or not backend.may_wait():
             return
         _wait(stay.end)
-        # A callback that never returns must not keep anybody from leaving.
-        stay.called.wait(self._patience)
+        if stay.spawned:
+            # A callback that never returns must not keep anybody from leaving.
+            stay.called.wait(self._patience)
         for thread in tuple(stay.threads):
             # Over but for a moment; an assignor that never returns is not waited for.
             thread.wait(_MOMENT)

@@ -25,7 +25,7 @@ from hashring.cli import main
 from hashring.core.assignors import GroupSituation, LearnerAssignor, TargetAssignment
 from hashring.core.groups.group_foresight import MoveReason
 from hashring.core.groups.partition_change import PartitionChangeKind
-from hashring.core.groups.state import EventKind, GroupPhase
+from hashring.core.groups.state import EventKind, GroupPhase, MemberFacts
 from hashring.errors import (
     AssignorError,
     ConfigError,
@@ -36,11 +36,17 @@ from hashring.errors import (
     StoreError,
     UnknownMemberError,
 )
+from hashring.groups import sync_member
+from hashring.groups.base_member import BaseMember
+from hashring.protocol.group.base_member_machine import Stage
 from hashring.protocol.listening import ListeningState
+from hashring.running.threads_and_greenlets import Latch
 from hashring.store.embedded_server import RedisServer
+from hashring.store.group.commands import join
 from hashring.store.group.decision_history import read_decision
 from hashring.store.group.key_names import group_keys
 from hashring.store.interface import Store
+from hashring.store.redis_store import RedisStore
 from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually, shared
 
@@ -163,12 +169,6 @@ def test_without_on_revoked_a_drained_member_keeps_a_partition_while_on_assigned
     eventually(shared(b, count=2), "b has both")
 
 
-def test_a_loop_that_begins_behind_a_callback_lets_go_of_what_was_revoked(make: Make) -> None:
-    work = Worker()
-    a, b = make("a", 2, on_assigned=work), make("b", 2)
-    a.start()
-    assert work.begun.wait(PATIENCE)
-    b.start()
 def test_a_loop_that_has_asked_for_the_next_change_waits_for_a_callback_that_works(
     make: Make,
 ) -> None:
@@ -231,6 +231,12 @@ def test_an_asyncio_loop_that_has_asked_for_the_next_change_waits_for_a_callback
     asyncio.run(asyncio.wait_for(play(), PATIENCE))
 
 
+def test_a_loop_that_begins_behind_a_callback_lets_go_of_what_was_revoked(make: Make) -> None:
+    work = Worker()
+    a, b = make("a", 2, on_assigned=work), make("b", 2)
+    a.start()
+    assert work.begun.wait(PATIENCE)
+    b.start()
     eventually(lambda: b.status().blocking == ("a",), "a is asked for one")
     changes = a.changes()
     while (change := next(changes)).kind is not PartitionChangeKind.REVOKED:
@@ -1380,6 +1386,60 @@ def test_a_member_starts_again_after_a_fault_of_this_package_has_ended_its_threa
     eventually(lambda: not a.running, "its thread has ended")
     a.start()
     eventually(shared(a), "a has everything again")
+
+
+@pytest.mark.parametrize("stage", [Stage.WAITING, Stage.JOINED])
+def test_a_start_whose_member_is_stopped_meanwhile_raises(
+    make: Make, redis: Redis, stage: Stage
+) -> None:
+    go_on = threading.Event()
+
+    def slow(situation: GroupSituation) -> dict[str, list[int]]:
+        go_on.wait()
+        return {"a": list(range(situation.partitions))}
+
+    a = make("a", ttl=60.0, assignor=slow)
+    if stage is Stage.WAITING:
+        crashed = MemberFacts("a", "c" * 16, 0, 0.0)
+        RedisStore(redis, 5.0).run(join(group_keys("orders"), crashed, a._mine))
+    raised: list[BaseException] = []
+
+    def start() -> None:
+        with pytest.raises(NodeStateError, match="member 'a' was stopped while it started") as e:
+            a.start()
+        raised.append(e.value)
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    eventually(lambda: a._machine.stage is stage, "it starts")
+    stopping = threading.Thread(target=a.stop)
+    stopping.start()
+    go_on.set()
+    starting.join(PATIENCE)
+    stopping.join(PATIENCE)
+    assert raised
+    assert not a.running
+
+
+def test_stop_in_the_middle_of_start_waits_for_no_callbacks(
+    make: Make, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a signal handler: what is to run them comes after it."""
+    a = make("a", ttl=60.0)
+    crashed = MemberFacts("a", "c" * 16, 0, 0.0)
+    RedisStore(redis, 5.0).run(join(group_keys("orders"), crashed, a._mine))
+
+    def wait(entered: Latch) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(BaseMember, "_patience", property(lambda _: pytest.fail("it waits")))
+        eventually(lambda: a._machine.stage is Stage.WAITING, "it waits for its name")
+        a.stop()
+        assert entered.is_set()
+
+    monkeypatch.setattr(sync_member, "_wait", wait)
+    with pytest.raises(NodeStateError, match="stopped while it started"):
+        a.start()
+    assert not a.running
 
 
 def test_an_assignor_that_raises_is_refused_with_what_it_raised(make: Make) -> None:
