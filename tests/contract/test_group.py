@@ -1176,11 +1176,14 @@ def test_a_plan_says_what_a_join_would_move(make: Make) -> None:
 
 
 def test_members_need_not_say_how_many_partitions_there_are(make: Make) -> None:
-    make("a", 8).start()
-    b = make("b", None)
+    a, b = make("a", 8), make("b", None)
+    expected = a.partition_of("N12345")
+    a.start()
+    with pytest.raises(NodeStateError, match="give partitions=, or start it first"):
+        b.partition_of("N12345")
     b.start()
     assert b.partitions == 8
-    assert 0 <= b.partition_of("N12345") < 8
+    assert b.partition_of("N12345") == expected > 0
 
 
 # --- bad input --------------------------------------------------------------------------------
