@@ -84,6 +84,9 @@ _OF_HELD: Final = (
 _OF_PARTITION: Final = (*_OF_HELD, PartitionChangeKind.LOST)
 """Changes of one partition, under the token that the change names."""
 
+_ACTIVITY: Final = -1
+"""Stands for being active, among partitions that have gone."""
+
 _PATIENCE_AT_EXIT: Final = 1.0
 """Seconds that the end of the program waits for members to leave."""
 
@@ -580,13 +583,22 @@ class BaseMember(NotCopied, ABC):
             self._end_work(stay.deliver, change)
 
     def _came_to_nothing(self, change: PartitionChange, gone: dict[int, int]) -> bool:
-        """Whether the application is to be told nothing of a partition.
+        """Whether the application is to be told nothing of a partition, or of being active.
 
         It has gone before the application came to its assignment, behind work that took long.
 
         Args:
-            gone: such partitions, with their tokens, as far as the application has come.
+            gone: such partitions, with their tokens, as far as the application has come; also
+                :data:`_ACTIVITY`.
         """
+        if change.kind is PartitionChangeKind.ACTIVE:
+            with self._lock:  # see _holds()
+                gone.pop(_ACTIVITY, None)
+                if not self.active:
+                    gone[_ACTIVITY] = change.token
+            return _ACTIVITY in gone
+        if change.kind is PartitionChangeKind.INACTIVE:
+            return gone.pop(_ACTIVITY, None) is not None
         if change.kind is PartitionChangeKind.ASSIGNED:
             if self._holds(change):
                 gone.pop(change.partition, None)

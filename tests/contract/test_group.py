@@ -749,6 +749,35 @@ def test_callbacks_hear_nothing_of_what_went_before_it_was_the_turn_of_its_assig
     assert told == [("active", True), ("assigned", 0), ("active", False)]
 
 
+def test_a_member_is_not_told_that_it_is_active_when_it_is_not_any_more(make: Make) -> None:
+    may_return = threading.Event()
+    told: list[bool] = []
+
+    def on_active(active: bool) -> None:
+        told.append(active)
+        if not active:
+            may_return.wait()
+
+    a = make("a", 1, max_handoff_time=0.2, on_active=on_active)
+    a.start()
+    eventually(lambda: told == [True], "a has it")
+    changes = a.changes()
+    assert [next(changes).kind for _ in range(2)] == [
+        PartitionChangeKind.ACTIVE,
+        PartitionChangeKind.ASSIGNED,
+    ]
+    token = a.token(0)
+    a.release(0)
+    eventually(lambda: a.token(0) not in (token, None), "a has it again")
+    stopping = threading.Thread(target=a.stop)
+    stopping.start()
+    eventually(lambda: not a.running, "a has left, whose callback did not return")
+    may_return.set()
+    stopping.join()
+    assert told == [True, False]
+    assert [change.kind for change in changes] == [PartitionChangeKind.INACTIVE]
+
+
 def test_an_asyncio_loop_hears_nothing_of_what_went_before_it_came_to_its_assignment(
     make: Make, redis_server: RedisServer
 ) -> None:
