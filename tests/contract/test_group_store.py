@@ -1217,6 +1217,23 @@ def test_a_name_without_a_readable_entry_is_for_the_session_that_the_decision_na
     assert isinstance(own_store.run(join(keys, facts("a", "c" * 16), TERMS, A)), Joined)
 
 
+@pytest.mark.parametrize("entry", [None, "nonsense"])
+def test_a_dismissed_member_without_a_readable_entry_may_join_anew(
+    keys: GroupKeys, own_redis: Redis, own_store: RedisStore, entry: str | None
+) -> None:
+    own_store.run(join(keys, facts("a"), TERMS))
+    step(own_store, keys)
+    own_redis.delete(keys.members.decode())
+    if entry is not None:
+        own_redis.hset(keys.members.decode(), "a", entry)
+    reading = own_store.run(read(keys))
+    outcome = dismissal(reading)
+    assert outcome.dismissed == (("a", A),)
+    assert isinstance(own_store.run(commit(keys, reading, outcome, "test")), Committed)
+    assert isinstance(own_store.run(join(keys, facts("a", C), TERMS)), Taken)
+    assert isinstance(own_store.run(join(keys, facts("a", C), TERMS, A)), Joined)
+
+
 def test_a_part_that_somebody_wrote_into_is_read_from_the_decision_once(
     keys: GroupKeys, own_redis: Redis, own_store: RedisStore
 ) -> None:
