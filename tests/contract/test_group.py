@@ -38,7 +38,7 @@ from hashring.errors import (
 )
 from hashring.groups import sync_member
 from hashring.groups.base_member import BaseMember
-from hashring.protocol.group.base_member_machine import Stage
+from hashring.protocol.group.base_member_machine import ENDED, Stage
 from hashring.protocol.listening import ListeningState
 from hashring.running.threads_and_greenlets import Latch
 from hashring.store.embedded_server import RedisServer
@@ -1446,6 +1446,7 @@ def test_a_start_whose_member_is_stopped_meanwhile_raises(
     eventually(lambda: a._machine.stage is stage, "it starts")
     stopping = threading.Thread(target=a.stop)
     stopping.start()
+    eventually(lambda: a._machine.stage in ENDED, "it has left")
     go_on.set()
     starting.join(PATIENCE)
     stopping.join(PATIENCE)
