@@ -77,7 +77,8 @@ def run_nodes(count: int, run: Callable[[], int]) -> int:
     # The signals are waited for, and never handled here. A child unblocks them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP, signal.SIGCHLD})
     fork = multiprocessing.get_context("fork")
-    nodes = [fork.Process(target=child) for _ in range(count)]
+    # Daemons: they end if one that comes after them cannot be started.
+    nodes = [fork.Process(target=child, daemon=True) for _ in range(count)]
     for node in nodes:
         node.start()
     stopping, alive = False, nodes

@@ -47,7 +47,6 @@ html_theme_options = {"navigation_with_keys": True}
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from hashring.core.groups.group_foresight import GroupForesight
     from hashring.core.groups.group_status import GroupStatus
-    from hashring.core.groups.lease_table import LeaseTableRules
+    from hashring.core.groups.lease_challenge import LeaseChallengeRules
     from hashring.core.groups.partition_change import PartitionChange, PartitionChangeKind
     from hashring.core.groups.state import GroupPhase
     from hashring.core.hashing import RING_SIZE, HashAlgorithm
@@ -103,8 +103,8 @@ __all__ = [
     "KeyTypeError",
     "KeyValueError",
     "LearnerAssignor",
+    "LeaseChallengeRules",
     "LeaseLost",
-    "LeaseTableRules",
     "LoadAssignor",
     "MemberExists",
     "MemberForked",
@@ -163,7 +163,7 @@ _HOMES: Final = dict.fromkeys(__all__, "hashring.errors") | {
     "HashAlgorithm": "hashring.core.hashing",
     "KeyLease": "hashring.protocol.locks.key_lease",
     "LearnerAssignor": "hashring.core.assignors",
-    "LeaseTableRules": "hashring.core.groups.lease_table",
+    "LeaseChallengeRules": "hashring.core.groups.lease_challenge",
     "LoadAssignor": "hashring.core.assignors",
     "MemberState": "hashring.core.assignors",
     "NodeState": "hashring.protocol.node.node_states",

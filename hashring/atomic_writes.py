@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from hashring.errors import OutputExists, OutputRefused
+from hashring.held_signals import held_back
 
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 """What a file system without hard links answers."""
@@ -27,9 +28,10 @@ def check_new(path: str | os.PathLike[str]) -> None:
         OutputRefused: nothing can be made there.
     """
     target = _nameable(path)
-    if target.exists():
+    # A link to nothing takes a name as well.
+    if os.path.lexists(target):
         raise OutputExists(str(path))
-    parent = next(at for at in target.parents if at.exists())
+    parent = next(at for at in target.parents if os.path.lexists(at))
     if not parent.is_dir():
         raise OutputRefused(str(path), f"{parent} is no directory")
     _check_right(path, parent)
@@ -123,13 +125,15 @@ def _put(aside: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # Opening takes the name, so the rename replaces this empty file and no other.
-        target.open("x").close()
-        try:
-            aside.replace(target)
-        except OSError:
-            target.unlink()
-            raise
+        # Ctrl-C in between would leave the name to an empty file.
+        with held_back():
+            # Opening takes the name, so the rename replaces this empty file and no other.
+            target.open("x").close()
+            try:
+                aside.replace(target)
+            except OSError:
+                target.unlink()
+                raise
 
 
 def replace_text(path: str | os.PathLike[str], text: str) -> None:

@@ -24,11 +24,11 @@ import asyncio
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final
 
+from hashring.asyncio_cancellation import over, result_of
 from hashring.core.hashing import key_bytes
 from hashring.core.value_checks import is_whole
 from hashring.errors import ConfigError, HashringError, RedisUnavailable, StaleToken
 from hashring.monkey_patching import native_mutex
-from hashring.store.asyncio_cancellation import over, result_of
 from hashring.store.client_errors import in_doubt, is_of_call, may_have_been_done, translate
 from hashring.store.client_kind import is_async
 from hashring.store.command import Argument

@@ -17,8 +17,8 @@ from hashring.core.groups.group_status import GroupStatus, WaitKind
 from hashring.core.groups.made_up_names import is_made_up
 from hashring.core.groups.state import EventKind, GroupPhase, MemberOrder
 from hashring.core.readable_numbers import counted, listed, whole_duration
-from hashring.core.ring_change import ChangeKind
-from hashring.store.group.decisions import Decision
+from hashring.core.ring_change_message import ChangeKind
+from hashring.store.group.decision_history import Decision
 from hashring.store.ring.commands import FORGET
 from hashring.store.ring.node_orders import DrainOrder
 from hashring.store.ring.node_reports import NodeFacts, Sees
@@ -252,9 +252,9 @@ def _ring_reasons(
     live = [node for node in nodes if not node.expired]
     expired = [node for node in nodes if node.expired]
     if not live:
-        if not expired and events and events[-1].kind == FORGET:
-            ago = whole_duration(max(0.0, now - events[-1].at))
-            yield Reason(State.STOPPED, f"forgotten {ago} ago by {events[-1].by}")
+        if not expired and (forgotten := event_to_forget(events)):
+            ago = whole_duration(max(0.0, now - forgotten.at))
+            yield Reason(State.STOPPED, f"forgotten {ago} ago by {forgotten.by}")
         else:
             yield _nobody(ring, expired, changes[-1] if changes else None, now)
         return
@@ -326,6 +326,20 @@ def _ring_reasons(
             command_line("doctor", ring=ring),
         )
     yield from _catching_up(ring, live, changes, now)
+
+
+def event_to_forget(events: Sequence[RingEvent]) -> RingEvent | None:
+    """The event by which a ring was forgotten; ``None`` if the ring changed after it.
+
+    Args:
+        events: the end of its history, oldest first.
+    """
+    for event in reversed(events):
+        if event.change is not None:
+            return None
+        if event.kind == FORGET:
+            return event
+    return None
 
 
 def _catching_up(

@@ -312,6 +312,7 @@ ABOUT = {
     "atomic_writes": "files, whole or not at all",
     "held_signals": "signals wait for what is under way",
     "monkey_patching": "threads and locks below gevent",
+    "asyncio_cancellation": "tasks that are cancelled",
     "core": "ring, hashing, assignors",
     "errors": "one tree of errors",
 }
@@ -388,7 +389,7 @@ CHANGE_WAY = {
 }
 CHANGE_BESIDE = (
     "core/ranges.py",
-    "core/ring_change.py",
+    "core/ring_change_message.py",
     "core/select_keys.py",
     "core/state_table.py",
     "core/value_checks.py",

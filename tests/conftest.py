@@ -154,6 +154,7 @@ LONGEST = [
         "cli/test_demo.py",
         "web/test_serve.py",
         "spark_programs/test_processes.py",
+        "spark_programs/test_cluster.py",
         "spark/test_tutorial.py",
     )
 ]

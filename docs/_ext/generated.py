@@ -52,8 +52,13 @@ def _operation(path: str, method: str, about: dict[str, Any], schemas: dict[str,
         text += f"- ``{parameter['name']}``{need}: {parameter.get('description', '')}\n"
     body = about.get("requestBody", {}).get("content", {}).get("application/json")
     if body:
-        fields = ", ".join(f"``{name}``" for name in _fields(body["schema"], schemas))
-        text += f"- The body is JSON with {fields}.\n"
+        schema = schemas[body["schema"]["$ref"].rpartition("/")[2]]
+        fields = ", ".join(
+            f"``{name}``{'' if name in schema['required'] else ' (optional)'}"
+            for name in schema["properties"]
+        )
+        meaning = " ".join(schema["description"].split())
+        text += f"- The body is JSON with {fields}: {meaning[:1].lower()}{meaning[1:]}\n"
     good = about["responses"].get("200", {}).get("content", {})
     for kind, content in good.items():
         fields = ", ".join(f"``{name}``" for name in _fields(content.get("schema", {}), schemas))

@@ -2,7 +2,9 @@
 
 - A name that a type hint or a ``Raises:`` section gives without its package, or with the module in
   which it is written, leads to the entry of the public name.
-- ``Raises:`` entries such as ``RedisUnavailable, RedisRefused: why`` become one for each error.
+- Entries of ``Raises:`` and ``Attributes:`` such as ``RedisUnavailable, RedisRefused: why`` become
+  one for each name.
+- In ``Returns:`` nothing names a type, so what stands before a colon is none.
 """
 
 from __future__ import annotations
@@ -20,23 +22,32 @@ from sphinx.environment import BuildEnvironment
 import hashring
 
 _SEVERAL = re.compile(r"^(\s+)(\w+(?:, \w+)+):(.*)$")
+_COLON = re.compile(r":(?= |$)")
 _HOMES = ("hashring", "hashring.testing", "hashring.errors")
 
 
-def split_errors(  # noqa: PLR0917 - Sphinx calls it so
+def split_entries(  # noqa: PLR0917 - Sphinx calls it so
     app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    """Divide entries for several errors in a ``Raises:`` section."""
+    """Divide entries for several names, and keep prose from being read as a type."""
     done: list[str] = []
-    raises = False
-    for line in lines:
+    splits = False
+    left = list(lines)
+    while left:
+        line = left.pop(0)
         if line.strip() and not line.startswith(" "):
-            raises = line.strip() == "Raises:"
-        match = _SEVERAL.match(line) if raises else None
-        if match:
-            done += [f"{match[1]}{error}:{match[3]}" for error in match[2].split(", ")]
-        else:
+            splits = line.strip() in ("Raises:", "Attributes:")
+        if done and done[-1].strip() == "Returns:":
+            line = _COLON.sub(" \N{EN DASH}", line, count=1)
+        match = _SEVERAL.match(line) if splits else None
+        if match is None:
             done.append(line)
+            continue
+        more: list[str] = []  # the lines on which the entry goes on
+        while left and left[0].startswith(f"{match[1]} "):
+            more.append(left.pop(0))
+        for each in match[2].split(", "):
+            done += [f"{match[1]}{each}:{match[3]}", *more]
     lines[:] = done
 
 
@@ -78,6 +89,6 @@ def resolve(
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.setup_extension("sphinx.ext.autodoc")
-    app.connect("autodoc-process-docstring", split_errors, priority=100)
+    app.connect("autodoc-process-docstring", split_entries, priority=100)
     app.connect("missing-reference", resolve)
     return {"parallel_read_safe": True, "version": hashring.__version__}

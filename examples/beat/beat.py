@@ -5,7 +5,7 @@ Every process schedules every job with APScheduler. A run starts only on the nod
 job, and only while that node holds its lock. The time of the run is written with the lock's
 fencing token, so one time is run once, also when two processes wake up for it.
 
-    examples/run beat                three nodes, with a Redis of their own
+    examples/run beat --nodes 3      three nodes, with a Redis of their own
     python examples/beat/beat.py --redis URL
 """
 

@@ -36,6 +36,13 @@ _PAUSED: Final = "cedar"
 _PATIENCE: Final = 30.0  # seconds for a ring to settle, and then the demonstration has failed
 _GOODBYE: Final = 5.0  # seconds for a node to leave
 _ENDS: Final = (signal.SIGINT, *TERMINATIONS)
+_NODE: Final = """
+import sys
+sys.path[:] = sys.argv[1:]
+from hashring.cli.demo_node import main
+sys.exit(main())
+"""
+"""A node's program. It finds modules where this process does: where it is called may be others."""
 _EXAMPLES: Final = 3
 _BAR: Final = 32
 
@@ -298,7 +305,7 @@ class _Stage:
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "hashring.cli.demo_node"],
+                [sys.executable, "-c", _NODE, *sys.path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )

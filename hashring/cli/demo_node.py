@@ -82,7 +82,3 @@ def main() -> int:
 
 def _say(what: dict[str, Any]) -> None:
     print(json.dumps(what), flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

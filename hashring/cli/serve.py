@@ -86,8 +86,8 @@ _STOPPING: Final = 1.0  # seconds that open requests have to end when it stops
 @click.option(
     "--allow-actions",
     is_flag=True,
-    help=f"Let everybody who knows the token in {TOKEN_VARIABLE} drain and remove nodes, release "
-    "locks, forget rings and groups, and order about members of groups.",
+    help=f"Let everybody who knows the token in {TOKEN_VARIABLE} drain, weigh and remove nodes, "
+    "release locks, forget rings and groups, and order about members of groups.",
 )
 @click.option(
     "--grafana",

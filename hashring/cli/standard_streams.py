@@ -21,6 +21,7 @@ _LONGEST_POLL: Final = 86_400.0  # seconds; poll takes 24 days at most
 def prepare_streams() -> None:
     """Make the standard streams such that what becomes of them can be told, or need not be."""
     _replace_closed_streams()
+    _wait_for_input()
     _buffer_output()
     _guard_errors()
     for stream in (sys.stdout, sys.stderr):
@@ -36,6 +37,35 @@ def _replace_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
+class _WaitingFile(io.FileIO):
+    """A standard stream that is waited for, also if another program has set it not to wait.
+
+    Python takes such an input that has nothing yet for one that has ended.
+    """
+
+    def readinto(self, buffer: Any) -> int:
+        while (count := super().readinto(buffer)) is None:
+            self._wait(select.POLLIN)
+        return count
+
+    def write(self, data: Any) -> int:
+        while (count := super().write(data)) is None:
+            self._wait(select.POLLOUT)
+        return count
+
+    def _wait(self, event: int) -> None:
+        ready = select.poll()
+        ready.register(self, event)
+        ready.poll()
+
+
+def _wait_for_input() -> None:
+    stream = sys.stdin
+    if stream is sys.__stdin__ and isinstance(stream, io.TextIOWrapper):
+        whole = io.BufferedReader(_WaitingFile(stream.fileno(), closefd=False))
+        sys.stdin = io.TextIOWrapper(whole, stream.encoding, stream.errors)
+
+
 def _buffer_output() -> None:
     """Buffer standard output also with ``PYTHONUNBUFFERED``: commands flush it themselves.
 
@@ -43,10 +73,10 @@ def _buffer_output() -> None:
     one.
     """
     stream = sys.stdout
-    if isinstance(stream, io.TextIOWrapper) and isinstance(stream.buffer, io.RawIOBase):
-        encoding = stream.encoding
-        whole = io.BufferedWriter(stream.detach())
-        sys.stdout = io.TextIOWrapper(whole, encoding, write_through=True)
+    if stream is sys.__stdout__ and isinstance(stream, io.TextIOWrapper):
+        stream.flush()
+        whole = io.BufferedWriter(_WaitingFile(stream.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(whole, stream.encoding, write_through=True)
 
 
 class _Errors(io.FileIO):

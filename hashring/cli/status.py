@@ -26,7 +26,7 @@ from hashring.health import (
     worst_first,
 )
 from hashring.store.discovery import discover
-from hashring.store.group.decisions import newest_decisions
+from hashring.store.group.decision_history import newest_decisions
 from hashring.store.group.key_names import group_keys
 from hashring.store.group.reading import read
 from hashring.store.ring.key_names import ring_keys

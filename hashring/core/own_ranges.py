@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ranges import PointRange, bounds_of, ranges_fingerprint, ranges_of_spans
-from hashring.core.ring_change import RingChange, read_change
+from hashring.core.ring_change_message import RingChange, read_change
 from hashring.errors import MessageFormatError
 
 _HEAD: Final = b"ranges\n"

@@ -413,7 +413,7 @@ class Ring:
 
     @property
     def duplicate_points(self) -> tuple[int, ...]:
-        """The points that more than one node has, rising: all but one of those own nothing."""
+        """The points that more than one node has, rising. All but one of those own nothing."""
         points = self._points
         return tuple(
             sorted({points[i] for i in range(1, len(points)) if points[i] == points[i - 1]})

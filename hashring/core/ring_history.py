@@ -14,7 +14,7 @@ from itertools import dropwhile
 
 from hashring.core.owner_periods import Lives
 from hashring.core.ring import Ring, sorted_points
-from hashring.core.ring_change import ChangeKind, RingChange
+from hashring.core.ring_change_message import ChangeKind, RingChange
 from hashring.errors import HistoryError
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hashring.core.hashing import is_known, known_name
 from hashring.core.ring import Ring
-from hashring.core.ring_change import GREATEST_COUNT
+from hashring.core.ring_change_message import GREATEST_COUNT
 from hashring.core.value_checks import checked_count, checked_name, checked_point, is_whole
 from hashring.errors import ConfigError, RingFileError
 

@@ -29,6 +29,7 @@ from itertools import compress, repeat
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from hashring.core.hashing import RING_SIZE, HashAlgorithm, key_bytes
+from hashring.core.keys_as_bytes import MAX_TABLE_BYTES, joined_keys, parts_of_point, points_of
 
 T = TypeVar("T")
 
@@ -36,9 +37,6 @@ OUTSIDE: Final = 0
 INSIDE: Final = 1
 UNDECIDED: Final = 2
 """The class of a key by the top bits of its point: a boundary lies among the points with these."""
-
-MAX_TABLE_BYTES: Final = 64
-"""Longer keys are hashed one by one: their tables would fall out of the processor's cache."""
 
 
 class Near(NamedTuple):
@@ -222,44 +220,6 @@ def cells_of(bounds: tuple[int, ...]) -> tuple[tuple[bool | None, ...], int]:
     return tuple(map(_ANSWERS.__getitem__, class_table(bounds, bits))), 32 - bits
 
 
-# --- keys as bytes, and their points ------------------------------------------------------------
-
-
-def points_of(keys: Sequence[Any], algorithm: HashAlgorithm) -> array[int] | None:
-    """The points of keys that are all ``str``, or all ``bytes``; ``None`` for any others."""
-    try:
-        # Whatever is wrong with a key, or with an algorithm of the user's own, is reported where
-        # keys are looked at one by one.
-        encoded = keys if _are_bytes(keys) else map(str.encode, keys)
-        if all(keys):
-            return array(_UINT32, map(algorithm.point_of_bytes, encoded))
-    except (TypeError, ValueError, OverflowError):
-        pass
-    return None
-
-
-def joined(keys: Sequence[Any], *, alike: bool = False) -> bytes | None:
-    """The keys with a zero byte between any two; ``None`` when that is of no use.
-
-    They must be all ``str``, or all ``bytes``, and a few of them that are looked at must not be
-    too long.
-
-    Args:
-        alike: whether those few must have one length.
-    """
-    try:
-        lengths = set(map(len, keys[:: len(keys) // 16 or 1]))
-        if max(lengths) > MAX_TABLE_BYTES or (alike and len(lengths) > 1):
-            return None
-        return b"\0".join(keys) if _are_bytes(keys) else "\0".join(keys).encode()
-    except (TypeError, UnicodeEncodeError):
-        return None
-
-
-def _are_bytes(keys: Sequence[Any]) -> bool:
-    return type(keys[0]) is bytes and set(map(type, keys)) == {bytes}
-
-
 # --- by columns -----------------------------------------------------------------------------------
 
 
@@ -286,7 +246,7 @@ def _top_by_columns(
     count = len(keys)
     if count < _COLUMNS_FROM:
         return None
-    text = joined(keys, alike=True)
+    text = joined_keys(keys, alike=True)
     if text is None:
         return None
     text += b"\0"
@@ -307,15 +267,3 @@ def _top_by_columns(
             varying ^= int.from_bytes(column.translate(table), "little")
     varying ^= int.from_bytes(bytes((top,)) * count, "little")
     return varying.to_bytes(count, "little")
-
-
-def parts_of_point(algorithm: HashAlgorithm, behind: int) -> list[int]:
-    """What each value of a byte adds (by XOR) to an affine point; zero adds nothing.
-
-    Args:
-        behind: how many bytes come after the byte.
-    """
-    point = algorithm.point_of_bytes
-    after = bytes(behind)
-    nothing = point(b"\0" + after)
-    return [point(bytes((value,)) + after) ^ nothing for value in range(256)]

@@ -16,15 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hashring.core.hashing import HashAlgorithm
-from hashring.core.select_keys import (
-    MAX_TABLE_BYTES,
-    NUMPY_CHUNK,
-    Near,
-    class_table,
-    joined,
-    parts_of_point,
-    points_of,
-)
+from hashring.core.keys_as_bytes import MAX_TABLE_BYTES, joined_keys, parts_of_point, points_of
+from hashring.core.select_keys import NUMPY_CHUNK, Near, class_table
 
 Cells = npt.NDArray[np.uint16]
 """The top 16 bits of points."""
@@ -123,7 +116,7 @@ class NumpyClassifier:
     def _write(self, keys: Sequence[Any]) -> int | None:
         """Write the joined keys; where they end, or ``None`` when that is of no use."""
         text, first = self._text, MAX_TABLE_BYTES
-        joint = joined(keys)
+        joint = joined_keys(keys)
         if joint is None or first + len(joint) > len(text):
             return None
         end = first + len(joint)

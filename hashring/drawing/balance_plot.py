@@ -9,9 +9,9 @@ from typing import Final
 from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import NodeLoad, balance, ranked_loads
+from hashring.drawing.escaped_text import short, shown
 from hashring.drawing.node_colors import PALETTE, node_colors
 from hashring.drawing.ring_picture import GROUND_CSS, PICTURE_CSS
-from hashring.drawing.text import short, shown
 
 _WIDTH: Final = 760
 _HEIGHT: Final = 420

@@ -13,8 +13,8 @@ from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from hashring.core.readable_numbers import percent
+from hashring.drawing.escaped_text import shown
 from hashring.drawing.node_colors import PALETTE, node_colors
-from hashring.drawing.text import shown
 
 WIDTH: Final = 920
 INK: Final = "#1c2330"

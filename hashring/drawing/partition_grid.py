@@ -8,8 +8,8 @@ from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from hashring.core.readable_numbers import counted
+from hashring.drawing.escaped_text import short, shown
 from hashring.drawing.node_colors import PALETTE
-from hashring.drawing.text import short, shown
 
 COLUMNS: Final = 100
 """Cells in a row, so that a row begins with the partition that its label names."""

@@ -28,8 +28,8 @@ from hashring.core.replica_ranges import duplicate_holders, replica_ranges
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import node_loads
 from hashring.core.safe_text import printable
+from hashring.drawing.escaped_text import short, shown
 from hashring.drawing.node_colors import COLORS_CSS, PALETTE, name_order, node_colors
-from hashring.drawing.text import short, shown
 
 PICTURE_CSS: Final = (
     ".hr-ring{color:#1b1f24;font-family:system-ui,sans-serif}"

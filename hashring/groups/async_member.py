@@ -10,12 +10,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from hashring.asyncio_cancellation import call_back, callback_over
 from hashring.core.groups.partition_change import PartitionChange
 from hashring.groups.base_member import BaseMember
 from hashring.groups.member_stay import Stay
 from hashring.running.callback_turns import TaskTurn, TaskTurns
 from hashring.running.forked import notice_fork
-from hashring.store.asyncio_cancellation import call_back, callback_over
 
 M = TypeVar("M", bound="AsyncMember")
 
@@ -178,7 +178,7 @@ class AsyncMember(BaseMember):
             await turn.come()
             while (change := await calls.get()) is not None and not turn.passed:
                 await self._call_one(change, turn)
-                self._called_back(change)
+                self._called_back(stay, change)
         finally:
             # Cancelled with the whole event loop, as a rule: nobody is left who could work.
             stay.abandon()

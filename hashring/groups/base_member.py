@@ -84,6 +84,9 @@ _OF_HELD: Final = (
 _OF_PARTITION: Final = (*_OF_HELD, PartitionChangeKind.LOST)
 """Changes of one partition, under the token that the change names."""
 
+_ACTIVITY: Final = -1
+"""Stands for being active, among partitions that have gone."""
+
 _PATIENCE_AT_EXIT: Final = 1.0
 """Seconds that the end of the program waits for members to leave."""
 
@@ -108,11 +111,12 @@ Put = Callable[[PartitionChange | None], None]
 
 @dataclass
 class _Ending:
-    """A partition that was revoked, and that loops over the changes are to end their work on.
+    """A partition that was revoked, and that the application is to end its work on.
 
     Attributes:
-        loops: those that have not asked for the next change yet.
-        ended: whether any has.
+        loops: those over the changes that have not asked for the next one yet; and what the caller
+            is told by, if a callback may be at work.
+        ended: whether any loop has.
         left: whether any has gone in the middle of it.
     """
 
@@ -248,7 +252,7 @@ class BaseMember(NotCopied, ABC):
 
     @property
     def active(self) -> bool:
-        """Whether any partition is held now: Solace's active indicator. No I/O."""
+        """Whether any partition is held now. No I/O. Solace calls it the active indicator."""
         now = monotonic()
         holding = self._machine.holdings.holding
         return any(holding.token(partition, now) for partition in holding.partitions)
@@ -482,7 +486,7 @@ class BaseMember(NotCopied, ABC):
         for each in news:
             self._tell(stay, each)
         self._logged_error = self._log(machine.error, self._logged_error)
-        if not stay.inside and machine.stage not in _ENTERING:
+        if not stay.inside and machine.stage not in _ENTERING and machine.failure is None:
             stay.inside = True
             stay.entered()
 
@@ -523,6 +527,8 @@ class BaseMember(NotCopied, ABC):
             self._news.append(_News(changes, list(self._iterators)))
             for put in self._iterators:
                 self._await_end(put, changes)
+            if self._stay is not None and self._callbacks.may_work:
+                self._await_end(self._stay.deliver, changes)
 
     def _tell(self, stay: Stay, news: _News) -> None:
         """Tell the application; what nobody works on or wants to hear of is let go of at once."""
@@ -530,24 +536,19 @@ class BaseMember(NotCopied, ABC):
         for change in news.changes:
             for put in news.loops:
                 put(change)
-            if change.kind is PartitionChangeKind.REVOKED and not self._heard(change, news):
-                if self._callbacks.may_work:
-                    # A callback may be at work on it. The caller lets go once that has returned.
-                    stay.deliver(change)
-                else:
-                    unheard.append(change)
-            elif self._callbacks.call_for(change) is not None:
+            revoked = change.kind is PartitionChangeKind.REVOKED
+            # A callback may be at work on what is revoked: the caller comes to it after that.
+            at_work = revoked and self._callbacks.may_work
+            if at_work or self._callbacks.call_for(change) is not None:
                 stay.deliver(change)
+            elif revoked and not self._heard(change, news):
+                unheard.append(change)
         self._let_go(*unheard)
 
     def _heard(self, change: PartitionChange, news: _News) -> bool:
-        """Whether anybody ends the work on what was revoked; also a loop that has begun since."""
-        if news.loops or self._callbacks.on_revoked is not None:
+        """Whether a loop ends the work on what was revoked; also one that has begun since."""
+        if news.loops:
             return True
-        return self._is_for_loops(change)
-
-    def _is_for_loops(self, change: PartitionChange) -> bool:
-        """Whether loops over the changes are to end the work on what was revoked."""
         with self._lock:
             return (change.partition, change.token) in self._ending
 
@@ -575,21 +576,29 @@ class BaseMember(NotCopied, ABC):
             change.partition,
         )
 
-    def _called_back(self, change: PartitionChange) -> None:
+    def _called_back(self, stay: Stay, change: PartitionChange) -> None:
         """A callback is over, or has raised."""
         self.tick()
-        # A loop may have begun while the change waited for a callback.
-        if change.kind is PartitionChangeKind.REVOKED and not self._is_for_loops(change):
-            self._let_go(change)
+        if change.kind is PartitionChangeKind.REVOKED:
+            self._end_work(stay.deliver, change)
 
     def _came_to_nothing(self, change: PartitionChange, gone: dict[int, int]) -> bool:
-        """Whether the application is to be told nothing of a partition.
+        """Whether the application is to be told nothing of a partition, or of being active.
 
         It has gone before the application came to its assignment, behind work that took long.
 
         Args:
-            gone: such partitions, with their tokens, as far as the application has come.
+            gone: such partitions, with their tokens, as far as the application has come; also
+                :data:`_ACTIVITY`.
         """
+        if change.kind is PartitionChangeKind.ACTIVE:
+            with self._lock:  # see _holds()
+                gone.pop(_ACTIVITY, None)
+                if not self.active:
+                    gone[_ACTIVITY] = change.token
+            return _ACTIVITY in gone
+        if change.kind is PartitionChangeKind.INACTIVE:
+            return gone.pop(_ACTIVITY, None) is not None
         if change.kind is PartitionChangeKind.ASSIGNED:
             if self._holds(change):
                 gone.pop(change.partition, None)
@@ -602,15 +611,30 @@ class BaseMember(NotCopied, ABC):
         self.tick()
         if change.kind is not PartitionChangeKind.REVOKED or self._callbacks.on_revoked is not None:
             return
+        self._end_work(put, change, ended=True)
+
+    def _end_work(self, put: Put, change: PartitionChange, *, ended: bool = False) -> None:
+        """A loop, or the caller, is not at work any more on what was revoked. The last lets go.
+
+        Args:
+            ended: whether it is a loop, which has ended the work.
+        """
         key = change.partition, change.token
         with self._lock:
-            ending = self._ending.get(key, _Ending())
-            ending.loops.discard(put)
-            ending.ended = True
-            if ending.loops:
-                return  # Another loop may be at work still.
-            self._ending.pop(key, None)
-        self._let_go(change)
+            ending = self._ending.setdefault(key, _Ending())
+            ending.ended = ending.ended or ended
+            over = self._is_over(put, key)
+        if over:
+            self._let_go(change)
+
+    def _is_over(self, put: Put, key: tuple[int, int]) -> bool:
+        """Whether to let go of what was revoked, now that this one is done. Needs the lock."""
+        ending = self._ending[key]
+        ending.loops.discard(put)
+        if ending.loops:
+            return False  # Another may be at work still.
+        del self._ending[key]
+        return ending.ended or not ending.left
 
     def _await_end(self, put: Put, changes: Iterable[PartitionChange]) -> None:
         """Let what these changes revoke wait for a loop that receives them. Needs the lock."""
@@ -667,10 +691,7 @@ class BaseMember(NotCopied, ABC):
             over = []
             for key, ending in list(self._ending.items()):
                 ending.left = ending.left or (key == at_work and put in ending.loops)
-                ending.loops.discard(put)
-                if not ending.loops:
-                    del self._ending[key]
-                    over += [key] if ending.ended or not ending.left else []
+                over += [key] if self._is_over(put, key) else []
         self._let_go_of(over)
 
     @abstractmethod

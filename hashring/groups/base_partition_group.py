@@ -19,7 +19,7 @@ from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.reported_loads import check_load
 from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, Terms
 from hashring.core.value_checks import plain_number
-from hashring.errors import ConfigError
+from hashring.errors import ConfigError, NodeStateError
 from hashring.groups.base_member import BaseMember, checked_partition, logger, monotonic
 from hashring.groups.callbacks import Callbacks, OnActive, OnAssigned, OnPartition, OnRevoked
 from hashring.groups.member_stay import Stay
@@ -126,9 +126,23 @@ class BasePartitionGroup(BaseMember):
         """How many partitions the group has, as far as this member knows."""
         return self._group.offered.partitions
 
+    def partition_of(self, key: str | bytes) -> int:
+        """The partition of a key: its CRC-32 modulo the count.
+
+        Raises:
+            KeyTypeError, KeyValueError: the key has no point.
+            NodeStateError: the count is the group's, and this member has not read it yet.
+        """
+        if not self._counted and self._group.offered is self._mine:
+            raise NodeStateError(
+                f"nobody has told this member of group {self.name!r} how many partitions there "
+                "are: give partitions=, or start it first"
+            )
+        return super().partition_of(key)
+
     @property
     def error(self) -> Exception | None:
-        """What is wrong now, if anything: with Redis, or with an assignor's answer."""
+        """What is wrong now with Redis, or with an assignor's answer, if anything."""
         return self._group.error or self._group.undecided
 
     @property

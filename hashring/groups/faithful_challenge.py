@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.faithful_challenge import FaithfulChallengeSpans
 from hashring.errors import ConfigError
 from hashring.groups.async_member import AsyncMember
 from hashring.groups.base_challenge import AsyncChallenge, SyncChallenge
@@ -18,7 +18,7 @@ from hashring.groups.sync_member import SyncMember
 from hashring.protocol.group.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.store.faithful_challenge.commands import faithful_keys
 
-__all__ = ["LeaseRaceSpans", "async_faithful_challenge", "faithful_challenge"]
+__all__ = ["FaithfulChallengeSpans", "async_faithful_challenge", "faithful_challenge"]
 
 
 def faithful_challenge(
@@ -27,7 +27,7 @@ def faithful_challenge(
     partitions: int,
     *,
     member: str | None = None,
-    spans: LeaseRaceSpans | None = None,
+    spans: FaithfulChallengeSpans | None = None,
     on_assigned: OnAssigned | None = None,
     on_revoked: OnRevoked | None = None,
     on_lost: OnPartition | None = None,
@@ -48,7 +48,7 @@ def async_faithful_challenge(
     partitions: int,
     *,
     member: str | None = None,
-    spans: LeaseRaceSpans | None = None,
+    spans: FaithfulChallengeSpans | None = None,
     on_assigned: OnAssigned | None = None,
     on_revoked: OnRevoked | None = None,
     on_lost: OnPartition | None = None,
@@ -63,11 +63,11 @@ def async_faithful_challenge(
     return AsyncChallenge(redis, name, partitions, member=member, callbacks=callbacks, **protocol)
 
 
-def _protocol(name: str | bytes, spans: LeaseRaceSpans | None) -> dict[str, Any]:
+def _protocol(name: str | bytes, spans: FaithfulChallengeSpans | None) -> dict[str, Any]:
     """What makes a :class:`.BaseChallenge` a faithful challenge."""
-    if spans is not None and not isinstance(spans, LeaseRaceSpans):
-        raise ConfigError("spans", spans, "give LeaseRaceSpans(...), or leave it out")
-    keys, spans = faithful_keys(name), spans or LeaseRaceSpans()
+    if spans is not None and not isinstance(spans, FaithfulChallengeSpans):
+        raise ConfigError("spans", spans, "give FaithfulChallengeSpans(...), or leave it out")
+    keys, spans = faithful_keys(name), spans or FaithfulChallengeSpans()
     return {
         "twins": ("faithful_challenge", "async_faithful_challenge"),
         "ttl": spans.max_lease,

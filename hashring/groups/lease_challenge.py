@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.errors import ConfigError
 from hashring.groups.async_member import AsyncMember
 from hashring.groups.base_challenge import AsyncChallenge, SyncChallenge
@@ -22,7 +22,7 @@ def lease_challenge(
     partitions: int,
     *,
     member: str | None = None,
-    rules: LeaseTableRules | None = None,
+    rules: LeaseChallengeRules | None = None,
     on_assigned: OnAssigned | None = None,
     on_revoked: OnRevoked | None = None,
     on_lost: OnPartition | None = None,
@@ -53,7 +53,7 @@ def async_lease_challenge(
     partitions: int,
     *,
     member: str | None = None,
-    rules: LeaseTableRules | None = None,
+    rules: LeaseChallengeRules | None = None,
     on_assigned: OnAssigned | None = None,
     on_revoked: OnRevoked | None = None,
     on_lost: OnPartition | None = None,
@@ -68,11 +68,11 @@ def async_lease_challenge(
     return AsyncChallenge(redis, name, partitions, member=member, callbacks=callbacks, **protocol)
 
 
-def _protocol(name: str | bytes, rules: LeaseTableRules | None) -> dict[str, Any]:
+def _protocol(name: str | bytes, rules: LeaseChallengeRules | None) -> dict[str, Any]:
     """What makes a :class:`.BaseChallenge` a lease challenge."""
-    if rules is not None and not isinstance(rules, LeaseTableRules):
-        raise ConfigError("rules", rules, "give hashring.LeaseTableRules(...), or leave it out")
-    keys, rules = challenge_keys(name), rules or LeaseTableRules()
+    if rules is not None and not isinstance(rules, LeaseChallengeRules):
+        raise ConfigError("rules", rules, "give hashring.LeaseChallengeRules(...), or leave it out")
+    keys, rules = challenge_keys(name), rules or LeaseChallengeRules()
     group = name_bytes("challenge", name).decode()
     return {
         "twins": ("lease_challenge", "async_lease_challenge"),

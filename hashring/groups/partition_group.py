@@ -38,8 +38,11 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
         ttl: seconds its lease lasts without renewal; at least three heartbeats, and 0.1 s.
         heartbeat_interval: seconds between renewals, at least 0.01; a quarter of the ttl unless
             given.
-        rebalance_delay, max_handoff_time, handoffs, leave_timeout: see
-            :class:`hashring.core.groups.state.Terms`.
+        rebalance_delay: seconds from a change of members until partitions move for it; 0 for at
+            once. A restart that takes less moves nothing.
+        max_handoff_time: seconds that ``on_revoked`` may take. After them the partition is lost.
+        handoffs: how many partitions may be on their way from owner to owner at once.
+        leave_timeout: seconds that ``stop(handover=True)`` waits at most for others to take over.
         progress_timeout: seconds without :meth:`tick` after which the member counts as stalled:
             it gets nothing new, and sheds one partition at a time. ``None``: never.
         migrate: change the group's terms to this member's, instead of refusing them.

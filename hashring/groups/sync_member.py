@@ -39,6 +39,7 @@ class _SyncStay(Stay):
         called: set when the caller has ended.
         come: set when it is the caller's turn: that of an earlier stay may be at work still.
         turn: its place in the line of callers.
+        spawned: whether anything is to run callbacks; not before the member has entered.
         caller: what runs callbacks; ``None`` before it does.
     """
 
@@ -47,6 +48,7 @@ class _SyncStay(Stay):
     called: Latch
     come: Latch
     turn: CallerTurn
+    spawned: bool = False
     caller: object = None
 
 
@@ -64,7 +66,7 @@ class SyncMember(BaseMember):
                 wait until its lease ends: one ttl at most. ``False``: raise at once.
 
         Raises:
-            NodeStateError: it runs already.
+            NodeStateError: it runs already, or was stopped while it started.
             MemberForked: it has a name of its own, and runs in the parent process.
             MemberExists: the group has a live member of this name. With ``wait``: it has renewed
                 its lease meanwhile. In a lease challenge, two of one name are two members.
@@ -116,6 +118,7 @@ class SyncMember(BaseMember):
             if stay.failure is not None:
                 _wait(ended)
                 raise stay.failure
+            stay.spawned = True
             backend.spawn(lambda: self._call(stay, calls), f"hashring group {self.name} caller")
         except BaseException:
             # Also Ctrl-C while it waits: nobody would run callbacks.
@@ -156,8 +159,9 @@ class SyncMember(BaseMember):
         if interrupted or self._is_in_callback() or not backend.may_wait():
             return
         _wait(stay.end)
-        # A callback that never returns must not keep anybody from leaving.
-        stay.called.wait(self._patience)
+        if stay.spawned:
+            # A callback that never returns must not keep anybody from leaving.
+            stay.called.wait(self._patience)
         for thread in tuple(stay.threads):
             # Over but for a moment; an assignor that never returns is not waited for.
             thread.wait(_MOMENT)
@@ -178,7 +182,8 @@ class SyncMember(BaseMember):
                     finish(change.partition)
 
         A partition that was revoked is let go of when the loop asks for the next change, of several
-        loops the last; with ``on_revoked``, only when that has returned. A loop that begins later
+        loops the last, and no callback runs that may work on it; with ``on_revoked``, only when
+        that has returned. A loop that begins later
         first gets what is so already. Of a partition that has gone before the loop came to its
         assignment, it gets nothing. In a forked child, which holds nothing, the loop ends.
 
@@ -259,7 +264,7 @@ class SyncMember(BaseMember):
                                 self._raised(change)
                         finally:
                             over = change
-                    self._called_back(change)
+                    self._called_back(stay, change)
                     calls.taken()
                 return
             except BaseException as error:

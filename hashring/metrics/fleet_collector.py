@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from hashring.core.groups.group_status import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, GroupPhase
 from hashring.core.ring_balance import Balance, balance
-from hashring.core.ring_change import REASONS, ChangeKind
+from hashring.core.ring_change_message import REASONS, ChangeKind
 from hashring.health import NOT_LIVE, Health, State, node_health, ring_health
 from hashring.metrics.metric_families import (
     FLEET_METRICS,
@@ -25,7 +25,7 @@ from hashring.metrics.metric_families import (
     label,
     one_hot,
 )
-from hashring.store.group.decisions import Decision
+from hashring.store.group.decision_history import Decision
 from hashring.store.ring.commands import Scoring
 from hashring.store.ring.node_reports import (
     NodeFacts,

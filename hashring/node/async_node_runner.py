@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from hashring.asyncio_cancellation import call_back, callback_over
 from hashring.core.ranges import PointRange
 from hashring.errors import HashringError, StoreError
 from hashring.node.key_answers import monotonic
@@ -20,7 +21,6 @@ from hashring.protocol.node.node_states import AT_WORK, RENEWING, NodeState
 from hashring.running.async_machine_loop import AsyncLoop
 from hashring.running.callback_turns import TaskTurn, TaskTurns
 from hashring.running.loop_log import LoopLog
-from hashring.store.asyncio_cancellation import call_back, callback_over
 from hashring.store.interface import AsyncStore
 from hashring.store.locks.commands import LOCKS_A_CALL
 

@@ -21,8 +21,8 @@ from hashring.protocol.locks.calls_under_way import AskedKey
 from hashring.protocol.locks.key_lease import KeyLease
 from hashring.protocol.locks.verdicts import Verdict
 from hashring.protocol.node.node_states import AT_WORK
-from hashring.running.bounded_calls import BoundedCalls
 from hashring.running.callback_turns import TaskTurns
+from hashring.running.calls_at_once import CallsAtOnce
 from hashring.running.forked import notice_fork
 from hashring.store.async_memory_store import async_store
 from hashring.store.command import Command
@@ -348,7 +348,7 @@ class AsyncRingNode(Node):
 
     def _equip(self) -> None:
         self._turns = TaskTurns()
-        self._line = BoundedCalls(self._settings.io_timeout)
+        self._line = CallsAtOnce(self._settings.io_timeout)
         self._starting = native_lock()
 
     @property

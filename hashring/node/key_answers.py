@@ -213,7 +213,7 @@ class KeyAnswers:
 
     @property
     def ring(self) -> Ring:
-        """The ring, frozen: read from Redis at each use, or, with ``follow=True``, as last seen.
+        """The ring, frozen, as Redis has it at each use; with ``follow=True``, as last seen.
 
         Raises:
             RedisUnavailable, RedisRefused: without ``follow=True``, Redis could not be asked.

@@ -10,11 +10,11 @@ from typing import Final, TypeVar, cast
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError
 from hashring.node.base_node import Node
-from hashring.node.by_hand import ByHand
 from hashring.node.forks import remembered
 from hashring.node.key_answers import listed, monotonic
 from hashring.node.lock_flows import Asking
 from hashring.node.node_runner import Runner
+from hashring.node.single_calls import SingleCalls
 from hashring.node.start_and_stop import Life, backend_of_threads
 from hashring.node.user_calls import UserCalls
 from hashring.protocol.locks.key_lease import KeyLease
@@ -47,11 +47,14 @@ class RingNode(Node):
 
     Args:
         redis: a sync client of redis-py or valkey-py, of any kind. The node takes from it where
-            Redis is, and makes connections of its own.
+            Redis is, and makes connections of its own. In tests, a
+            :class:`hashring.testing.MemoryStore`.
         ring: the ring's name; nodes with the same name share it.
         conn, key: other names for ``redis`` and ``ring``, those of redis-hashring.
         n_replicas: how many points an ordinary node has. More points, more even shares.
-        hash_algorithm: from key to point; the same on all nodes. ``"crc-32"`` unless given.
+        hash_algorithm: from key to point; the same on all nodes. ``"crc-32"`` unless given. Others
+            are ``"xxh32"`` (the extra ``xxhash``), each 32-bit CRC of crcmod such as ``"crc-32c"``,
+            or a :class:`hashring.HashAlgorithm` of your own.
         name: the node's name on the ring; ``host:pid`` unless given. A name of your own keeps
             its points over restarts; no two running processes may have the same.
         weight: the node has ``n_replicas * weight`` points, at least one.
@@ -80,7 +83,7 @@ class RingNode(Node):
             them, and it costs the same whatever the ring's size. :meth:`owner`, :attr:`ring` and
             :meth:`update` then ask Redis. With ``wire="redis-hashring"`` it always follows.
         zone: where the node runs, such as ``"eu-1a"``. It is shown beside the node, and
-            :meth:`hashring.Ring.owners` reads it; it does not change who owns a key.
+            ``hashring owner --owners`` goes by it; it does not change who owns a key.
 
     Raises:
         ConfigError: an argument cannot work.
@@ -94,8 +97,8 @@ class RingNode(Node):
 
     def _equip(self) -> None:
         self._calls = UserCalls(self._redis, self._settings.io_timeout)
-        self._by_hand = ByHand(self._calls)
-        self._life = Life(self._calls, self._by_hand, self._settings.on_change)
+        self._single_calls = SingleCalls(self._calls)
+        self._life = Life(self._calls, self._single_calls, self._settings.on_change)
 
     # --- running ------------------------------------------------------------------------------
 
@@ -298,7 +301,7 @@ class RingNode(Node):
 
     def _obey(self, order: Command[OrderStatus]) -> None:
         if self._is_ordered(self._calls.run(order)):
-            self._by_hand.ask(self, self._machine.beat_step)
+            self._single_calls.ask(self, self._machine.beat_step)
 
     # --- by hand ------------------------------------------------------------------------------
 
@@ -315,7 +318,7 @@ class RingNode(Node):
             NodeForked: the node was started in a parent process.
         """
         notice_fork()
-        self._by_hand.heartbeat(self)
+        self._single_calls.heartbeat(self)
 
     def update(self) -> None:
         """Read the ring now. A running node needs no such call.
@@ -328,7 +331,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        self._by_hand.ask(self, self._machine.look_step)
+        self._single_calls.ask(self, self._machine.look_step)
 
     def cleanup(self) -> None:
         """Take expired nodes off the ring now. Every heartbeat does so by itself.
@@ -338,7 +341,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        self._by_hand.cleanup(self)
+        self._single_calls.cleanup(self)
 
     def remove(self) -> None:
         """Take this node off the ring now. A running node comes back: use :meth:`stop`.
@@ -349,7 +352,7 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        self._by_hand.remove(self)
+        self._single_calls.remove(self)
 
     def debug_print(self) -> None:
         """Print the ring's replicas and nodes, expired ones marked.

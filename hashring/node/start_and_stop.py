@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from hashring.errors import NodeStateError, StoreError
 from hashring.monkey_patching import threads_are_greenlets
-from hashring.node.by_hand import ByHand
 from hashring.node.key_answers import monotonic
 from hashring.node.node_runner import Runner
 from hashring.node.node_settings import OnChange
 from hashring.node.on_change_calls import OnChangeCalls
+from hashring.node.single_calls import SingleCalls
 from hashring.node.user_calls import UserCalls
 from hashring.protocol.node.node_states import AT_WORK
 from hashring.running.loop_log import LoopLog, is_logging
@@ -38,13 +38,15 @@ class Life:
 
     Args:
         calls: of its users; the life says what runs the node.
-        by_hand: drives the node when nothing runs it.
+        single_calls: drives the node when nothing runs it.
         on_change: the application's callback.
     """
 
-    def __init__(self, calls: UserCalls, by_hand: ByHand, on_change: OnChange | None) -> None:
+    def __init__(
+        self, calls: UserCalls, single_calls: SingleCalls, on_change: OnChange | None
+    ) -> None:
         self._calls = calls
-        self._by_hand = by_hand
+        self._single_calls = single_calls
         self._on_change = None if on_change is None else OnChangeCalls(on_change)
         self._stops = 0
 
@@ -81,7 +83,7 @@ class Life:
         cancelled = started.cancel()
         try:
             if cancelled or started.ended.wait(patience):
-                self._leave_by_hand(node, over=started)
+                self._leave_singly(node, over=started)
         finally:
             # Perhaps no thread was there to run it in: then nothing else lets go who waits for it.
             if cancelled:
@@ -97,7 +99,7 @@ class Life:
             runner = self._launched(backend)
             try:
                 if runner is not None:
-                    self._leave_by_hand(node, over=runner)
+                    self._leave_singly(node, over=runner)
             finally:
                 # Perhaps the loop never began: then nothing else lets go who waits for it.
                 if runner is not None:
@@ -114,8 +116,8 @@ class Life:
                 have called it since, when there was no runner to tell.
         """
         if (last := self._calls.runner) is not None and (last.gone() or last.ended.is_set()):
-            backend.call(partial(self._leave_by_hand, node, over=last))
-        runner = self._by_hand.driving.run(partial(self._new_runner, node, backend))
+            backend.call(partial(self._leave_singly, node, over=last))
+        runner = self._single_calls.driving.run(partial(self._new_runner, node, backend))
         node._machine.start(monotonic(), strict=strict)
         if self._stops != stops:
             node._own_nothing()
@@ -158,7 +160,7 @@ class Life:
         node._own_nothing()
         runner = self._calls.runner
         if runner is None:
-            where_it_may_wait(partial(self._leave_by_hand, node, stay=stay))
+            where_it_may_wait(partial(self._leave_singly, node, stay=stay))
             return
         if sys.is_finalizing():
             # What ran the loop is gone, and with it who could say that the node has left.
@@ -167,7 +169,7 @@ class Life:
         waits = runner.may_wait() and not self._is_interrupted(node, runner)
         if waits:
             runner.wait()
-        leave = partial(self._leave_by_hand, node, stay=stay, over=runner)
+        leave = partial(self._leave_singly, node, stay=stay, over=runner)
         if runner.gone():
             where_it_may_wait(leave)
         elif waits:
@@ -194,9 +196,9 @@ class Life:
             calls.close()
             return True
 
-        return self._by_hand.driving.run(forget)
+        return self._single_calls.driving.run(forget)
 
-    def _leave_by_hand(self, node: Node, *, stay: bool = False, over: Runner | None = None) -> None:
+    def _leave_singly(self, node: Node, *, stay: bool = False, over: Runner | None = None) -> None:
         """Leave the ring when no loop runs, if the node is on it.
 
         Args:
@@ -206,12 +208,14 @@ class Life:
 
         def leave() -> None:
             if over is None or self._forget_runner(over):
-                self._by_hand.do(partial(self._by_hand.leave, node, failures.append, stay=stay))
+                self._single_calls.do(
+                    partial(self._single_calls.leave, node, failures.append, stay=stay)
+                )
                 if over is not None and not over.backend.gone():
                     over.publish()
 
         # In one: another thread must not start the node before it has left, and has said so.
-        self._by_hand.driving.run(leave)
+        self._single_calls.driving.run(leave)
         if over is not None:
             over.bury()
         # Later: a signal handler may have interrupted a log handler, and wait for its turn.
@@ -243,14 +247,14 @@ class Life:
 
     def bury(self, node: Node, runner: Runner) -> None:
         """Leave in place of a runner that will never go on."""
-        self._leave_by_hand(node, over=runner)
+        self._leave_singly(node, over=runner)
 
     def abandon(self) -> None:
         """In a forked child: what runs the node is the parent's."""
         if self._calls.runner is not None:
             self._calls.runner.abandon()
         self._calls.abandon()
-        self._by_hand.abandon()
+        self._single_calls.abandon()
         if self._on_change is not None:
             self._on_change.abandon()
 

@@ -44,10 +44,15 @@ class NodeStatus:
         held_off: seconds for which no node of the ring takes a lock, because Redis lost the locks,
             or may have; 0 as a rule.
         garbage: members of the ring that are no replicas, when it was last fetched.
-        heartbeats, failures, fetches, gaps, subscriptions, bad_messages, fences: counts since
-            the node was made.
-        losses: how often it has found since then that Redis had lost the ring.
-        changes: how many changes of the ring it has heard of since then, by reason: start,
+        heartbeats: how many were answered since the node was made; so are the counts below.
+        failures: calls to Redis that failed.
+        fetches: readings of the whole ring.
+        gaps: times it found that it had missed a change.
+        subscriptions: those made, the first and all after it.
+        bad_messages: messages on its channels that were none.
+        fences: times its lease ended before it was renewed.
+        losses: times it found that Redis had lost the ring.
+        changes: how many changes of the ring it has heard of, by reason: start,
             restart, return, resize, weight, stop, removed, expired, unvouched, drained,
             undrained, full, room. Those that it missed are in ``gaps``, as far as it knows.
     """

@@ -18,7 +18,7 @@ from hashring.node.lock_flows import Asking, Hold, TryAgain
 from hashring.node.node_runner import Runner
 from hashring.protocol.flow import Flow, run_flow
 from hashring.protocol.locks.key_lease import KeyLease
-from hashring.running.bounded_calls import refuse_late
+from hashring.running.calls_at_once import refuse_late
 from hashring.store.command import Command
 from hashring.store.interface import Store
 from hashring.store.memory_store import MemoryStore
@@ -69,7 +69,7 @@ class UserCalls:
         if self._store is not None:
             self._store.close()
 
-    def close_by_hand(self) -> None:
+    def close_single(self) -> None:
         """Close the connections of a node without a loop, unless one is in use."""
         # The holder of a lock of the client's may never let go of it: a call that a signal handler
         # has interrupted, or a thread that the end of the interpreter has ended.
@@ -88,7 +88,7 @@ class UserCalls:
         runner = self.runner
         run = partial(self._run_in_time, self.store, command, monotonic())
         if runner is None:
-            return self.run_by_hand(command)
+            return self.run_single(command)
         return self._as_caller(runner.backend.current(), partial(runner.backend.call_for_user, run))
 
     def _run_in_time(self, store: Store, command: Command[T], asked: float) -> T:
@@ -98,7 +98,7 @@ class UserCalls:
             raise RedisUnavailable(f"{described(command)}: not sent: the process was forked")
         return store.run(command)
 
-    def run_by_hand(self, command: Command[T]) -> T:
+    def run_single(self, command: Command[T]) -> T:
         """Run a command in the caller's thread."""
         return self._as_caller(threading.get_ident(), partial(self.store.run, command))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from hashring.monkey_patching import connections_home, original, threads_are_greenlets
-from hashring.running.bounded_calls import ThreadsLine
+from hashring.running.calls_at_once import ThreadsLine
 from hashring.running.loop_log import log_home, write_logs_in
 from hashring.running.threads_and_greenlets import (
     Inbox,

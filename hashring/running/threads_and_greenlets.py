@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from hashring.errors import MissingDependencyError
 from hashring.monkey_patching import connections_home, original, threads_are_greenlets
-from hashring.running.bounded_calls import CALLS_AT_ONCE
+from hashring.running.calls_at_once import CALLS_AT_ONCE
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from hashring.spark.analysis.plan import Plan, plan, plan_of_histogram, planned_
 from hashring.spark.analysis.point_histogram import point_histogram
 from hashring.spark.analysis.reassign import reassign
 from hashring.spark.analysis.replicas_for import replicas_for
-from hashring.spark.analysis.scenario import Scenario, scenarios
+from hashring.spark.analysis.scenarios import Scenario, scenarios
 from hashring.spark.analysis.simulate import drawn_within, simulate, summarise
 from hashring.spark.io.owner_directories import partition_by_owner
 from hashring.spark.lookup.key_points import point

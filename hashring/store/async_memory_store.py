@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from hashring.asyncio_cancellation import outcome
 from hashring.store.async_redis_store import AsyncRedisStore
-from hashring.store.asyncio_cancellation import outcome
 from hashring.store.command import Command
 from hashring.store.interface import Answered, AsyncStore, Message, Notice, Subscribed
 from hashring.store.memory_store import MemoryServer, MemoryStore

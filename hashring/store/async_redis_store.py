@@ -10,8 +10,8 @@ import os
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
+from hashring.asyncio_cancellation import outcome
 from hashring.errors import ReadOnlyReplica
-from hashring.store.asyncio_cancellation import outcome
 from hashring.store.client_errors import is_of_call
 from hashring.store.command import Command
 from hashring.store.derived_clients import aclose, derive, derive_subscriber, remind, servers_of
@@ -89,7 +89,7 @@ class _AsyncRedisSubscription:
 class AsyncRedisStore:
     """Runs commands over an asyncio client of redis-py or valkey-py.
 
-    A call may be cancelled at any moment: see :func:`hashring.store.asyncio_cancellation.over`.
+    A call may be cancelled at any moment: see :func:`hashring.asyncio_cancellation.over`.
 
     Args:
         client: where Redis is; the store makes connections of its own.

@@ -27,6 +27,16 @@ def client_family(client: Any) -> tuple[str, bool]:
     )
 
 
+def client_module(client: Any) -> str:
+    """Where the classes of a client's kind are: ``redis``, ``valkey.asyncio``.
+
+    Raises:
+        ConfigError: it is no client of redis-py or valkey-py.
+    """
+    package, asynchronous = client_family(client)
+    return f"{package}.asyncio" if asynchronous else package
+
+
 def is_async(client: Any) -> bool:
     """Whether it is an asyncio client.
 

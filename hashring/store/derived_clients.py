@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 from hashring.monkey_patching import native_lock, threads_are_greenlets
-from hashring.store.client_kind import client_family, is_cluster
+from hashring.store.client_kind import client_family, client_module, is_cluster
 from hashring.store.connections_in_step import in_step
 
 # Belong to the pool they came from, or are what a new pool derives by itself.
@@ -160,7 +160,7 @@ def derive(client: Any, timeout: float) -> Any:
         ConfigError: ``client`` is no client of redis-py or valkey-py.
     """
     package, asynchronous = client_family(client)
-    prefix = f"{package}.asyncio" if asynchronous else package
+    prefix = client_module(client)
     if is_cluster(client):
         return _derive_cluster(client, package, prefix, timeout)
     pool = client.connection_pool
@@ -289,9 +289,7 @@ def known_servers(client: Any) -> dict[str, Any]:
     """
     if not is_cluster(client):
         return {}
-    package, asynchronous = client_family(client)
-    prefix = f"{package}.asyncio" if asynchronous else package
-    node = importlib.import_module(f"{prefix}.cluster").ClusterNode
+    node = importlib.import_module(f"{client_module(client)}.cluster").ClusterNode
     manager = client.nodes_manager
     known = {**manager.startup_nodes, **manager.nodes_cache}
     return {name: node(each.host, each.port) for name, each in known.items()}
@@ -322,7 +320,7 @@ async def derive_subscriber(client: Any, channel: bytes) -> Any:
     if not is_cluster(client):
         return client
     package, _ = client_family(client)
-    prefix = f"{package}.asyncio"
+    prefix = client_module(client)
     await client.initialize()
     node = client.get_node_from_key(channel)
     settings = {

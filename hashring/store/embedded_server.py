@@ -182,7 +182,7 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """The URL for a client: of the TCP port when there is one, else of the unix socket."""
+        """The URL for a client, of the TCP port when there is one, else of the unix socket."""
         return f"redis://127.0.0.1:{self.port}" if self.port else _socket_url(self.socket)
 
     @property
@@ -202,7 +202,7 @@ class RedisServer:
 
     @property
     def pid(self) -> int:
-        """The process id of the server itself: what to pause, or to trace."""
+        """The process id of the server itself, to pause or to trace it."""
         return int((self._at / keeper.SERVER_LOCK).read_text())
 
     @property

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from hashring.errors import ConfigError
-from hashring.store.client_kind import client_family, is_cluster
+from hashring.store.client_kind import client_family, client_module, is_cluster
 from hashring.store.connections_in_step import has_ended
 
 
@@ -36,7 +36,7 @@ class SentOnce:
         self._of_cluster = is_cluster(client)
         self._client = client
         if not self._of_cluster:
-            prefix = f"{package}.asyncio" if asynchronous else package
+            prefix = client_module(client)
             pool = (_AsyncPool if asynchronous else _Pool)(client.connection_pool, package, prefix)
             kind = "Valkey" if package == "valkey" else "Redis"
             self._client = getattr(importlib.import_module(prefix), kind)(connection_pool=pool)

@@ -230,7 +230,7 @@ class Owner(Answer):
 
 
 class OwnersAsked(Answer):
-    """Keys to look up on one ring."""
+    """At most 10,000 keys to look up on one ring."""
 
     ring: Name
     keys: Annotated[list[Text], Meta(max_length=MOST_KEYS)]
@@ -491,7 +491,11 @@ class WeightAsked(NodeAsked):
 
 
 class GroupDrainAsked(MemberAsked):
-    """A member that is to hand over what it has; as DrainAsked."""
+    """A member that is to hand over what it has.
+
+    ``seconds`` is for how long, ``null`` until somebody lifts it; ``force`` orders it although no
+    other member is left.
+    """
 
     seconds: Seconds | None = None
     force: bool = False

@@ -88,7 +88,7 @@ class ConfirmRoutes:
             wrong = "This form was not from your session. If you mean it, answer again."
             return self._page(what, question, wrong), 403
         plan, unforeseen = self._foreseen(question)
-        if request.form.get(_SHOWN) != _mark(question, plan, unforeseen):
+        if request.form.get(_SHOWN) != _digest(question, plan, unforeseen):
             wrong = "This has changed since you were asked. If you still mean it, answer again."
             return self._page(what, question, wrong), 409
         sent = {k: v for k, v in request.form.items() if v and k not in _OWN_FIELDS}
@@ -133,7 +133,7 @@ class ConfirmRoutes:
             question=question,
             plan=plan,
             unforeseen=unforeseen,
-            shown_now=_mark(question, plan, unforeseen),
+            shown_now=_digest(question, plan, unforeseen),
             form=token_urlsafe(12),
             wrong=wrong,
             given=request.values,
@@ -167,7 +167,7 @@ def _note_answer(session: Session, led: str) -> None:
         session.answered(form, led)
 
 
-def _mark(question: Question, plan: RingPlan | GroupForesight | None, unforeseen: str) -> str:
+def _digest(question: Question, plan: RingPlan | GroupForesight | None, unforeseen: str) -> str:
     """A name for what the visitor is shown. Another name: another question.
 
     The figures are rounded: on a large ring some node always joins or leaves, which changes nothing

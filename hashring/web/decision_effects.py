@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hashring.core.groups.state import EventKind
-from hashring.store.group.decisions import Decision
+from hashring.store.group.decision_history import Decision
 
 _GIVEN: Final = frozenset({EventKind.GRANTED.value, EventKind.WARMUP.value})
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from hashring.core.groups.state import EventKind
 from hashring.drawing.node_colors import node_colors
 from hashring.drawing.partition_grid import partition_grid
-from hashring.store.group.decisions import Decision
+from hashring.store.group.decision_history import Decision
 from hashring.web import page_templates
 from hashring.web.group_view import GroupView
 from hashring.web.group_watcher import GroupWatcher

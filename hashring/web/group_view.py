@@ -11,7 +11,7 @@ from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.state import GroupState
 from hashring.health import Health, decision_to_forget, group_health
 from hashring.metrics.fleet_collector import GroupReading
-from hashring.store.group.decisions import Decision
+from hashring.store.group.decision_history import Decision
 from hashring.store.group.reading import Reading
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from hashring.metrics import FleetCollector
 from hashring.store.discovery import Found
 from hashring.store.group.commands import DECISIONS_KEPT
-from hashring.store.group.decisions import Decision, newest_decisions
+from hashring.store.group.decision_history import Decision, newest_decisions
 from hashring.store.group.key_names import group_keys
 from hashring.store.group.reading import read
 from hashring.store.redis_store import RedisStore

@@ -15,7 +15,7 @@ from hashring.web.ring_view import RingView, element_id
 from hashring.web.ring_watcher import RingWatcher
 from hashring.web.server_sent_events import Row
 from hashring.web.service import Service
-from hashring.web.state_marks import mark
+from hashring.web.state_signs import sign
 from hashring.web.watcher_health import doubts, verdict_of, verdict_on_all
 
 _WRONG: Final = (State.DEGRADED, State.UNKNOWN, State.DOWN)
@@ -154,5 +154,5 @@ class IndexPage(LivePage):
             headline = "There is nothing here yet."
         more = max(0, len(reasons) - _REASONS)
         return self._templates.part(
-            "overview", state.value, mark(state), headline, reasons[:_REASONS], more
+            "overview", state.value, sign(state), headline, reasons[:_REASONS], more
         )

@@ -20,7 +20,7 @@ from hashring.web.last_hour import SAMPLES, SPAN, Track, counted_spans, span_of
 from hashring.web.page_templates import Templates
 from hashring.web.ring_view import RingView
 from hashring.web.server_sent_events import Feed, Row
-from hashring.web.state_marks import mark
+from hashring.web.state_signs import sign
 from hashring.web.watcher_health import verdict_of
 from hashring.web.watcher_threads import Failure, Watcher
 
@@ -142,7 +142,7 @@ class WatchedPage(LivePage, Generic[V]):
         reasons = [] if failure else [{**reason.as_dict(), "link": ""} for reason in health.reasons]
         common = {
             "failure": part("failure", failure, view.now if view else None),
-            "verdict": part("verdict", health.state.value, mark(health.state), reasons),
+            "verdict": part("verdict", health.state.value, sign(health.state), reasons),
         }
         if view is None:
             return common, {}

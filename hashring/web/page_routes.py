@@ -24,7 +24,7 @@ from hashring.web.ring_view import RingView, UnknownHash
 from hashring.web.ring_watcher import RingWatcher
 from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
-from hashring.web.state_marks import icon, mark
+from hashring.web.state_signs import icon, sign
 
 _FIRST_ROWS: Final = 40
 """Rows of a page's table; the stream brings the rest."""
@@ -208,7 +208,7 @@ class PageRoutes:
         """
         with self._turns.turn_if_long(size):
             text = self._templates.page(
-                template, state=state.value, mark=mark(state), **self._login.visitor(), **values
+                template, state=state.value, mark=sign(state), **self._login.visitor(), **values
             )
             response = Response(text, mimetype="text/html")
             response.vary.add("Accept-Encoding")

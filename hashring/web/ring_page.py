@@ -7,7 +7,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from hashring.core.ring_change import ChangeKind
+from hashring.core.ring_change_message import ChangeKind
 from hashring.drawing.node_colors import node_colors
 from hashring.drawing.ring_picture import Mark, ring_colors, ring_picture
 from hashring.health import NodeHealth

@@ -16,9 +16,9 @@ from hashring.core.ring import Ring
 from hashring.core.ring_balance import Balance, balance
 from hashring.core.ring_plan import NodeShape, usual_replicas
 from hashring.errors import HashringError
-from hashring.health import NOT_LIVE, Health, NodeHealth, node_health, ring_health
+from hashring.health import NOT_LIVE, Health, NodeHealth, event_to_forget, node_health, ring_health
 from hashring.metrics.fleet_collector import RingReading
-from hashring.store.ring.commands import FORGET, Scoring
+from hashring.store.ring.commands import Scoring
 from hashring.store.ring.node_orders import DrainOrder
 from hashring.store.ring.node_reports import (
     DEFAULT_ALGORITHM,
@@ -220,8 +220,8 @@ class RingView:
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether somebody forgot it, and nothing happened to it since."""
-        return bool(self.events) and self.events[-1].kind == FORGET
+        """Whether somebody forgot it, and it has not changed since."""
+        return event_to_forget(self.events) is not None
 
     def standing(self, event: str) -> str:
         """The id of the last event that stands, up to and with this one."""

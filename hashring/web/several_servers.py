@@ -19,7 +19,7 @@ from hashring.web.access import Access
 from hashring.web.monitoring_routes import alive, metrics_registry, metrics_response
 from hashring.web.page_templates import Templates
 from hashring.web.service import Service
-from hashring.web.state_marks import icon, mark
+from hashring.web.state_signs import icon, sign
 from hashring.web.watcher_health import verdict_on_all
 from hashring.web.wsgi_app import Limits, Wsgi, application, create_app, mounted
 
@@ -107,7 +107,7 @@ def _front(sites: Mapping[str, Site], base_path: str, access: Access) -> Wsgi:
             "servers.html",
             entries=entries,
             state=state.value,
-            mark=mark(state),
+            mark=sign(state),
         )
 
     @routes.get("/api/status")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from flask import Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
@@ -15,9 +14,10 @@ from werkzeug.exceptions import HTTPException
 from hashring.drawing.charts import SMALL_CHART_CSS
 from hashring.drawing.partition_grid import GRID_CSS
 from hashring.drawing.ring_picture import PICTURE_CSS
-from hashring.errors import ConfigError, HashringError, StoreError
+from hashring.errors import HashringError, StoreError
 from hashring.web.access import Access
 from hashring.web.actions import Actions
+from hashring.web.address_checks import check_base_path, check_grafana
 from hashring.web.allowed_hosts import HEADERS, Hosts, TrustedProxies
 from hashring.web.api_routes import ApiRoutes
 from hashring.web.confirm_routes import ConfirmRoutes
@@ -228,33 +228,3 @@ def _under(base_path: str, app: Wsgi) -> Wsgi:
         return [f"Everything here is below {base_path}/\n".encode()]
 
     return under
-
-
-def check_grafana(address: str) -> None:
-    """Refuse what cannot be the address of a dashboard.
-
-    Raises:
-        ConfigError: it is not empty, and no address of the web.
-    """
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        known = False
-    else:
-        known = parts.scheme in ("http", "https") and bool(parts.netloc)
-    if address and not known:
-        raise ConfigError("grafana", address, "give the dashboard's address: https://…/d/hashring")
-
-
-def check_base_path(path: str) -> None:
-    """Refuse what cannot be a base path.
-
-    Raises:
-        ConfigError: it is not empty and does not look like ``/one/two``.
-    """
-    parts = path.split("/")
-    plain = all(part and part.replace("-", "").replace("_", "").isalnum() for part in parts[1:])
-    if path and not (parts[0] == "" and plain and path.isascii()):
-        raise ConfigError(
-            "base_path", path, "begins with a slash, ends without one, and has plain words between"
-        )

@@ -36,8 +36,8 @@ from hashring.core.assignors import (
     RingAssignor,
 )
 from hashring.core.groups import next_state
-from hashring.core.groups.lease_race import LeaseRaceSpans
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.faithful_challenge import FaithfulChallengeSpans
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.core.groups.state import Facts, GroupState, MemberFacts, Terms
 from hashring.testing.simulator import ChallengeSimulator, Event, GroupSimulator
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
@@ -234,7 +234,10 @@ def challenges(result: Result) -> None:
     0 to twice the mean."""
     hours = 2 if QUICK.quick else 20
     for late in (0.0, 0.15, 0.5, 1.0, 2.0):
-        for name, terms in (("faithful", LeaseRaceSpans()), ("lease", LeaseTableRules())):
+        for name, terms in (
+            ("faithful", FaithfulChallengeSpans()),
+            ("lease", LeaseChallengeRules()),
+        ):
             specs = [ChallengerSpec("loaded", late), *map(ChallengerSpec, "bcd")]
             events = [Event(0.0, "start", spec.label) for spec in specs]
             history = ChallengeHistory(1, tuple(specs), tuple(events), terms, 16)

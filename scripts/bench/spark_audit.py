@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from result import Result
 from timing import median, seconds
 
-from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_change_message import ChangeKind, RingChange, Stamp
 from hashring.core.ring_history import ring_history
 from hashring.spark import audit, work_slices
 from hashring.spark.engine.arrays_to_spark import one_row

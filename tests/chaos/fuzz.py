@@ -29,7 +29,7 @@ from hashring.core.groups.state import (
 from hashring.core.groups.view_changes import ViewChange
 from hashring.core.replica import parse_replica
 from hashring.core.ring import Ring
-from hashring.core.ring_change import parse_change
+from hashring.core.ring_change_message import parse_change
 from hashring.core.ring_json import RingFile, dump_ring, load_ring
 from hashring.errors import (
     ConfigError,
@@ -39,7 +39,7 @@ from hashring.errors import (
     RingFileError,
 )
 from hashring.store.faithful_challenge import commands as faithful_commands
-from hashring.store.group.decisions import read_decision
+from hashring.store.group.decision_history import read_decision
 from hashring.store.locks import commands as lock_commands
 from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.store.ring import commands

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hashring.core.groups.json_codec import load_facts, load_state, load_terms, load_view_change
-from hashring.core.ring_change import parse_change
+from hashring.core.ring_change_message import parse_change
 from hashring.errors import GroupFormatError, MessageFormatError
 from hashring.store.faithful_challenge.commands import told_partition
 from tests.chaos.fuzz import CHANGES, Target, fuzz, targets

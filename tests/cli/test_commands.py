@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -807,6 +808,44 @@ def test_an_answer_that_a_full_disk_cuts_short_is_an_error(
             env={"PYTHONUNBUFFERED": unbuffered, **NO_BYTECODE},
         )
         assert finished(process) == (2, "", "hashring: standard output: File too large\n")
+
+
+@pytest.mark.one_server
+@UNBUFFERED
+def test_a_full_pipe_that_refuses_to_wait_is_waited_for(
+    client: Redis, redis_server: RedisServer, unbuffered: str
+) -> None:
+    put(client, "only", *range(0, 2**32, 2**18))
+    read, write = os.pipe()
+    os.set_blocking(write, False)  # as another program of the terminal may leave it
+    environment = {"PYTHONUNBUFFERED": unbuffered}
+    process = spawn("hashring", "print", url=redis_server.url, env=environment, stdout=write)
+    waits = select.poll()
+    waits.register(write, select.POLLOUT)
+    until(lambda: not waits.poll(0) or process.poll() is not None, "the pipe is full")
+    os.close(write)
+    with open(read, encoding="utf-8") as output:
+        lines = output.read().splitlines()
+    assert finished(process) == (0, "", "")
+    assert len(lines) == 2**14 + 6
+
+
+@pytest.mark.one_server
+def test_an_empty_pipe_that_refuses_to_wait_is_waited_for(
+    client: Redis, redis_server: RedisServer
+) -> None:
+    put(client, "only", 5)
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    process = spawn("hashring", "owner", "-", url=redis_server.url, stdin=read)
+    os.write(write, b"alice\nbo")
+    waits = select.poll()
+    waits.register(read, select.POLLIN)
+    until(lambda: not waits.poll(0), "all of it is read")
+    os.write(write, b"b\ncarol\n")
+    os.close(write)
+    os.close(read)
+    assert finished(process) == (0, "alice\tonly\nbob\tonly\ncarol\tonly\n", "")
 
 
 @pytest.mark.one_server

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -163,6 +165,22 @@ def test_killed_it_leaves_no_node_behind(client: Redis, redis_server: RedisServe
             "its nodes have ended",
         )
         assert "Traceback" not in finished(process)[2]
+
+
+def test_files_where_it_is_called_are_no_modules_of_its_nodes(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit('this is no module')")
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name("hashring"), "demo"],
+        cwd=tmp_path,
+        env={**os.environ, "HASHRING_REDIS_URL": redis_server.url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with ending(process):
+        line_with(process, "alder joins")
 
 
 def test_a_node_that_cannot_start_ends_it_with_the_reason(client: Redis, run: Run) -> None:

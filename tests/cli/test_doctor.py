@@ -24,7 +24,7 @@ from hashring.core.groups.state import GroupPhase
 from hashring.core.point_placement import random_points
 from hashring.core.readable_numbers import counted
 from hashring.core.ring import Ring
-from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_change_message import ChangeKind, RingChange, Stamp
 from hashring.errors import PermissionDenied
 from hashring.store.embedded_server import RedisServer
 from hashring.store.lua_scripts import script

@@ -22,6 +22,7 @@ from hashring.store import embedded_keeper as keeper
 from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import ending, finished, line_with, nodes_on, spawn, until
 from tests.conftest import ROOT, eventually
+from tests.programs import python
 
 pytestmark = pytest.mark.one_server
 
@@ -187,6 +188,30 @@ def test_nodes_end_when_their_parent_is_killed(client: Redis, redis_server: Redi
         process.wait()
         log.join()  # every process with standard error open has ended
         eventually(lambda: client.zcard("ring") == 0, "they have left")
+
+
+FORKS_TWICE = """
+import itertools, os, runpy
+
+fork, number = os.fork, itertools.count()
+
+def limited():
+    if next(number) == 2:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return fork()
+
+os.fork = limited
+runpy.run_path("example.py", run_name="__main__")
+"""
+
+
+def test_the_others_end_if_a_node_cannot_be_started(
+    client: Redis, redis_server: RedisServer
+) -> None:
+    done = python("-c", FORKS_TWICE, "--nodes", "3", "--url", redis_server.url)
+    assert done.returncode == 1
+    assert "example.py: [Errno 11] Resource temporarily unavailable\n" in done.stderr
+    assert client.zcard("ring") == 0
 
 
 def test_a_paused_node_is_told_to_end_too(client: Redis, redis_server: RedisServer) -> None:

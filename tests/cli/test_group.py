@@ -249,6 +249,15 @@ def test_plan_knows_a_groups_own_assignor(
             assert ask(*order, "--plan").exit_code == 0
 
 
+def test_an_assignor_is_looked_for_also_where_the_working_directory_is_gone(
+    ask: Ask, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    error = ask("plan", "orders", "--assignor", "nowhere:first").exception
+    assert "cannot be imported (No module named 'nowhere')" in str(error)
+
+
 def test_history_shows_every_decision(ask: Ask, pair: Pair) -> None:
     output = ask("history", "orders").output
     assert "joined a" in output

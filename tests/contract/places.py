@@ -11,7 +11,7 @@ from redis import Redis
 from hashring.core.own_ranges import Nearby, parse_nearby
 from hashring.core.replica import Replica
 from hashring.core.ring import Ring
-from hashring.core.ring_change import RingChange, parse_change
+from hashring.core.ring_change_message import RingChange, parse_change
 from hashring.store.interface import Message, Store, Subscribed, Subscription
 from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.store.ring.commands import (

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules, PartitionLease, beat
+from hashring.core.groups.lease_challenge import (
+    LeaseChallengeRules,
+    LeaseTable,
+    PartitionLease,
+    beat,
+)
 from hashring.store.embedded_server import RedisServer
 from hashring.store.interface import Store
 from hashring.store.lease_challenge.commands import (
@@ -138,7 +143,7 @@ def test_a_table_of_before_the_clock_was_set_back_is_read_in_the_time_of_now(
 ) -> None:
     first = store.run(read_table(keys))
     ahead = first.now + 3600
-    rules = LeaseTableRules(ttl=60)
+    rules = LeaseChallengeRules(ttl=60)
     assert store.run(write_table(keys, first, beat(EMPTY, "a", ahead, rules), ()))
     second = store.run(read_table(keys))
     assert second.table is not None

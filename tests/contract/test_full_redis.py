@@ -15,7 +15,7 @@ import pytest
 
 from hashring.core.assignors import BalancedAssignor
 from hashring.core.groups import member_orders, next_state
-from hashring.core.groups.lease_table import LeaseTable, PartitionLease
+from hashring.core.groups.lease_challenge import LeaseTable, PartitionLease
 from hashring.core.groups.state import GroupState, MemberFacts, Terms
 from hashring.errors import OutOfMemory, StaleToken
 from hashring.fencing import RedisFence
@@ -132,6 +132,19 @@ def test_no_node_joins(real: RealPlace) -> None:
     real.join("n", A, 10, **TOLD)
     with full(real), pytest.raises(OutOfMemory):
         real.join("m", B, 20, **TOLD)
+    assert real.ring().nodes == ("n",)
+
+
+@pytest.mark.parametrize("goes", ["leave", "crash"])
+def test_a_node_takes_over_from_one_that_goes(real: RealPlace, goes: str) -> None:
+    real.join("n", A, 10, **TOLD)
+    real.join("m", B, 20, **TOLD)
+    if goes == "crash":
+        real.zadd(b"20:m:id20", real.now() - TTL)
+    with full(real):
+        if goes == "leave":
+            real.leave("m", B, 20)
+        assert real.beat("n", A, 10, **TOLD).status is BeatStatus.OK
     assert real.ring().nodes == ("n",)
 
 

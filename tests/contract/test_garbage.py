@@ -20,7 +20,7 @@ from redis.exceptions import ResponseError
 from hashring.core.assignors import BalancedAssignor
 from hashring.core.groups import group_orders, next_state
 from hashring.core.groups.state import MemberFacts, Terms
-from hashring.core.ring_change import Stamp
+from hashring.core.ring_change_message import Stamp
 from hashring.errors import StoreError
 from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer

@@ -25,7 +25,7 @@ from hashring.cli import main
 from hashring.core.assignors import GroupSituation, LearnerAssignor, TargetAssignment
 from hashring.core.groups.group_foresight import MoveReason
 from hashring.core.groups.partition_change import PartitionChangeKind
-from hashring.core.groups.state import EventKind, GroupPhase
+from hashring.core.groups.state import EventKind, GroupPhase, MemberFacts
 from hashring.errors import (
     AssignorError,
     ConfigError,
@@ -36,11 +36,17 @@ from hashring.errors import (
     StoreError,
     UnknownMemberError,
 )
+from hashring.groups import sync_member
+from hashring.groups.base_member import BaseMember
+from hashring.protocol.group.base_member_machine import ENDED, Stage
 from hashring.protocol.listening import ListeningState
+from hashring.running.threads_and_greenlets import Latch
 from hashring.store.embedded_server import RedisServer
-from hashring.store.group.decisions import read_decision
+from hashring.store.group.commands import join
+from hashring.store.group.decision_history import read_decision
 from hashring.store.group.key_names import group_keys
 from hashring.store.interface import Store
+from hashring.store.redis_store import RedisStore
 from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually, shared
 
@@ -161,6 +167,68 @@ def test_without_on_revoked_a_drained_member_keeps_a_partition_while_on_assigned
     assert len(a.held) == 2
     work.may_end.set()
     eventually(shared(b, count=2), "b has both")
+
+
+def test_a_loop_that_has_asked_for_the_next_change_waits_for_a_callback_that_works(
+    make: Make,
+) -> None:
+    work = Worker()
+    looked: list[int] = []
+
+    def look() -> None:
+        for change in a.changes():
+            if change.kind is PartitionChangeKind.REVOKED:
+                looked.append(change.partition)
+
+    a, b = make("a", 2, on_assigned=work), make("b", 2)
+    a.start()
+    assert work.begun.wait(PATIENCE)
+    thread = threading.Thread(target=look)
+    thread.start()
+    b.start()
+    a.drain()
+    eventually(lambda: sorted(looked) == [0, 1], "the loop has heard of both")
+    time.sleep(0.3)
+    assert len(a.held) == 2
+    assert b.held == {}
+    work.may_end.set()
+    eventually(shared(b, count=2), "b has both")
+    a.stop()
+    thread.join()
+
+
+def test_an_asyncio_loop_that_has_asked_for_the_next_change_waits_for_a_callback_that_works(
+    redis_server: RedisServer,
+) -> None:
+    async def play() -> None:
+        may_end = asyncio.Event()
+        looked: list[int] = []
+
+        async def work(partition: int, token: int) -> None:
+            await may_end.wait()
+
+        async def look() -> None:
+            async for change in a.changes():
+                if change.kind is PartitionChangeKind.REVOKED:
+                    looked.append(change.partition)
+
+        async with AsyncRedis.from_url(redis_server.url) as client:
+            a = AsyncPartitionGroup(client, "orders", 1, max_handoff_time=30.0, on_assigned=work)
+            await a.start()
+            while not a.held:
+                await asyncio.sleep(0.01)
+            looking = asyncio.create_task(look())
+            await asyncio.sleep(0)
+            stopping = asyncio.create_task(a.stop())
+            while not looked:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.3)
+            assert a.owns(0)
+            may_end.set()
+            await stopping
+            await looking
+
+    asyncio.run(asyncio.wait_for(play(), PATIENCE))
 
 
 def test_a_loop_that_begins_behind_a_callback_lets_go_of_what_was_revoked(make: Make) -> None:
@@ -681,6 +749,35 @@ def test_callbacks_hear_nothing_of_what_went_before_it_was_the_turn_of_its_assig
     assert told == [("active", True), ("assigned", 0), ("active", False)]
 
 
+def test_a_member_is_not_told_that_it_is_active_when_it_is_not_any_more(make: Make) -> None:
+    may_return = threading.Event()
+    told: list[bool] = []
+
+    def on_active(active: bool) -> None:
+        told.append(active)
+        if not active:
+            may_return.wait()
+
+    a = make("a", 1, max_handoff_time=0.2, on_active=on_active)
+    a.start()
+    eventually(lambda: told == [True], "a has it")
+    changes = a.changes()
+    assert [next(changes).kind for _ in range(2)] == [
+        PartitionChangeKind.ACTIVE,
+        PartitionChangeKind.ASSIGNED,
+    ]
+    token = a.token(0)
+    a.release(0)
+    eventually(lambda: a.token(0) not in (token, None), "a has it again")
+    stopping = threading.Thread(target=a.stop)
+    stopping.start()
+    eventually(lambda: not a.running, "a has left, whose callback did not return")
+    may_return.set()
+    stopping.join()
+    assert told == [True, False]
+    assert [change.kind for change in changes] == [PartitionChangeKind.INACTIVE]
+
+
 def test_an_asyncio_loop_hears_nothing_of_what_went_before_it_came_to_its_assignment(
     make: Make, redis_server: RedisServer
 ) -> None:
@@ -1108,11 +1205,14 @@ def test_a_plan_says_what_a_join_would_move(make: Make) -> None:
 
 
 def test_members_need_not_say_how_many_partitions_there_are(make: Make) -> None:
-    make("a", 8).start()
-    b = make("b", None)
+    a, b = make("a", 8), make("b", None)
+    expected = a.partition_of("N12345")
+    a.start()
+    with pytest.raises(NodeStateError, match="give partitions=, or start it first"):
+        b.partition_of("N12345")
     b.start()
     assert b.partitions == 8
-    assert 0 <= b.partition_of("N12345") < 8
+    assert b.partition_of("N12345") == expected > 0
 
 
 # --- bad input --------------------------------------------------------------------------------
@@ -1318,6 +1418,61 @@ def test_a_member_starts_again_after_a_fault_of_this_package_has_ended_its_threa
     eventually(lambda: not a.running, "its thread has ended")
     a.start()
     eventually(shared(a), "a has everything again")
+
+
+@pytest.mark.parametrize("stage", [Stage.WAITING, Stage.JOINED])
+def test_a_start_whose_member_is_stopped_meanwhile_raises(
+    make: Make, redis: Redis, stage: Stage
+) -> None:
+    go_on = threading.Event()
+
+    def slow(situation: GroupSituation) -> dict[str, list[int]]:
+        go_on.wait()
+        return {"a": list(range(situation.partitions))}
+
+    a = make("a", ttl=60.0, assignor=slow)
+    if stage is Stage.WAITING:
+        crashed = MemberFacts("a", "c" * 16, 0, 0.0)
+        RedisStore(redis, 5.0).run(join(group_keys("orders"), crashed, a._mine))
+    raised: list[BaseException] = []
+
+    def start() -> None:
+        with pytest.raises(NodeStateError, match="member 'a' was stopped while it started") as e:
+            a.start()
+        raised.append(e.value)
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    eventually(lambda: a._machine.stage is stage, "it starts")
+    stopping = threading.Thread(target=a.stop)
+    stopping.start()
+    eventually(lambda: a._machine.stage in ENDED, "it has left")
+    go_on.set()
+    starting.join(PATIENCE)
+    stopping.join(PATIENCE)
+    assert raised
+    assert not a.running
+
+
+def test_stop_in_the_middle_of_start_waits_for_no_callbacks(
+    make: Make, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a signal handler: what is to run them comes after it."""
+    a = make("a", ttl=60.0)
+    crashed = MemberFacts("a", "c" * 16, 0, 0.0)
+    RedisStore(redis, 5.0).run(join(group_keys("orders"), crashed, a._mine))
+
+    def wait(entered: Latch) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(BaseMember, "_patience", property(lambda _: pytest.fail("it waits")))
+        eventually(lambda: a._machine.stage is Stage.WAITING, "it waits for its name")
+        a.stop()
+        assert entered.is_set()
+
+    monkeypatch.setattr(sync_member, "_wait", wait)
+    with pytest.raises(NodeStateError, match="stopped while it started"):
+        a.start()
+    assert not a.running
 
 
 def test_an_assignor_that_raises_is_refused_with_what_it_raised(make: Make) -> None:

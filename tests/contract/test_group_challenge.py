@@ -15,8 +15,8 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring import async_lease_challenge, lease_challenge
-from hashring.core.groups.lease_race import LeaseRaceSpans
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.faithful_challenge import FaithfulChallengeSpans
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.errors import ConfigError, GroupMismatch
 from hashring.groups.faithful_challenge import async_faithful_challenge, faithful_challenge
 from hashring.groups.sync_member import SyncMember
@@ -24,8 +24,8 @@ from hashring.store.embedded_server import RedisServer
 from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually, shared
 
-RULES = LeaseTableRules(ttl=30.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
-SPANS = LeaseRaceSpans(
+RULES = LeaseChallengeRules(ttl=30.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
+SPANS = FaithfulChallengeSpans(
     normal_lease=0.6, max_lease=1.8, max_shutdown=0.2, min_grab=0.3, held_delay=0.02
 )
 CHALLENGES: list[dict[str, Any]] = [{"rules": RULES}, {"spans": SPANS}]
@@ -94,7 +94,7 @@ def test_without_on_revoked_a_partition_is_not_taken_while_on_assigned_works(mak
         begun.set()
         assert may_end.wait(PATIENCE)
 
-    long = LeaseTableRules(ttl=300.0, interval=0.1, max_handoff_time=100.0, residency=0.0)
+    long = LeaseChallengeRules(ttl=300.0, interval=0.1, max_handoff_time=100.0, residency=0.0)
     a, b = make("a", 1, rules=long, on_assigned=work), make("b", 1, rules=long)
     assert begun.wait(PATIENCE)
     leaving = threading.Thread(target=a.stop)
@@ -156,7 +156,7 @@ def test_once_nobody_is_there_the_next_members_may_agree_on_another_count(make: 
 def test_a_member_that_is_started_again_over_a_loss_takes_nothing_that_another_holds(
     make: Make, redis: Redis
 ) -> None:
-    slow = LeaseTableRules(ttl=300.0, interval=100.0, residency=300.0)
+    slow = LeaseChallengeRules(ttl=300.0, interval=100.0, residency=300.0)
     a = make("a", rules=slow)
     eventually(shared(a), "a has everything")
     b = make("b", rules=slow)
@@ -186,12 +186,12 @@ def test_an_asyncio_member_that_is_started_again_over_a_loss_takes_nothing_eithe
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"rules": SPANS}, "rules=LeaseRaceSpans("),
-        ({"spans": RULES}, "spans=LeaseTableRules("),
+        ({"rules": SPANS}, "rules=FaithfulChallengeSpans("),
+        ({"spans": RULES}, "spans=LeaseChallengeRules("),
         ({"partitions": 0}, "partitions=0: must be from 1 to 1000000"),
-        ({"rules": 0}, "rules=0: give hashring.LeaseTableRules(...), or leave it out"),
-        ({"rules": "x"}, "rules='x': give hashring.LeaseTableRules(...), or leave it out"),
-        ({"spans": 0}, "spans=0: give LeaseRaceSpans(...), or leave it out"),
+        ({"rules": 0}, "rules=0: give hashring.LeaseChallengeRules(...), or leave it out"),
+        ({"rules": "x"}, "rules='x': give hashring.LeaseChallengeRules(...), or leave it out"),
+        ({"spans": 0}, "spans=0: give FaithfulChallengeSpans(...), or leave it out"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(make: Make, settings: Any, text: str) -> None:
@@ -202,7 +202,7 @@ def test_arguments_that_cannot_work_are_refused(make: Make, settings: Any, text:
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64])
 def test_numbers_of_numpy_are_numbers(make: Make, kind: Any) -> None:
-    rules = LeaseTableRules(
+    rules = LeaseChallengeRules(
         ttl=kind(30), interval=kind(1), max_handoff_time=kind(2), residency=kind(0)
     )
     lease = make("a", kind(8) if kind is np.int64 else 8, rules=rules)
@@ -210,7 +210,7 @@ def test_numbers_of_numpy_are_numbers(make: Make, kind: Any) -> None:
     assert lease.error is None
     lease.stop()
     spans = {"normal_lease": kind(3), "max_lease": kind(6), "max_shutdown": kind(1)}
-    faithful = make("a", spans=LeaseRaceSpans(**spans, min_grab=kind(2), held_delay=0.02))
+    faithful = make("a", spans=FaithfulChallengeSpans(**spans, min_grab=kind(2), held_delay=0.02))
     eventually(lambda: faithful.held, "it has something")
     assert faithful.error is None
 

@@ -20,7 +20,7 @@ from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import Committed, Conflict, Joined, beat, commit, join
 from hashring.store.group.commands import forget as forget_at_once
-from hashring.store.group.decisions import read_decision
+from hashring.store.group.decision_history import read_decision
 from hashring.store.group.key_names import GroupKeys
 from hashring.store.group.reading import Reading, read
 from hashring.store.interface import Message, Store, Subscribed

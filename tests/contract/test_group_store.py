@@ -61,7 +61,7 @@ from hashring.store.group.commands import (
     join,
     leave,
 )
-from hashring.store.group.decisions import read_decision
+from hashring.store.group.decision_history import read_decision
 from hashring.store.group.key_names import GroupKeys, group_keys
 from hashring.store.group.reading import Reading, Reports, read
 from hashring.store.interface import Message, Store, Subscribed, Subscription
@@ -1215,6 +1215,23 @@ def test_a_name_without_a_readable_entry_is_for_the_session_that_the_decision_na
     # One that had the name before, and one that has it.
     assert isinstance(own_store.run(join(keys, facts("a", "c" * 16), TERMS, B)), Taken)
     assert isinstance(own_store.run(join(keys, facts("a", "c" * 16), TERMS, A)), Joined)
+
+
+@pytest.mark.parametrize("entry", [None, "nonsense"])
+def test_a_dismissed_member_without_a_readable_entry_may_join_anew(
+    keys: GroupKeys, own_redis: Redis, own_store: RedisStore, entry: str | None
+) -> None:
+    own_store.run(join(keys, facts("a"), TERMS))
+    step(own_store, keys)
+    own_redis.delete(keys.members.decode())
+    if entry is not None:
+        own_redis.hset(keys.members.decode(), "a", entry)
+    reading = own_store.run(read(keys))
+    outcome = dismissal(reading)
+    assert outcome.dismissed == (("a", A),)
+    assert isinstance(own_store.run(commit(keys, reading, outcome, "test")), Committed)
+    assert isinstance(own_store.run(join(keys, facts("a", C), TERMS)), Taken)
+    assert isinstance(own_store.run(join(keys, facts("a", C), TERMS, A)), Joined)
 
 
 def test_a_part_that_somebody_wrote_into_is_read_from_the_decision_once(

@@ -19,8 +19,8 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring.core.assignors import BalancedAssignor
-from hashring.core.groups.lease_race import LeaseRaceSpans
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.faithful_challenge import FaithfulChallengeSpans
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.core.groups.partition_change import PartitionChangeKind
 from hashring.core.groups.state import Terms
 from hashring.core.hashing import hash_algorithm
@@ -278,7 +278,7 @@ class LeaseChallengePlayed(MemberPlayed):
             challenge_keys("work"),
             self.name,
             partitions=PARTITIONS,
-            rules=LeaseTableRules(ttl=30.0, interval=0.2, residency=0.5),
+            rules=LeaseChallengeRules(ttl=30.0, interval=0.2, residency=0.5),
             new_suffix=lambda: f"{next(numbers)}",
             chance=Random(self.name).random,
         )
@@ -291,7 +291,7 @@ class FaithfulChallengePlayed(MemberPlayed):
             faithful_keys("races"),
             self.name,
             partitions=PARTITIONS,
-            spans=LeaseRaceSpans(
+            spans=FaithfulChallengeSpans(
                 normal_lease=0.5, max_lease=30.0, max_shutdown=0.1, min_grab=0.2, held_delay=0.02
             ),
             new_suffix=lambda: f"{next(numbers)}",

@@ -10,7 +10,7 @@ import pytest
 from hashring.core.own_ranges import Nearby, OwnRanges, Reach
 from hashring.core.ranges import bounds_of
 from hashring.core.ring import Ring
-from hashring.core.ring_change import ChangeKind
+from hashring.core.ring_change_message import ChangeKind
 from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, owner
 from hashring.store.ring.snapshot import snapshot
 from tests.conftest import some

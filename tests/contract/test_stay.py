@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hashring.core.own_ranges import OwnRanges
-from hashring.core.ring_change import ChangeKind
+from hashring.core.ring_change_message import ChangeKind
 from hashring.store.ring import node_orders
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Scoring, park
 from hashring.store.ring.node_entries import AWAY

@@ -17,7 +17,7 @@ import pytest
 from hashring import RingNode
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
-from hashring.core.ring_change import ChangeKind, RingChange, parse_change
+from hashring.core.ring_change_message import ChangeKind, RingChange, parse_change
 from hashring.core.ring_history import ring_history
 from hashring.errors import MessageFormatError, ReplicaFormatError, WrongKeyType
 from hashring.store.interface import Answered, Message, Notice, Subscribed, Unsubscribed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import inspect
 import json
 import pkgutil
 import re
@@ -107,6 +108,28 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     wanted |= {f"hashring.testing.{name}" for name in hashring.testing.__all__}
     wanted |= {f"hashring.fencing.{name}" for name in ("Fence", "RedisFence", "AsyncRedisFence")}
     assert wanted - named == set()
+
+
+def test_the_page_of_settings_has_the_values_of_all_defaults(site: Path) -> None:
+    rows = re.findall(r"<tr.*?</tr>", (site / "reference" / "settings.html").read_text(), re.S)
+    cells = [re.sub(r"<[^>]+>", "", html.unescape(row)).split("\n") for row in rows]
+    shown = [tuple(filter(None, map(str.strip, row))) for row in cells]
+    for described in (hashring.RingNode, hashring.PartitionGroup):
+        for argument in inspect.signature(described).parameters.values():
+            if argument.default is not inspect.Parameter.empty:
+                assert (argument.name, repr(argument.default)) in shown, described
+
+
+def test_no_entry_of_a_docstring_is_misread(site: Path) -> None:
+    # Sphinx takes for a type what stands before a colon in an attribute's first line or in that of
+    # what is returned, and all but one of several names before a colon.
+    for page in (site / "reference").rglob("*.html"):
+        text = page.read_text()
+        assert '">Type<span class="colon">' not in text, page
+        assert "<em>,</em>)" not in text, page
+        for kind in re.findall(r"Return type<.*?<dd[^>]*>(.*?)</dd>", text, re.S):
+            plain = re.sub(r"<[^>]+>", "", kind).strip()
+            assert " " not in plain or "[" in plain or "|" in plain, f"{page}: {plain}"
 
 
 def test_every_request_of_the_service_is_in_the_reference(site: Path) -> None:

@@ -17,9 +17,9 @@ import redis.asyncio
 from redis import Redis
 
 from hashring import AsyncPartitionGroup, AsyncRingNode, RedisUnavailable
+from hashring import asyncio_cancellation as tasks
+from hashring.asyncio_cancellation import outcome, over
 from hashring.fencing import AsyncRedisFence
-from hashring.store import asyncio_cancellation as tasks
-from hashring.store.asyncio_cancellation import outcome, over
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE
 

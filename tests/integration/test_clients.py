@@ -41,7 +41,7 @@ from hashring import (
     lease_challenge,
 )
 from hashring.fencing import AsyncRedisFence
-from hashring.running.bounded_calls import CALLS_AT_ONCE
+from hashring.running.calls_at_once import CALLS_AT_ONCE
 from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.client_kind import is_async
 from hashring.store.derived_clients import derive

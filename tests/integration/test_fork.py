@@ -463,7 +463,7 @@ def test_a_child_makes_no_call_that_a_greenlet_of_its_parent_is_making(
         redis_server,
         f"""
         import gevent, logging, signal
-        from hashring.running.bounded_calls import CALLS_AT_ONCE
+        from hashring.running.calls_at_once import CALLS_AT_ONCE
         said = []
         handler = logging.Handler()
         handler.emit = said.append

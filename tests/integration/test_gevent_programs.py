@@ -276,7 +276,7 @@ from redis import Redis
 
 sys.setswitchinterval(1e-5)
 node = RingNode(Redis.from_url(sys.argv[1]), "accounts", ttl=600, heartbeat_interval=60)
-drive, inside, most = node._by_hand.run_now, [], 0
+drive, inside, most = node._single_calls.run_now, [], 0
 
 def run_now(node, step):
     global most
@@ -285,7 +285,7 @@ def run_now(node, step):
     drive(node, step)
     inside.remove(step)
 
-node._by_hand.run_now = run_now
+node._single_calls.run_now = run_now
 pool = gevent.get_hub().threadpool
 others = [pool.spawn(each) for _ in range(15) for each in (node.heartbeat, node.update)]
 greenlets = [gevent.spawn(each) for _ in range(15) for each in (node.heartbeat, node.update)]

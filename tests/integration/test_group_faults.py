@@ -19,13 +19,13 @@ import pytest
 from redis import Redis
 
 from hashring import PartitionGroup, lease_challenge
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.core.groups.state import EventKind
 from hashring.errors import GroupNotEmpty
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group.group_flows import forget
 from hashring.store.embedded_server import RedisServer
-from hashring.store.group.decisions import read_decision
+from hashring.store.group.decision_history import read_decision
 from hashring.store.group.key_names import group_keys
 from hashring.store.lease_challenge.commands import challenge_keys, read_table
 from hashring.store.redis_store import RedisStore
@@ -277,7 +277,7 @@ def test_two_failovers_in_a_row_give_nobody_what_a_cut_off_member_holds() -> Non
 
 
 def test_an_older_table_of_a_lease_challenge_gives_nobody_what_a_cut_off_member_holds() -> None:
-    rules = LeaseTableRules(ttl=4.0, interval=0.3, max_handoff_time=3.0)
+    rules = LeaseChallengeRules(ttl=4.0, interval=0.3, max_handoff_time=3.0)
     keys = challenge_keys("orders")
     with (
         RedisServer() as server,
@@ -306,7 +306,7 @@ def test_an_older_table_of_a_lease_challenge_gives_nobody_what_a_cut_off_member_
 
 
 def test_after_a_restart_with_its_table_a_lease_challenge_keeps_what_its_members_hold() -> None:
-    rules = LeaseTableRules(ttl=20.0, interval=0.3)
+    rules = LeaseChallengeRules(ttl=20.0, interval=0.3)
     with (
         RedisServer(config=["save 3600 1"]) as server,
         Redis(unix_socket_path=str(server.socket)) as client,

@@ -64,6 +64,25 @@ def test_files_are_named_from_where_the_caller_is(command: str, tmp_path: Path) 
     assert started.endswith(" a file")
 
 
+@pytest.mark.parametrize("command", ["bench/run", "chaos", "mutation", "run", "run-pipeline"])
+def test_a_search_path_for_cd_leads_no_command_astray(command: str, tmp_path: Path) -> None:
+    shutil.copytree(SCRIPTS, tmp_path / "scripts")
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    for program in (tmp_path / "scripts" / "setup", python):
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    done = subprocess.run(
+        [f"scripts/{command}", "a file"],
+        cwd=tmp_path,
+        env={**os.environ, "CDPATH": "."},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.fixture(scope="module")
 def helped() -> dict[str, Ended]:
     """What comes of each benchmark that is asked for help."""

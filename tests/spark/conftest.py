@@ -35,6 +35,8 @@ def spark(tmp_path_factory):
         .config("spark.driver.memory", "2g")
         # Spark keeps 100 classes that it made, and the tests need more of them again and again.
         .config("spark.sql.codegen.cache.maxEntries", "2000")
+        # Else each function that makes a column asks Java five times where it was called.
+        .config("spark.python.sql.dataFrameDebugging.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config(
@@ -44,6 +46,9 @@ def spark(tmp_path_factory):
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
+    for name in ("PythonUtils", "PythonSQLUtils", "functions"):
+        # Else Java looks for them in all packages and all its jars whenever PySpark names them.
+        setattr(session._jvm, name, getattr(session._jvm, name))
     yield session
     session.stop()
 

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.errors import ConfigError
 from hashring.spark.analysis.replicas_for import _peaks, replicas_for
-from hashring.spark.analysis.scenario import Scenario, scenarios
+from hashring.spark.analysis.scenarios import Scenario, scenarios
 from hashring.spark.analysis.simulate import drawn_within, simulate, summarise
 from tests.spark.conftest import rows
 

@@ -1,4 +1,4 @@
-"""The same jobs on a cluster of two workers, and over Spark Connect."""
+"""The jobs over Spark Connect. Spark gives a stream's Python ten seconds: nothing runs beside."""
 
 import os
 import re
@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pyspark
@@ -15,18 +14,14 @@ import pytest
 from redis import Redis
 
 from hashring import RingNode
-from hashring.core.ring_json import RingFile
 from hashring.ring_files import write_ring
 from tests.conftest import ROOT, eventually
-from tests.spark.conftest import keep, stored
 from tests.spark.java_classes import options
 from tests.spark.test_owner import random_ring
 from tests.spark.test_stream_sinks import keep_keys
+from tests.spark_programs.engine_jobs import ENGINE_PATIENCE, check, engine_inputs
 
 HOME = Path(pyspark.__file__).parent
-ENGINE_PATIENCE = 900
-"""As long as a machine with twenty times more to do than it can may take."""
-
 
 LATE_PYTHON = """
 import os, sys, time
@@ -62,62 +57,6 @@ def told(log, pattern):
 
     eventually(look, f"{pattern} in {log}", ENGINE_PATIENCE / 2)
     return found[0]
-
-
-@pytest.fixture
-def work(tmp_path):
-    """What the jobs read."""
-    ring = random_ring(4, 8)
-    write_ring(RingFile(ring), tmp_path / "ring.json")
-    (tmp_path / "keys.parquet").mkdir()
-    for first in (0, 100):  # a file for each worker
-        keys = [f"k{i}" for i in range(first, first + 100)]
-        keep(tmp_path / "keys.parquet" / f"{first}.parquet", key=keys)
-    keep(
-        tmp_path / "events.parquet", epoch=[1, 2], kind=["join", "leave"], nodes=[["a"], ["a"]],
-        points=[[5], None], at=[datetime.fromtimestamp(at, timezone.utc) for at in (10, 20)],
-    )  # fmt: skip
-    keep(
-        tmp_path / "log.parquet", key=["k", "k"], node=["a", "a"], start=[11.0, 15.0],
-        end=[12.0, 25.0],
-    )  # fmt: skip
-    return tmp_path, ring
-
-
-def check(work, *command, **environment):
-    """Run the jobs in a process, and look at what they wrote."""
-    folder, ring = work
-    done = subprocess.run(
-        [sys.executable, "-m", *map(str, command)], cwd=ROOT, capture_output=True, text=True,
-        timeout=ENGINE_PATIENCE, check=False, env={**os.environ, **environment},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    owned = {row["key"]: row["owner"] for row in stored(folder / "owned.parquet")}
-    assert owned == {f"k{i}": ring.owner(f"k{i}") for i in range(200)}
-    own = {row["key"] for row in stored(folder / "by.parquet" / "owner=n1")}
-    assert own == {key for key, owner in owned.items() if owner == "n1"}
-    assert (folder / "load.html").exists()
-    assert overrun(folder / "findings.parquet")
-
-
-def overrun(place):
-    """Whether the findings of an audit are the one that there is."""
-    return [(row["problem"], row["unowned"]) for row in stored(place)] == [("overrun", 5.0)]
-
-
-def test_workers_with_memory_of_their_own(work):
-    # A standalone master in the driver's Java, and two workers that start an executor each.
-    folder, _ = work
-    home = folder / "home"  # beside which they keep their logs
-    home.mkdir()
-    for part in HOME.iterdir():
-        (home / part.name).symlink_to(part)
-    master = ("--master", "local-cluster[2,1,1024]")
-    check(work, "tests.spark_programs.engine_process", *master, folder, SPARK_HOME=str(home))
-    assert overrun(folder / "findings-long.parquet")
-    assert len(stored(folder / "warehouse" / "owned")) == 200
-    # Both did some of it.
-    assert all(list((home / "work").glob(f"app-*/{number}")) for number in range(2))
 
 
 @pytest.fixture(scope="module")
@@ -157,11 +96,11 @@ def connect_server(tmp_path_factory, late_python):
         yield f"sc://127.0.0.1:{port}"
 
 
-def test_spark_connect(work, connect_server):
-    folder, _ = work
+def test_spark_connect(tmp_path, connect_server):
+    ring = engine_inputs(tmp_path)
     # Of the environment, the server is found without a Java, and columns and SQL work there.
     check(
-        work, "tests.spark_programs.connect_process", folder,
+        tmp_path, ring, "tests.spark_programs.connect_process",
         SPARK_REMOTE=connect_server, JAVA_HOME="/nowhere",
     )  # fmt: skip
 

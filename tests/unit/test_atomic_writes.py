@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,23 @@ def test_what_cannot_be_renamed_without_hard_links_leaves_nothing(tmp_path, monk
     assert list(tmp_path.iterdir()) == []
 
 
+def test_ctrl_c_without_hard_links_leaves_no_empty_file(tmp_path, monkeypatch):
+    replace = Path.replace
+
+    def refused(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    def interrupted(*names):
+        signal.raise_signal(signal.SIGINT)
+        return replace(*names)
+
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_new(tmp_path / "x")
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("x", "whole")]
+
+
 def test_a_file_that_fails_in_the_middle_leaves_nothing(tmp_path):
     def write():
         with new_file(tmp_path / "x") as aside:
@@ -98,6 +116,14 @@ def test_a_directory_where_nothing_can_be_made_is_refused(tmp_path, monkeypatch,
     monkeypatch.setattr(os, "access", lambda at, _: at != place)  # root may write everywhere
     with pytest.raises(OutputRefused, match=f"no right to write into {place}"):
         check_directory(out)
+
+
+def test_a_link_to_nothing_is_found_before_the_work_starts(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    with pytest.raises(OutputExists):
+        check_new(tmp_path / "link")
+    with pytest.raises(OutputRefused, match="link is no directory"):
+        check_new(tmp_path / "link" / "report.html")
 
 
 def test_a_check_makes_nothing(tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hashring.core.groups.lease_table import LeaseTable
+from hashring.core.groups.lease_challenge import LeaseTable
 from hashring.testing.simulator import (
     ChallengeSimulator,
     GroupSimulator,

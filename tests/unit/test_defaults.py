@@ -16,8 +16,8 @@ import pytest
 import hashring
 from hashring import node, protocol
 from hashring.core import groups
-from hashring.core.groups.lease_race import LeaseRaceSpans
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.faithful_challenge import FaithfulChallengeSpans
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.core.groups.state import Terms
 
 GROUP = {
@@ -55,11 +55,11 @@ def given(function: Callable[..., Any]) -> dict[str, float]:
         (hashring.PartitionGroup, {"weight": 1.0, **GROUP}),
         (Terms, GROUP),
         (
-            LeaseTableRules,
+            LeaseChallengeRules,
             {"ttl": 60.0, "interval": 15.0, "max_handoff_time": 10.0, "residency": 30.0},
         ),
         (
-            LeaseRaceSpans,
+            FaithfulChallengeSpans,
             {
                 "normal_lease": 60.0,
                 "max_lease": 180.0,
@@ -87,7 +87,7 @@ def records(package: ModuleType) -> Iterator[type]:
 
 @pytest.mark.parametrize("package", [groups, node, protocol])
 def test_a_record_says_nothing_that_it_was_not_told(package: ModuleType) -> None:
-    settings = (Terms, LeaseTableRules, LeaseRaceSpans)
+    settings = (Terms, LeaseChallengeRules, FaithfulChallengeSpans)
     wrong = [
         f"{record.__qualname__}.{field.name} = {field.default}"
         for record in records(package)

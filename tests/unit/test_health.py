@@ -10,9 +10,9 @@ import pytest
 from hashring.core.assignors.situation import MemberState
 from hashring.core.groups.group_status import GroupStatus, GroupWait, MemberStatus, WaitKind
 from hashring.core.groups.state import EventKind, GroupEvent, GroupPhase, MemberOrder
-from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_change_message import ChangeKind, RingChange, Stamp
 from hashring.health import Health, Reason, State, exit_status, group_health, ring_health, worst
-from hashring.store.group.decisions import Decision
+from hashring.store.group.decision_history import Decision
 from hashring.store.ring.node_orders import DrainOrder
 from hashring.store.ring.node_reports import NodeFacts, Sees
 from hashring.store.ring.ring_events import RingEvent
@@ -61,6 +61,11 @@ def test_a_ring_whose_nodes_expired_is_down_until_somebody_forgets_it() -> None:
     health = verdict(events=(*gone, forgotten))
     assert (health.state, text(health)) == (State.STOPPED, "forgotten 60 s ago by ada")
     assert verdict(WELL, events=(*gone, forgotten)).state is State.HEALTHY
+    # Somebody lifted an order about one of its nodes since.
+    order = RingEvent(f"{int((NOW - 30) * 1000)}-0", "undrain", "bob", None, node="a")
+    assert verdict(events=(*gone, forgotten, order)) == health
+    again = event(ChangeKind.EXPIRE, 10)
+    assert verdict(events=(*gone, forgotten, order, again)).state is State.DOWN
 
 
 def test_a_ring_without_fault_is_healthy_and_gives_no_reason() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,22 @@ def test_what_is_named_for_a_file_is_run_for_it(path: str) -> None:
         for chosen, places in map(mutation.RUNS.get, mutation.runs_of(path))
         if any(found.startswith(place) for place in places)
     )
+
+
+@pytest.mark.parametrize(
+    ("after", "how"), [("passes", "passed"), ("fails", "failed"), ("hangs", "hung")]
+)
+def test_a_busy_machine_is_no_hung_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str, how: str
+) -> None:
+    tests = "import sys, time; text = open('changed').read(); text == 'hangs' and time.sleep(3600)"
+    command = [sys.executable, "-c", f"{tests}; sys.exit(text == 'fails')"]
+    monkeypatch.setattr(mutation, "command", lambda *_: command)
+    monkeypatch.setattr(
+        mutation, "copy_of_the_tree", lambda into: (into.mkdir(), (into / "changed").write_text(""))
+    )
+    trial = mutation.Trial(tmp_path, "")
+    # Less than Python takes to start.
+    trial._limits["a run"] = 1e-3
+    mutant = mutation.Mutant("locks", "changed", 1, "", after)
+    assert trial.changed("a run", mutant) == how

@@ -12,7 +12,7 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.own_ranges import Nearby, OwnRanges, Reach, parse_nearby, read_reaches
 from hashring.core.ranges import bounds_of
 from hashring.core.ring import Ring
-from hashring.core.ring_change import ChangeKind
+from hashring.core.ring_change_message import ChangeKind
 from hashring.errors import MessageFormatError
 
 # Few points, near the ends and each other, so that they meet.

@@ -16,7 +16,7 @@ from hashring.core.owner_periods import (
     swept_parts,
 )
 from hashring.core.ring import Ring
-from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_change_message import ChangeKind, RingChange, Stamp
 from hashring.core.ring_history import ring_history
 from hashring.errors import ConfigError, HistoryError
 

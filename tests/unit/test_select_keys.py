@@ -18,16 +18,15 @@ from hashring.core.hashing import (
     hash_algorithm_names,
     key_bytes,
 )
+from hashring.core.keys_as_bytes import MAX_TABLE_BYTES, parts_of_point
 from hashring.core.ranges import bounds_of
 from hashring.core.ring import Ring
 from hashring.core.select_keys import (
     INSIDE,
-    MAX_TABLE_BYTES,
     OUTSIDE,
     UNDECIDED,
     cells_of,
     class_table,
-    parts_of_point,
     select_inside,
 )
 from hashring.errors import KeyTypeError, KeyValueError

@@ -12,7 +12,7 @@ from redis import Redis
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import ConfigError
-from hashring.store.group.decisions import read_decision
+from hashring.store.group.decision_history import read_decision
 from hashring.store.group.key_names import group_keys
 from hashring.store.group.reading import read
 from hashring.store.locks.commands import acquire, look

@@ -12,8 +12,8 @@ from redis import Redis
 from hashring import PartitionGroup
 from hashring.drawing.charts import small_chart
 from hashring.errors import ConfigError
+from hashring.web.address_checks import check_grafana
 from hashring.web.last_hour import SAMPLES, SPAN, LastHour, counted_spans, differences
-from hashring.web.wsgi_app import check_grafana
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import Visit, nodes_on, put
 

@@ -10,7 +10,7 @@ from jinja2 import Environment
 
 from hashring.core.groups.state import EventKind, GroupEvent
 from hashring.health import Reason, State
-from hashring.store.group.decisions import Decision
+from hashring.store.group.decision_history import Decision
 from hashring.web.decision_effects import happenings
 from hashring.web.group_view import GroupView
 from hashring.web.page_templates import Templates, clock, shown

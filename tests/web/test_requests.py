@@ -16,10 +16,11 @@ from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import ConfigError
 from hashring.web import change_plans, costly_requests
+from hashring.web.address_checks import check_base_path
 from hashring.web.allowed_hosts import Hosts, TrustedProxies
 from hashring.web.costly_requests import AT_ONCE, WAITING, Turns
 from hashring.web.waitress_server import REQUESTS
-from hashring.web.wsgi_app import Limits, check_base_path
+from hashring.web.wsgi_app import Limits
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import HOSTILE, TOKEN, Visit, put
 

@@ -14,7 +14,7 @@ from hashring.core.expected_loads import share_likelihood
 from hashring.core.readable_numbers import counted, listed, percent
 from hashring.core.replica_ranges import duplicate_holders
 from hashring.core.ring_balance import balance
-from hashring.core.ring_change import ChangeKind
+from hashring.core.ring_change_message import ChangeKind
 from hashring.core.safe_text import printable
 from hashring.health import long_drained
 from hashring.store.ring.commands import Scoring

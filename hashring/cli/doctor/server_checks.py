@@ -94,7 +94,7 @@ def _memory(info: Mapping[str, Any], *, locking: bool) -> Iterator[Finding]:
     if used > limit * _NEARLY_FULL:
         yield problem(
             "memory",
-            f"{text}: once it is full, no node can join, and heartbeats may fail",
+            f"{text}: once it is full, no node can join, and no new lock can be taken",
             "raise maxmemory, or free memory",
         )
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 
 from hashring.core.assignors import Assignor, as_assignor
@@ -18,7 +17,7 @@ def imported_assignor(text: str) -> Assignor:
     """
     module, _, name = text.partition(":")
     # As `python -m` would: what is in the directory one stands in can be imported.
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, "")
     try:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:

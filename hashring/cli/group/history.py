@@ -16,7 +16,7 @@ from hashring.cli.output import json_line
 from hashring.core.groups.state import GroupEvent
 from hashring.core.safe_text import printable
 from hashring.store.group.commands import DECISIONS_KEPT
-from hashring.store.group.decisions import Decision, newest_decisions
+from hashring.store.group.decision_history import Decision, newest_decisions
 from hashring.store.group.key_names import group_keys
 
 

@@ -16,7 +16,7 @@ from hashring.health import Health, command_line, group_health
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group import group_flows
 from hashring.store.discovery import discover
-from hashring.store.group.decisions import newest_decisions
+from hashring.store.group.decision_history import newest_decisions
 from hashring.store.group.key_names import group_keys
 from hashring.store.group.reading import Reading, read
 

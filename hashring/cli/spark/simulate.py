@@ -94,7 +94,7 @@ def command(
       hashring spark simulate --nodes 50 --peak 1.2 --confidence 0.99
     """
     from hashring.spark.analysis.replicas_for import replicas_for  # noqa: PLC0415 - optional
-    from hashring.spark.analysis.scenario import scenarios  # noqa: PLC0415
+    from hashring.spark.analysis.scenarios import scenarios  # noqa: PLC0415
     from hashring.spark.jobs import replicas_job, simulate_job  # noqa: PLC0415 - optional
 
     if peak is not None:

@@ -52,7 +52,7 @@ class MoveReason(str, Enum):
     RULE = "rule"
     """The assignor's rule, or exclusive access, places it elsewhere, whatever the counts."""
     REMOVED = "removed"
-    """The partition count shrinks: it is to be drained, and then it is gone."""
+    """The partition count shrinks. The partition is to be drained, and then it is gone."""
 
 
 @dataclass(frozen=True)

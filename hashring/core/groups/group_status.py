@@ -93,7 +93,7 @@ class MemberStatus:
 
     @property
     def active(self) -> bool:
-        """Whether it holds a partition: Solace's active indicator. The others stand by."""
+        """Whether it holds a partition. The others stand by."""
         return bool(self.partitions)
 
 

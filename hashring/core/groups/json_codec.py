@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from hashring.core.assignors.situation import is_weight
-from hashring.core.groups.lease_table import LeaseTable, PartitionLease
+from hashring.core.groups.lease_challenge import LeaseTable, PartitionLease
 from hashring.core.groups.partition_column import BUCKET, Column
 from hashring.core.groups.reported_loads import GREATEST
 from hashring.core.groups.state import (

@@ -21,12 +21,11 @@ class PartitionChangeKind(str, Enum):
     COOLED = "cooled"
     """No need to be ready for the partition any more."""
     DRAIN = "drain"
-    """The partition is removed: nothing new comes; say so when it is empty."""
+    """The partition is removed, and nothing new comes. Call ``drained()`` when it is empty."""
     ACTIVE = "active"
-    """The member gets its first partition: Solace's active indicator. It comes before the
-    assignment."""
+    """The member gets its first partition. It comes before the assignment."""
     INACTIVE = "inactive"
-    """The member has lost its last partition: it stands by."""
+    """The member has lost its last partition, and stands by."""
 
 
 @dataclass(frozen=True)

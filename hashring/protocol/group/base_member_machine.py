@@ -25,7 +25,7 @@ from hashring.core.groups.member_holdings import MemberHoldings
 from hashring.core.groups.partition_change import PartitionChange
 from hashring.core.groups.state import MemberView
 from hashring.core.state_table import StateTable, with_tables
-from hashring.errors import StoreError
+from hashring.errors import NodeStateError, StoreError
 from hashring.protocol.flow import Flow, FlowRun
 from hashring.protocol.listening import Listening
 from hashring.protocol.machine_steps import Finished, Step, Wait, io_timeout
@@ -122,6 +122,8 @@ __doc__ = with_tables(__doc__, MEMBER_LIFE=MEMBER_LIFE)
 ENDED: Final = (Stage.OUTSIDE, Stage.LEFT, Stage.FAILED)
 """The stages in which there is nothing to do."""
 
+_STARTING: Final = (Stage.ENTERING, Stage.WAITING, Stage.JOINED)
+
 _RENEWING: Final = (Stage.JOINED, Stage.MEMBER, Stage.FENCED, Stage.HANDING_OVER)
 
 
@@ -141,7 +143,7 @@ class BaseMemberMachine(ABC):
         stage: where it is in its life.
         holdings: what it holds.
         error: what went wrong last; ``None`` once a renewal was answered.
-        failure: why it did not enter.
+        failure: why it did not enter; also that it was stopped before anybody counted it in.
         changes: what the application is to be told; whoever tells it takes them out.
         listening: whether messages arrive.
     """
@@ -244,6 +246,9 @@ class BaseMemberMachine(ABC):
             self._woken = True
             self._turn(Turn.HAND_OVER)
         elif MEMBER_LIFE.may(self.stage, Turn.STOP):
+            if self.stage in _STARTING:
+                what = f"member {self.member!r} was stopped while it started"
+                self.failure = NodeStateError(what)
             self._leave(now)
         if not patient and self.stage is Stage.LEAVING:
             self._give_up_flow()

@@ -6,8 +6,8 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from hashring.core.groups import lease_race
-from hashring.core.groups.lease_race import AfterRace, LeaseRaceSpans, Signal
+from hashring.core.groups import faithful_challenge
+from hashring.core.groups.faithful_challenge import AfterRace, FaithfulChallengeSpans, Signal
 from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.errors import StoreError
 from hashring.protocol.flow import Flow
@@ -45,7 +45,7 @@ class FaithfulChallengeMachine(BaseMemberMachine):
         member: str,
         *,
         partitions: int,
-        spans: LeaseRaceSpans,
+        spans: FaithfulChallengeSpans,
         new_suffix: Callable[[], str],
         chance: Callable[[], float],
     ) -> None:
@@ -123,7 +123,7 @@ class FaithfulChallengeMachine(BaseMemberMachine):
             # An owner challenges nothing, and need not ask Redis for that.
             return
         _, grab = yield look(self._keys)
-        what = lease_race.signal(
+        what = faithful_challenge.signal(
             owned=partition in self._active,
             grabbed=partition in grab,
             silent=self.now - self._heard_at[partition],
@@ -148,14 +148,14 @@ class FaithfulChallengeMachine(BaseMemberMachine):
         if partition in self._racing or partition in self._stopping:
             return
         self._racing.add(partition)
-        wait = lease_race.race_wait(
+        wait = faithful_challenge.race_wait(
             owned=partition in self._active, active=len(self._active), spans=self._spans
         )
         self._later(self.now + wait, lambda: self._race(partition))
 
     def _race(self, partition: int) -> Flow[None]:
         won, busy = yield race(self._keys, partition, self._me)
-        what = lease_race.after_race(
+        what = faithful_challenge.after_race(
             won=won, owned=partition in self._active, busy=busy not in ("", self._me)
         )
         if what is AfterRace.START:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
 
-from hashring.core.groups import lease_table
-from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules, PartitionLease
+from hashring.core.groups import lease_challenge
+from hashring.core.groups.lease_challenge import LeaseChallengeRules, LeaseTable, PartitionLease
 from hashring.core.groups.state import GroupPhase, MemberView
 from hashring.core.state_table import StateTable, with_tables
 from hashring.errors import GroupMismatch, StoreError, WriteConflict
@@ -70,7 +70,7 @@ __doc__ = with_tables(__doc__, TABLE_SIGHT=TABLE_SIGHT)
 
 
 class LeaseChallengeMachine(BaseMemberMachine):
-    """A member of a lease challenge: see :mod:`hashring.core.groups.lease_table`.
+    """A member of a lease challenge: see :mod:`hashring.core.groups.lease_challenge`.
 
     Args:
         group, keys: the challenge's name, and its keys.
@@ -91,7 +91,7 @@ class LeaseChallengeMachine(BaseMemberMachine):
         member: str,
         *,
         partitions: int,
-        rules: LeaseTableRules,
+        rules: LeaseChallengeRules,
         new_suffix: Callable[[], str],
         chance: Callable[[], float],
     ) -> None:
@@ -158,7 +158,7 @@ class LeaseChallengeMachine(BaseMemberMachine):
         if reading.elsewhere:
             table = LeaseTable(self.partitions, token=table.token, ttl=table.ttl)
         if lost_by is not None:
-            table = lease_table.recover(
+            table = lease_challenge.recover(
                 table,
                 self._me,
                 reading.now,
@@ -176,7 +176,7 @@ class LeaseChallengeMachine(BaseMemberMachine):
             for p, token in self.holdings.words().released.items()
             if (lease := table.leases.get(p)) is not None and lease.token == token
         ]
-        after = lease_table.beat(table, self._me, reading.now, self._rules, released)
+        after = lease_challenge.beat(table, self._me, reading.now, self._rules, released)
         names = self._concerned(reading.table, after)
         # It may be done though no answer comes, and later than that is noticed.
         self._may_have_written = True
@@ -250,7 +250,7 @@ class LeaseChallengeMachine(BaseMemberMachine):
         if reading.table is None or reading.elsewhere:
             # An older table is left for the others, who have to see that it is one.
             return (yield begin_table(self._keys)) or None
-        after = lease_table.leave(reading.table, self._me, reading.now)
+        after = lease_challenge.leave(reading.table, self._me, reading.now)
         names = after.members if self._me in reading.table.members else ()
         return (yield write_table(self._keys, reading, after, names)) or None
 

@@ -119,7 +119,7 @@ class Leases:
             # The deadline changes here first, and in Redis with the next renewal. So the node never
             # takes the lease to last longer than the lock, even if that renewal is lost.
             held.deadline = lease.last
-            self._renewal.soon(held, now)
+            self._renewal.renew_soon(held, now)
         lease.revoked.set()
 
     def revoke_what_moved(self, now: float) -> None:

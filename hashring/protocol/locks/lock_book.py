@@ -6,21 +6,21 @@ is asked by users (``ask``, ``take``, ``acquired``) and by the node's loop (``st
 of it. :mod:`.key_states` has the life of a key in it. Of the rest each piece knows only those above
 it:
 
-====================  ============================================================================
-piece                 what it decides
-====================  ============================================================================
-``lock_book_parts``   what all others share: ``ring_place`` (which points are the node's own),
-                      ``key_limit`` (how many keys it may hold), ``hold_off`` (until when no lock
-                      may be taken after a loss), ``renewal`` (which locks are renewed), and
-                      ``due_calls`` (what the loop has to do next)
-``releases``          which keys are let go
-``leases``            who holds a key by hand (``key_lease``), and what a loss tells them
-``handover``          what moves to other nodes, is kept for them, or awaited from them
-``calls_under_way``   which places are kept for calls, what they bring, and what came of those
-                      without an answer
-``taking``            which keys a call asks for
-``verdicts``          may the node work on a key now
-====================  ============================================================================
+======================  ==========================================================================
+piece                   what it decides
+======================  ==========================================================================
+``lock_book_parts``     what all others share: ``ring_place`` (which points are the node's own),
+                        ``key_limit`` (how many keys it may hold), ``hold_off`` (until when no lock
+                        may be taken after a loss), ``renewal`` (which locks are renewed), and
+                        ``due_calls`` (what the loop has to do next)
+``releases``            which keys are let go
+``leases``              who holds a key by hand (``key_lease``), and what a loss tells them
+``keys_between_nodes``  what moves to other nodes, is kept for them, or awaited from them
+``calls_under_way``     which places are kept for calls, what they bring, and what came of those
+                        without an answer
+``taking``              which keys a call asks for
+``verdicts``            may the node work on a key now
+======================  ==========================================================================
 
 One call at a time: :mod:`hashring.protocol.locks.shared_lock_book` is for several threads.
 
@@ -40,9 +40,9 @@ from typing import Any
 
 from hashring.errors import StoreError
 from hashring.protocol.locks.calls_under_way import AskedKey, CallsUnderWay, Take
-from hashring.protocol.locks.handover import Handover
 from hashring.protocol.locks.key_lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.key_states import HOLDING, NEVER, KeyEvent, KeyState
+from hashring.protocol.locks.keys_between_nodes import KeysBetweenNodes
 from hashring.protocol.locks.leases import Leases
 from hashring.protocol.locks.lock_book_parts import BookParts
 from hashring.protocol.locks.lock_config import LockConfig
@@ -85,7 +85,7 @@ class LockBook:
         self._renewal = parts.renewal
         self._releases = Releases(parts)
         self._leases = Leases(parts, self._releases)
-        self._handover = Handover(parts, self._leases)
+        self._keys_between = KeysBetweenNodes(parts, self._leases)
         self._calls = CallsUnderWay(parts, self._releases)
         self._taking = Taking(parts, self._calls, self._releases)
         self._verdicts = Verdicts(parts, self._calls, self._releases)
@@ -252,7 +252,7 @@ class LockBook:
 
         Told before :meth:`see`, which is told that nothing is the node's own.
         """
-        self._handover.drain()
+        self._keys_between.drain()
 
     def see(
         self, ring: Surroundings, bounds: tuple[int, ...], own_bounds: tuple[int, ...], now: float
@@ -263,7 +263,7 @@ class LockBook:
             bounds: of the ranges in which the node may take keys, those of full nodes included.
             own_bounds: of the ranges that are its own.
         """
-        self._handover.see(ring, bounds, own_bounds, now)
+        self._keys_between.see(ring, bounds, own_bounds, now)
 
     def heartbeat(
         self, everyone_full: bool, now: float, history: str = "", held_off: float = 0.0
@@ -285,17 +285,17 @@ class LockBook:
         for held in list(self.held.values()):
             if held.asked < idle and held.lease is None:
                 self._releases.let_go_if_idle(held, idle, now)
-        self._handover.forget_idle(idle)
+        self._keys_between.forget_idle(idle)
         self._calls.heartbeat(now)
         self.limit.recount(place.owns, everyone_full, now)
         self._settle(now)
         if self.config.locking:
-            self._renewal.all(self.held.values(), now)
+            self._renewal.renew_all(self.held.values(), now)
 
     def _follow(self, history: str, held_off: float, now: float) -> None:
         if history != self._hold_off.history:
             # The locks that it waited for may be gone, and its name in them is.
-            self._handover.ask_again(now, _S.AWAITED)
+            self._keys_between.ask_again(now, _S.AWAITED)
             self._renewal.may_be_lost(self.held.values())
         if not held_off:
             self._renewal.may_be_lost(())
@@ -304,11 +304,11 @@ class LockBook:
 
     def listening(self, now: float) -> None:
         """The node's channel is heard from now on: what was freed before, nobody has told."""
-        self._handover.ask_again(now, _S.AWAITED, _S.TAKING)
+        self._keys_between.ask_again(now, _S.AWAITED, _S.TAKING)
 
     def news(self, news: LockNews, now: float) -> None:
         """A message on the node's own channel."""
-        self._handover.news(news, now)
+        self._keys_between.news(news, now)
 
     # --- the loop's calls ---------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class LockBook:
                     self._leases.end(key)
                     self._keys.enter(_E.LOST, key)
             for number, waiter in reply.wanted.items():
-                self._handover.want(batch.keys[number], waiter, now)
+                self._keys_between.want(batch.keys[number], waiter, now)
             self._settle(now)
 
         command = renew(

@@ -1,4 +1,4 @@
-"""Which locks a node renews, and until when they then last."""
+"""Which locks a node renews, and until when they then last: all of them, with each heartbeat."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Renewal:
         self._queue: list[Key] = []
         self.due = NEVER
 
-    def all(self, keys: Iterable[Key], now: float) -> None:
+    def renew_all(self, keys: Iterable[Key], now: float) -> None:
         """Renew all of these, those that end first before the others.
 
         What is still to be renewed of an earlier round comes before them: if a round takes longer
@@ -59,7 +59,7 @@ class Renewal:
         self._queue = others + self._queue
         self.due = now
 
-    def soon(self, key: Key, now: float) -> None:
+    def renew_soon(self, key: Key, now: float) -> None:
         """Renew this one, too."""
         self._queue.append(key)
         self.due = min(self.due, now)

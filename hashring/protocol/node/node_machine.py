@@ -36,7 +36,7 @@ from hashring.core.ranges import PointRange, bounds_of
 from hashring.core.replica import Replica
 from hashring.core.replica_ranges import replica_lengths
 from hashring.core.ring import Ring
-from hashring.core.ring_change import ChangeKind, RingChange, Stamp, parse_change
+from hashring.core.ring_change_message import ChangeKind, RingChange, Stamp, parse_change
 from hashring.errors import (
     HashringError,
     MessageFormatError,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hashring.core.point_placement import Random, free_points, kept_points
 from hashring.core.replica import Replica
-from hashring.core.ring_change import Stamp
+from hashring.core.ring_change_message import Stamp
 from hashring.store.ring.node_entries import NodeRecord
 from hashring.store.ring.node_orders import WeightOrder
 

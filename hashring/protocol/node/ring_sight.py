@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.ring import Ring
-from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_change_message import ChangeKind, RingChange, Stamp
 from hashring.protocol.node.node_states import SIGHT, SightEvent, SightState
 
 

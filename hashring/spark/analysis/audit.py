@@ -150,7 +150,10 @@ class Audit:
 
     @cached_property
     def nodes(self) -> DataFrame:
-        """One row a node: ``node``, ``rows``, a column a problem, ``overflow``, ``overlapping``."""
+        """One row a node.
+
+        ``node``, ``rows``, a column a problem, ``overflow``, ``overlapping``.
+        """
         return _nodes(self.counts, self._asof)
 
     @cached_property

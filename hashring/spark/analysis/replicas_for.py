@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from hashring.errors import ConfigError
-from hashring.spark.analysis.scenario import MOST_POINTS, Scenario
+from hashring.spark.analysis.scenarios import MOST_POINTS, Scenario
 from hashring.spark.engine.array_types import Floats
 
 _SHARES: Final = 1_000_000

@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.errors import ConfigError
-from hashring.spark.analysis.scenario import Scenario
+from hashring.spark.analysis.scenarios import Scenario
 from hashring.spark.analysis.simulated_trial import MEASURES, trial
 from hashring.spark.engine.arrays_to_spark import frame_of_rows
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashring.spark.analysis.html_report import Report
 from hashring.spark.analysis.replicas_for import ReplicasAnswer
-from hashring.spark.analysis.scenario import Scenario
+from hashring.spark.analysis.scenarios import Scenario
 from hashring.spark.analysis.simulate import drawn_within
 from hashring.spark.jobs.outcome import Outcome
 

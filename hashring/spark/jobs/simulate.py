@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hashring.spark.analysis.html_report import Report
-from hashring.spark.analysis.scenario import Scenario
+from hashring.spark.analysis.scenarios import Scenario
 from hashring.spark.analysis.simulate import simulate, summarise
 from hashring.spark.io.output import Output
 from hashring.spark.jobs.kept_frames import kept

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_change_message import ChangeKind, RingChange, Stamp
 from hashring.core.ring_history import RingHistory, ring_history
 from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, HistoryError

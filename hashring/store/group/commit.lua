@@ -79,7 +79,9 @@ if ARGV[2] ~= '' then
       redis.call('HDEL', KEYS[2], ARGV[i])
       redis.call('ZREM', KEYS[3], ARGV[i])
     end
-    if not session or session == ARGV[i + 1] then
+    -- Of a dismissed one whose entry is gone or cannot be read, this alone names the process that may
+    -- join anew while the lease stands.
+    if session == ARGV[i + 1] or not session and i > last_dismissed then
       redis.call('HDEL', KEYS[4], ARGV[i])
     end
   end

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hashring.core.groups.json_codec import dump_table, load_table
-from hashring.core.groups.lease_table import LeaseTable
+from hashring.core.groups.lease_challenge import LeaseTable
 from hashring.store.command import Command
 from hashring.store.lua_scripts import script
 from hashring.store.ring_and_group_names import tagged

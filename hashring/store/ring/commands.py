@@ -17,7 +17,7 @@ from typing import Any, Final
 from hashring.core.own_ranges import Reach, read_reaches
 from hashring.core.replica import Replica, parse_parts, parse_replica
 from hashring.core.replica_ranges import stretch_ranges
-from hashring.core.ring_change import Stamp
+from hashring.core.ring_change_message import Stamp
 from hashring.core.value_checks import check_wire, checked_point
 from hashring.errors import ReplicaFormatError
 from hashring.store.command import Argument, Command, text

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from hashring.core.readable_numbers import in_calendar
-from hashring.core.ring_change import RingChange, parse_change
+from hashring.core.ring_change_message import RingChange, parse_change
 from hashring.errors import EventsLost, MessageFormatError
 from hashring.store.command import pairs, text
 from hashring.store.interface import RedisCaller

@@ -10,7 +10,7 @@ from typing import Any, Final
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
-from hashring.core.ring_change import Stamp
+from hashring.core.ring_change_message import Stamp
 from hashring.errors import ReplicaFormatError
 from hashring.store.command import Command, pairs, text
 from hashring.store.lua_scripts import script

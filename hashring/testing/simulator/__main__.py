@@ -69,6 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
         "order, a full Redis, one whose clock is wrong, clocks that gain, other group settings",
     )
     options = parser.parse_args(arguments)
+    if options.count < 1:
+        parser.error(f"--count {options.count} plays nothing: give 1 or more")
     if (options.own_ranges or options.weights) and (options.groups or options.challenge):
         parser.error("--own-ranges and --weights are for rings: leave out --groups and --challenge")
     if options.drains and options.challenge:

@@ -20,7 +20,7 @@ from hashring.drawing.node_colors import (
     node_colors,
 )
 from hashring.drawing.ring_picture import PICTURE_CSS, Mark, ring_colors, ring_picture
-from hashring.web.state_marks import SIGN_COLORS
+from hashring.web.state_signs import SIGN_COLORS
 from tests.conftest import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"

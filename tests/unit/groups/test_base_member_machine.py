@@ -10,7 +10,7 @@ import pytest
 
 from hashring.core.groups.partition_change import PartitionChangeKind
 from hashring.core.groups.state import GroupPhase, MemberView
-from hashring.errors import RedisUnavailable
+from hashring.errors import NodeStateError, RedisUnavailable
 from hashring.protocol.flow import Flow
 from hashring.protocol.group.base_member_machine import RETRY, BaseMemberMachine, Stage, Turn
 from hashring.protocol.machine_steps import Finished, Run, Step, Subscribe, Wait
@@ -496,6 +496,7 @@ def test_one_that_stops_while_it_enters_takes_its_entry_out() -> None:
     assert hand.stage is Stage.DEPARTING
     departing.done(None, hand.now, hand.now)
     assert hand.stage is Stage.LEFT
+    assert isinstance(hand.machine.failure, NodeStateError)
 
 
 def test_a_handover_ends_when_the_group_knows_that_nothing_is_held() -> None:

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashring.core.groups import lease_table
-from hashring.core.groups.lease_race import LeaseRaceSpans
-from hashring.core.groups.lease_table import (
+from hashring.core.groups import lease_challenge
+from hashring.core.groups.faithful_challenge import FaithfulChallengeSpans
+from hashring.core.groups.lease_challenge import (
+    LeaseChallengeRules,
     LeaseTable,
-    LeaseTableRules,
     PartitionLease,
     beat,
     leave,
@@ -27,7 +27,9 @@ from hashring.core.groups.lease_table import (
 from hashring.errors import ConfigError
 from hashring.protocol.flow import Flow
 from hashring.protocol.group import lease_challenge_machine
+from hashring.protocol.group.base_member_machine import Stage
 from hashring.protocol.group.lease_challenge_machine import LeaseChallengeMachine, TableSight
+from hashring.protocol.machine_steps import Step, Wait
 from hashring.store.command import Command
 from hashring.store.lease_challenge.commands import ChallengeKeys, TableReading
 from hashring.testing.simulator import (
@@ -42,18 +44,20 @@ from tests.conftest import some
 from tests.unit.histories import find_fault, none_breaks_a_rule
 from tests.unit.planted_scripts import plant
 
-SPANS = LeaseRaceSpans()
-RULES = LeaseTableRules(ttl=60, interval=15, max_handoff_time=10, residency=30)
-CHALLENGES = pytest.mark.parametrize("terms", [SPANS, LeaseTableRules()], ids=["faithful", "lease"])
+SPANS = FaithfulChallengeSpans()
+RULES = LeaseChallengeRules(ttl=60, interval=15, max_handoff_time=10, residency=30)
+CHALLENGES = pytest.mark.parametrize(
+    "terms", [SPANS, LeaseChallengeRules()], ids=["faithful", "lease"]
+)
 PROMPT = {"a": 0.0, "b": 0.0, "c": 0.0, "d": 0.0}
 
 # --- time spans -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [None, "5", b"5", True, 10**400, float("nan")])
-@pytest.mark.parametrize("kind", [LeaseTableRules, LeaseRaceSpans])
+@pytest.mark.parametrize("kind", [LeaseChallengeRules, FaithfulChallengeSpans])
 def test_a_span_that_is_no_number_is_refused_by_its_own_name(
-    kind: type[LeaseTableRules | LeaseRaceSpans], value: Any
+    kind: type[LeaseChallengeRules | FaithfulChallengeSpans], value: Any
 ) -> None:
     for setting in fields(kind):
         with pytest.raises(ConfigError, match="must be a finite number of seconds") as raised:
@@ -65,7 +69,7 @@ def test_a_span_that_is_no_number_is_refused_by_its_own_name(
 
 
 def world_of(  # noqa: PLR0917 - what a history is made of
-    terms: LeaseTableRules | LeaseRaceSpans,
+    terms: LeaseChallengeRules | FaithfulChallengeSpans,
     seed: int,
     partitions: int,
     late: Mapping[str, float] = PROMPT,
@@ -153,7 +157,7 @@ def test_the_articles_race_moves_partitions_of_a_loaded_member_for_ever(late: fl
 )
 def test_it_moves_nothing_of_a_loaded_member(late: float) -> None:
     # N 4: 0 moves up to 2 s mean lag.
-    world = world_of(LeaseTableRules(), 1, 16, PROMPT | {"a": late})
+    world = world_of(LeaseChallengeRules(), 1, 16, PROMPT | {"a": late})
     world.run(1200)
     world.measure_anew()
     world.run(1200 + 2 * 3600)
@@ -175,7 +179,9 @@ def test_it_never_has_two_owners_even_while_members_come_and_go(seed: int) -> No
             events.append(Event(at, "start", here[-1]))
         if len(here) > 2 and rng.random() < 0.6:
             events.append(Event(at, "kill", here.pop(rng.randrange(len(here)))))
-    world = world_of(LeaseTableRules(), seed, 16, late, events, drain=rng.choice([0.2, 5.0, 20.0]))
+    world = world_of(
+        LeaseChallengeRules(), seed, 16, late, events, drain=rng.choice([0.2, 5.0, 20.0])
+    )
     world.run(at + 600)
     world.measure_time()
     assert world.measured.doubled == 0.0
@@ -197,7 +203,7 @@ class CountsFromTheAnswer(LeaseChallengeMachine):
 
 def with_the_longest_handoffs(seed: int) -> ChallengeHistory:
     history = random_challenge_history(seed, faithful=False)
-    assert isinstance(history.terms, LeaseTableRules)
+    assert isinstance(history.terms, LeaseChallengeRules)
     longest = history.terms.ttl - history.terms.interval
     return replace(history, terms=replace(history.terms, max_handoff_time=longest))
 
@@ -210,7 +216,7 @@ class LeavesAsIfItRenewed(LeaseChallengeMachine):
 
 def takes_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease is free for others a moment before it ends."""
-    real = lease_table.beat
+    real = lease_challenge.beat
 
     def early(table: LeaseTable, member: str, now: float, *rest: Any) -> LeaseTable:
         leases = {
@@ -219,7 +225,7 @@ def takes_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
         }
         return real(replace(table, leases=leases), member, now, *rest)
 
-    monkeypatch.setattr(lease_table, "beat", early)
+    monkeypatch.setattr(lease_challenge, "beat", early)
 
 
 def writes_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,12 +259,12 @@ def test_no_member_is_told_a_deadline_beyond_its_lease() -> None:
 
 def counts_tokens_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next token follows the table's last, however many were granted before a loss."""
-    text = inspect.getsource(lease_table.beat)
+    text = inspect.getsource(lease_challenge.beat)
     grant = "token = max(token + 1, int(now * 1e6))"
     assert grant in text
-    changed = dict(vars(lease_table))
+    changed = dict(vars(lease_challenge))
     exec(text.replace(grant, "token = token + 1"), changed)
-    monkeypatch.setattr(lease_table, "beat", changed["beat"])
+    monkeypatch.setattr(lease_challenge, "beat", changed["beat"])
 
 
 def takes_each_server_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,12 +300,24 @@ def test_a_stop_that_sends_nothing_is_found() -> None:
     planted("goodbye", ChallengeSimulator(table=LeavesWithoutAWord))
 
 
+class StaysForEver(LeaseChallengeMachine):
+    """A member that stops waits for its application without a deadline."""
+
+    def next(self, now: float) -> Step:
+        step = super().next(now)
+        return Wait(math.inf) if self.stage is Stage.DEPARTING else step
+
+
+def test_a_stop_that_does_not_end_is_found() -> None:
+    planted("stops", ChallengeSimulator(table=StaysForEver))
+
+
 def two_members(events: tuple[Event, ...]) -> ChallengeHistory:
     return ChallengeHistory(
         1,
         (ChallengerSpec("p0"), ChallengerSpec("p1")),
         events,
-        LeaseTableRules(ttl=6.0, interval=1.0, max_handoff_time=0.5, residency=0.0),
+        LeaseChallengeRules(ttl=6.0, interval=1.0, max_handoff_time=0.5, residency=0.0),
         partitions=6,
     )
 
@@ -344,7 +362,7 @@ def test_an_entry_that_comes_after_its_start_has_failed_is_found(end: str) -> No
         Event(3.2, "start", "p1"),
     )
     history = two_members(events)
-    assert isinstance(history.terms, LeaseTableRules)
+    assert isinstance(history.terms, LeaseChallengeRules)
     history = replace(history, terms=replace(history.terms, interval=0.5))
     assert ChallengeSimulator().broken_rule(history) is None
     assert ChallengeSimulator(table=LeavesAnEmptyTableAsItIs).broken_rule(history) == "nobody"
@@ -402,7 +420,7 @@ def wiped_while_a_member_enters(seed: int) -> ChallengeHistory:
         seed,
         specs,
         events,
-        LeaseTableRules(ttl=3.0, interval=1.0, max_handoff_time=2.0),
+        LeaseChallengeRules(ttl=3.0, interval=1.0, max_handoff_time=2.0),
         partitions=3,
     )
 
@@ -448,7 +466,7 @@ def test_a_ttl_counts_as_long_as_a_member_of_it_is_alive() -> None:
     assert table.other_ttl(60.0, 59.9) is None
     assert table.other_ttl(1.5, 60.0) is None
     assert leave(table, "a", 1.0).other_ttl(1.5, 1.0) is None
-    assert beat(table, "b", 60.0, LeaseTableRules(1.5, 0.5, 1.0)).other_ttl(60.0, 61.0) == 1.5
+    assert beat(table, "b", 60.0, LeaseChallengeRules(1.5, 0.5, 1.0)).other_ttl(60.0, 61.0) == 1.5
 
 
 def test_a_member_without_any_lease_counts() -> None:
@@ -563,7 +581,7 @@ def test_who_leaves_lets_go_of_everything() -> None:
 )  # fmt: skip
 def test_rules_that_contradict_each_other_are_refused(settings: Any, text: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        LeaseTableRules(**settings)
+        LeaseChallengeRules(**settings)
     assert str(raised.value).startswith(text)
 
 
@@ -571,7 +589,7 @@ def test_rules_that_contradict_each_other_are_refused(settings: Any, text: str) 
     "settings", [{"ttl": 45}, {"max_handoff_time": 45}, {"residency": 0}, {"interval": 20}]
 )
 def test_rules_that_just_do_not_contradict_each_other_stand(settings: dict[str, float]) -> None:
-    rules = LeaseTableRules(**settings)
+    rules = LeaseChallengeRules(**settings)
     assert {name: getattr(rules, name) for name in settings} == settings
 
 

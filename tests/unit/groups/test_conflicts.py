@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.errors import RedisUnavailable, WriteConflict
 from hashring.protocol.flow import TRIES
 from hashring.protocol.group.base_member_machine import RETRY, Stage
@@ -14,7 +14,7 @@ from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.memory_store import MemoryServer
 
 KEYS = challenge_keys("work")
-RULES = LeaseTableRules(ttl=30.0, interval=5.0)
+RULES = LeaseChallengeRules(ttl=30.0, interval=5.0)
 
 
 class Busy(MemoryServer):

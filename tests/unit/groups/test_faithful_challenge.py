@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.faithful_challenge import FaithfulChallengeSpans
 from hashring.core.groups.partition_change import PartitionChangeKind
 from hashring.errors import RedisUnavailable
 from hashring.protocol.group.faithful_challenge_machine import FaithfulChallengeMachine
@@ -14,7 +14,7 @@ from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import ChallengeSimulator, random_challenge_history
 
 KEYS = faithful_keys("work")
-SPANS = LeaseRaceSpans(6.0, 18.0, 2.0, 3.0, 0.1)
+SPANS = FaithfulChallengeSpans(6.0, 18.0, 2.0, 3.0, 0.1)
 OTHER = "other#1"
 SOON = SPANS.normal_lease + 2.0
 
@@ -99,7 +99,7 @@ class Alone:
 
 
 def test_it_renews_three_times_in_a_longest_lease_of_less_than_three_seconds() -> None:
-    spans = LeaseRaceSpans(0.5, 1.5, 0.1, 0.2, 0.1)
+    spans = FaithfulChallengeSpans(0.5, 1.5, 0.1, 0.2, 0.1)
     machine = FaithfulChallengeMachine(
         KEYS, "m", partitions=1, spans=spans, new_suffix=lambda: "s", chance=lambda: 0.5
     )

@@ -23,7 +23,7 @@ from hashring.core.groups.json_codec import (
     load_terms,
     load_view_change,
 )
-from hashring.core.groups.lease_table import LeaseTable, PartitionLease
+from hashring.core.groups.lease_challenge import LeaseTable, PartitionLease
 from hashring.core.groups.partition_column import Column
 from hashring.core.groups.state import (
     GroupPhase,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules
+from hashring.core.groups.lease_challenge import LeaseChallengeRules, LeaseTable
 from hashring.core.groups.partition_change import PartitionChangeKind
 from hashring.errors import RedisUnavailable
 from hashring.protocol.group.base_member_machine import Stage
@@ -25,7 +25,7 @@ from hashring.store.lease_challenge.commands import (
 from hashring.store.memory_store import MemoryServer
 
 KEYS = challenge_keys("work")
-RULES = LeaseTableRules(ttl=6.0, interval=1.0, max_handoff_time=0.5, residency=0.0)
+RULES = LeaseChallengeRules(ttl=6.0, interval=1.0, max_handoff_time=0.5, residency=0.0)
 BEGIN = begin_table(KEYS).script.name
 READ = read_table(KEYS).script.name
 IDENTITY, NO_IDENTITY = "a table with an identity", "a table of a version without"

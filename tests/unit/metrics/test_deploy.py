@@ -21,7 +21,7 @@ from hashring.cli.serve import command as serve
 from hashring.core.groups.group_status import WaitKind
 from hashring.core.groups.state import EventKind, GroupPhase
 from hashring.core.order_checks import SHORTEST_TOKEN
-from hashring.core.ring_change import REASONS, ChangeKind
+from hashring.core.ring_change_message import REASONS, ChangeKind
 from hashring.health import State
 from hashring.metrics.metric_families import FLEET_METRICS, PROCESS_METRICS, Spec
 from hashring.protocol.node.node_states import NodeState

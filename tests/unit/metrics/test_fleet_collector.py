@@ -18,12 +18,12 @@ from hashring.core.groups.group_status import GroupStatus, GroupWait, MemberStat
 from hashring.core.groups.state import EventKind, GroupEvent, GroupPhase
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import balance
-from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_change_message import ChangeKind, RingChange, Stamp
 from hashring.health import group_health, ring_health
 from hashring.metrics import FleetCollector, GroupReading, RingReading, fleet_collector
 from hashring.metrics.fleet_collector import NODES_SHOWN, STALE
 from hashring.metrics.metric_families import FLEET_METRICS
-from hashring.store.group.decisions import Decision
+from hashring.store.group.decision_history import Decision
 from hashring.store.ring.node_reports import NodeFacts, Sees
 from hashring.store.ring.ring_events import RingEvent
 

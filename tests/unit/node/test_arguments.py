@@ -30,7 +30,7 @@ from hashring import (
     RingNode,
     lease_challenge,
 )
-from hashring.core.ring_change import Stamp
+from hashring.core.ring_change_message import Stamp
 from hashring.store.ring.key_names import ring_keys
 from hashring.testing import MemoryStore
 

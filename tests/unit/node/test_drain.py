@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hashring.core.ring_change import ChangeKind
+from hashring.core.ring_change_message import ChangeKind
 from hashring.protocol.locks.key_lease import KeyLease, LeaseHolder
 from hashring.protocol.locks.shared_lock_book import SharedLockBook
 from hashring.protocol.node.node_machine import NodeMachine

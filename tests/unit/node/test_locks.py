@@ -2018,7 +2018,7 @@ def test_only_who_is_nearer_gets_a_key(world: World) -> None:
     assert c.contains(b"a1")
     held = c.book.held[b"a1"]
     for waiter, wanted in (("b", False), ("c", False), ("x", False), ("a", True)):
-        c.book._handover.want(held, waiter, world.now)
+        c.book._keys_between.want(held, waiter, world.now)
         assert (held.state is KeyState.WANTED) is wanted
     assert not b.contains(b"a1")
 

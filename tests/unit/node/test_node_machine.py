@@ -12,7 +12,7 @@ import pytest
 
 from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
-from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_change_message import ChangeKind, RingChange, Stamp
 from hashring.errors import NodeSuperseded, RedisRefused, RedisUnavailable
 from hashring.protocol.locks.lock_config import LockConfig
 from hashring.protocol.locks.verdicts import Verdict

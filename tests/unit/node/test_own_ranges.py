@@ -13,7 +13,7 @@ from hashring import RingNode
 from hashring.core.own_ranges import Reach
 from hashring.core.point_placement import BALANCED_WHOLE
 from hashring.core.replica import Replica
-from hashring.core.ring_change import ChangeKind, Stamp
+from hashring.core.ring_change_message import ChangeKind, Stamp
 from hashring.errors import RedisUnavailable
 from hashring.protocol.locks.key_lease import LeaseHolder
 from hashring.protocol.machine_steps import Finished, Run, Subscribe

@@ -20,7 +20,7 @@ def test_only_what_redis_may_have_lost_and_has_not_ended_is_put_back() -> None:
     sound, lost, ended = held(b"sound", 60.0), held(b"lost", 60.0), held(b"ended", 40.0)
     renewal = Renewal(10.0)
     renewal.may_be_lost([lost, ended])
-    renewal.all([sound, lost, ended], 50.0)
+    renewal.renew_all([sound, lost, ended], 50.0)
     batch = renewal.next(50.0)
     assert batch is not None
     assert [batch.keys[number] for number in batch.put_back] == [lost]
@@ -30,11 +30,11 @@ def test_what_was_renewed_is_not_put_back_again() -> None:
     lost = held(b"lost", 60.0)
     renewal = Renewal(10.0)
     renewal.may_be_lost([lost])
-    renewal.all([lost], 50.0)
+    renewal.renew_all([lost], 50.0)
     first = renewal.next(50.0)
     assert first is not None
     renewal.done(first, Renewed((), {}), 50.0, 50.0)
-    renewal.all([lost], 55.0)
+    renewal.renew_all([lost], 55.0)
     again = renewal.next(55.0)
     assert again is not None
     assert (again.keys, again.put_back) == ([lost], [])
@@ -51,7 +51,7 @@ def renewed(renewal: Renewal, now: float) -> list[Key]:
 def test_a_lock_that_is_lost_or_unknown_has_no_more_time_than_before() -> None:
     lost, unknown, renewed_one = held(b"lost", 60.0), held(b"unknown", 60.0), held(b"sound", 60.0)
     renewal = Renewal(10.0)
-    renewal.all([lost, unknown, renewed_one], 55.0)
+    renewal.renew_all([lost, unknown, renewed_one], 55.0)
     batch = renewal.next(55.0)
     assert batch is not None
     numbers = {key: number for number, key in enumerate(batch.keys)}
@@ -65,7 +65,7 @@ def test_locks_that_end_first_are_renewed_first() -> None:
     late = [held(b"late %d" % number, 59.0) for number in range(RENEWED_A_CALL)]
     for keys in ((*soon, *late), (*late, *soon)):
         renewal = Renewal(10.0)
-        renewal.all(keys, 50.0)
+        renewal.renew_all(keys, 50.0)
         first = renewal.next(50.0)
         assert first is not None
         assert set(first.keys) == set(soon)
@@ -77,7 +77,7 @@ def test_a_round_that_outlasts_heartbeats_leaves_no_lock_out() -> None:
     turns: list[Key] = []
     for beat in range(10):  # Time for one call until the next heartbeat.
         now = 50.0 + beat
-        renewal.all(keys, now)
+        renewal.renew_all(keys, now)
         turns += renewed(renewal, now)
         # More are taken meanwhile; their locks are new.
         keys += [held(b"%d %d" % (beat, number), now + 10.0) for number in range(100)]
@@ -89,8 +89,8 @@ def test_a_lock_to_be_renewed_soon_does_not_wait_for_the_round() -> None:
     keys = [held(b"%d" % number, 51.0) for number in range(2 * RENEWED_A_CALL)]
     last = held(b"last", 59.0)
     renewal = Renewal(10.0)
-    renewal.all([*keys, last], 50.0)
-    renewal.soon(last, 50.0)
+    renewal.renew_all([*keys, last], 50.0)
+    renewal.renew_soon(last, 50.0)
     assert last in renewed(renewal, 50.0)
 
 
@@ -103,7 +103,7 @@ def test_leases_that_end_for_good_do_not_keep_others_from_being_renewed() -> Non
     renewal = Renewal(10.0)
     turns: set[Key] = set()
     for beat in range(3):
-        renewal.all([*ending, *keys], 50.0 + beat)
+        renewal.renew_all([*ending, *keys], 50.0 + beat)
         turns.update(renewed(renewal, 50.0 + beat))
     assert turns == {*ending, *keys}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
-from hashring.core.ring_change import Stamp
+from hashring.core.ring_change_message import Stamp
 from hashring.protocol.node.node_states import SightEvent
 from hashring.protocol.node.ring_sight import RingSight
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hashring.core.ring import Ring
-from hashring.core.ring_change import RingChange, Stamp
+from hashring.core.ring_change_message import RingChange, Stamp
 from hashring.protocol.machine_steps import Finished, Run, Step, Wait
 from hashring.protocol.node.node_machine import NodeMachine, View
 from hashring.protocol.node.node_states import NodeState
@@ -411,6 +411,13 @@ def test_a_history_is_played_again_from_the_command_line() -> None:
     done = python("-m", "hashring.testing.simulator", "--seed", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("1 histories in ")
+
+
+@pytest.mark.parametrize("count", ["0", "-5"])
+def test_no_history_at_all_is_refused(count: str) -> None:
+    done = python("-m", "hashring.testing.simulator", "--count", count)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"--count {count} plays nothing: give 1 or more\n")
 
 
 def test_what_escapes_the_machine_is_a_broken_rule() -> None:

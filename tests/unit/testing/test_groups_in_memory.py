@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hashring import AsyncPartitionGroup, PartitionGroup, lease_challenge
-from hashring.core.groups.lease_table import LeaseTableRules
-from hashring.groups.faithful_challenge import LeaseRaceSpans, faithful_challenge
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
+from hashring.groups.faithful_challenge import FaithfulChallengeSpans, faithful_challenge
 from hashring.groups.sync_member import SyncMember
 from hashring.store.group.key_names import group_keys
 from hashring.store.group.reading import read
@@ -58,8 +58,8 @@ def test_a_store_that_was_wiped_is_like_a_redis_that_was() -> None:
         assert a.held == before
 
 
-RULES = LeaseTableRules(ttl=3.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
-SPANS = LeaseRaceSpans(0.6, 1.8, 0.2, 0.3, 0.02)
+RULES = LeaseChallengeRules(ttl=3.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
+SPANS = FaithfulChallengeSpans(0.6, 1.8, 0.2, 0.3, 0.02)
 
 
 @pytest.mark.parametrize(

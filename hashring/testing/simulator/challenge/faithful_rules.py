@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from hashring.core.groups.lease_race import LeaseRaceSpans
+from hashring.core.groups.faithful_challenge import FaithfulChallengeSpans
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.process import ChallengeProcess
 from hashring.testing.simulator.challenge.world import ChallengeRule, ChallengeWorld
 
 
-def faithful_patience(history: ChallengeHistory, spans: LeaseRaceSpans) -> tuple[float, float]:
+def faithful_patience(
+    history: ChallengeHistory, spans: FaithfulChallengeSpans
+) -> tuple[float, float]:
     """Seconds from the end of all faults until all is served; seconds to watch the members."""
     return 4 * spans.max_lease + history.partitions * spans.max_shutdown, spans.max_lease
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hashring.core.groups.lease_race import LeaseRaceSpans
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.faithful_challenge import FaithfulChallengeSpans
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.testing.simulator.history import History
 
 
@@ -37,11 +37,11 @@ class ChallengeHistory(History):
         drain: seconds that stopping a partition takes.
     """
 
-    terms: LeaseTableRules | LeaseRaceSpans = field(default_factory=LeaseTableRules)
+    terms: LeaseChallengeRules | FaithfulChallengeSpans = field(default_factory=LeaseChallengeRules)
     partitions: int = 8
     drain: float = 0.2
 
     @property
     def faithful(self) -> bool:
         """Whether it is of the faithful challenge."""
-        return isinstance(self.terms, LeaseRaceSpans)
+        return isinstance(self.terms, FaithfulChallengeSpans)

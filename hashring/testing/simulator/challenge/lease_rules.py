@@ -13,6 +13,9 @@ unless Redis' clock was set back as well.
 **Goodbye.** A process that stopped, with no call that failed since it started, has no entry and no
 lease in Redis once its machine has ended.
 
+**Stops.** A process has ended within ``max_handoff_time`` and one ttl after it was asked to stop,
+counted from when its own connection worked again.
+
 **Nobody's time.** A partition that nobody holds while a member is well is held again before
 :func:`held_again_within` has passed. The leases of members in trouble may end first, and the quiet
 time after a loss may pass. What was left of leases when Redis' clock was set back is left at the
@@ -27,7 +30,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.protocol.group.base_member_machine import Stage
 from hashring.store.command import Command
 from hashring.store.lease_challenge.commands import TableReading
@@ -44,7 +47,7 @@ _PROMPT: Final = 0.1
 _ROUNDING: Final = 3e-6
 
 
-def patience(history: ChallengeHistory, rules: LeaseTableRules) -> tuple[float, float]:
+def patience(history: ChallengeHistory, rules: LeaseChallengeRules) -> tuple[float, float]:
     """Seconds from the end of all faults until the members are level; seconds to watch them."""
     # Each member asks for one partition at a time.
     each = rules.residency + min(history.drain, rules.max_handoff_time) + 2 * rules.interval
@@ -127,7 +130,32 @@ class ChallengeGoodbye(ChallengeRule):
             raise self.broken(world, f"{process.spec.label} has stopped, and is still in the table")
 
 
-def held_again_within(world: ChallengeWorld, rules: LeaseTableRules) -> float:
+class ChallengeStops(ChallengeRule):
+    name = "stops"
+
+    def __init__(self, rules: LeaseChallengeRules) -> None:
+        self._most = rules.max_handoff_time + rules.ttl
+
+    def asked_to_stop(self, world: ChallengeWorld, process: ChallengeProcess) -> None:
+        began = world.now
+
+        def look() -> None:
+            if not process.alive or process.machine.stage not in _GOING:
+                return
+            # A call that began in trouble may go on for that much longer.
+            late = max(world.connected_at(process), began) + world.io_timeout + self._most
+            if world.now < late:
+                world.at(late, look)
+            else:
+                raise self.broken(world, f"{process.spec.label} stops since {began:.3f}")
+
+        world.at(began + self._most, look)
+
+
+_GOING: Final = (Stage.LEAVING, Stage.WITHDRAWING, Stage.DEPARTING)
+
+
+def held_again_within(world: ChallengeWorld, rules: LeaseChallengeRules) -> float:
     """Seconds until a partition that nobody holds is held again, while a member is well.
 
     A newcomer waits in vain for one answer, takes back its entry, and a renewal of another follows.
@@ -138,7 +166,7 @@ def held_again_within(world: ChallengeWorld, rules: LeaseTableRules) -> float:
 class ChallengeNobody(ChallengeRule):
     name = "nobody"
 
-    def __init__(self, rules: LeaseTableRules) -> None:
+    def __init__(self, rules: LeaseChallengeRules) -> None:
         self._rules = rules
         self._wrote: dict[str, float] = {}
         self._excused_until = 0.0

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.core.groups.partition_change import PartitionChange, PartitionChangeKind
 from hashring.errors import StoreError
 from hashring.protocol.group.base_member_machine import Stage
@@ -52,7 +52,7 @@ class ChallengeProcess(Process):
             return made
 
         self.machine: LeaseChallengeMachine | FaithfulChallengeMachine
-        if isinstance(history.terms, LeaseTableRules):
+        if isinstance(history.terms, LeaseChallengeRules):
             self.machine = table(
                 "work",
                 challenge_keys("work"),
@@ -103,6 +103,7 @@ class ChallengeProcess(Process):
     def stop(self) -> None:
         """The application calls ``stop()``."""
         self.stopping = True
+        self.world.asked_to_stop(self)
         self.loop.tell(lambda: self.machine.stop(self.local()))
 
     def kill(self) -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from hashring.core.groups.lease_race import LeaseRaceSpans
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.faithful_challenge import FaithfulChallengeSpans
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.random_events import KINDS, drawn
@@ -22,14 +22,14 @@ def random_challenge_history(seed: int, *, faithful: bool | None = None) -> Chal
         faithful: of the faithful challenge; every fourth is, unless given.
     """
     rng = Random(f"{seed} challenge")
-    terms: LeaseTableRules | LeaseRaceSpans = LeaseTableRules(
+    terms: LeaseChallengeRules | FaithfulChallengeSpans = LeaseChallengeRules(
         ttl=rng.choice((3.0, 6.0)),
         interval=rng.choice((0.5, 1.0)),
         max_handoff_time=rng.choice((0.5, 2.0)),
         residency=rng.choice((0.0, 2.0)),
     )
     if seed % 4 == 0 if faithful is None else faithful:
-        terms = LeaseRaceSpans(6.0, 18.0, rng.choice((0.5, 2.0)), 3.0, 0.1)
+        terms = FaithfulChallengeSpans(6.0, 18.0, rng.choice((0.5, 2.0)), 3.0, 0.1)
     specs = [_member(f"{n}", rng) for n in range(rng.choice((1, 2, 3, 3, 4, 5)))]
     window = rng.uniform(5.0, 30.0)
     events = [

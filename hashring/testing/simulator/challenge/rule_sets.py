@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.testing.simulator.challenge.faithful_rules import FaithfulService
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.lease_rules import (
@@ -12,6 +12,7 @@ from hashring.testing.simulator.challenge.lease_rules import (
     ChallengeLevel,
     ChallengeNobody,
     ChallengeRenewal,
+    ChallengeStops,
     ChallengeTokens,
 )
 from hashring.testing.simulator.challenge.world import ChallengeRule
@@ -20,7 +21,7 @@ from hashring.testing.simulator.rules import Hears
 
 def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
     """A fresh instance of each rule that the history must keep."""
-    if not isinstance(history.terms, LeaseTableRules):
+    if not isinstance(history.terms, LeaseChallengeRules):
         return [FaithfulService(), Hears()]
     return [
         ChallengeHolder(),
@@ -28,6 +29,7 @@ def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
         ChallengeDeadline(),
         ChallengeTokens(),
         ChallengeGoodbye(),
+        ChallengeStops(history.terms),
         ChallengeNobody(history.terms),
         ChallengeLevel(),
         Hears(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hashring.core.groups.lease_table import LeaseTableRules
+from hashring.core.groups.lease_challenge import LeaseChallengeRules
 from hashring.protocol.group.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.protocol.group.lease_challenge_machine import LeaseChallengeMachine
 from hashring.store.memory_store import MemoryServer
@@ -49,14 +49,14 @@ class ChallengeSimulator(Simulator[ChallengeHistory, ChallengeWorld]):
 
     def patience(self, history: ChallengeHistory) -> tuple[float, float]:
         """Seconds to become level, and seconds to stay so."""
-        if isinstance(history.terms, LeaseTableRules):
+        if isinstance(history.terms, LeaseChallengeRules):
             return patience(history, history.terms)
         return faithful_patience(history, history.terms)
 
     def recover(self, world: ChallengeWorld, until: float) -> None:
         """Let time pass until the members have been level for a lease's length."""
         terms = world.history.terms
-        if not isinstance(terms, LeaseTableRules):
+        if not isinstance(terms, LeaseChallengeRules):
             world.run(until)
             return
         world.run(max(world.now, world.late_until))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hashring.core.groups.lease_table import LeaseTable, LeaseTableRules
+from hashring.core.groups.lease_challenge import LeaseChallengeRules, LeaseTable
 from hashring.errors import RedisUnavailable
 from hashring.protocol.group.faithful_challenge_machine import FaithfulChallengeMachine
 from hashring.protocol.group.lease_challenge_machine import LeaseChallengeMachine
@@ -61,7 +61,9 @@ class ChallengeWorld(World[ChallengeProcess]):
         story: bool = False,
     ) -> None:
         terms = history.terms
-        self.io_timeout = (terms.ttl if isinstance(terms, LeaseTableRules) else terms.max_lease) / 3
+        self.io_timeout = (
+            terms.ttl if isinstance(terms, LeaseChallengeRules) else terms.max_lease
+        ) / 3
         self.measured = Measured()
         self._workers: list[set[str]] = [set() for _ in range(history.partitions)]
         self._has: dict[str, set[int]] = {}
@@ -91,7 +93,9 @@ class ChallengeWorld(World[ChallengeProcess]):
         The faithful challenge promises none at all.
         """
         terms = self.history.terms
-        return self.lost_at + 2 * terms.ttl + 1e-6 if isinstance(terms, LeaseTableRules) else NEVER
+        return (
+            self.lost_at + 2 * terms.ttl + 1e-6 if isinstance(terms, LeaseChallengeRules) else NEVER
+        )
 
     def may_lose(self) -> bool:
         """Whether Redis may lose its data now: not while a member enters that cannot notice it."""

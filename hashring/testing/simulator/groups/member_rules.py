@@ -16,9 +16,6 @@ nobody renews. It counts as a member one heartbeat after it joined, however long
 It has left ``leave_timeout`` and ``max_handoff_time`` after it was first asked to hand over. Who
 asks for a name while Redis' clock is set back may have to ask once more.
 
-**Goodbye.** A process that stops while Redis answers it has no lease there when it has left.
-Excepted is what Redis lost, or brought back, meanwhile.
-
 **Told.** What an application was given and has not ended is what its process holds, at rest; it is
 told in turns that it is active and that it is not, and the last of that is true. If the
 application does not end its work in time, it receives ``on_lost``.
@@ -190,28 +187,6 @@ _BOUNDED: Final = {
     Stage.LEAVING: "leaves",
 }
 """The parts of a member's life that are promised to end, and the stages of each."""
-
-
-class MemberGoodbye(GroupRule):
-    name = "goodbye"
-
-    def __init__(self) -> None:
-        self._began: dict[str, float] = {}
-
-    def asked_to_stop(self, world: GroupWorld, process: GroupProcess) -> None:
-        self._began[process.spec.label] = world.now
-
-    def shown(self, world: GroupWorld, process: GroupProcess) -> None:
-        label = process.spec.label
-        if process.machine.stage is not Stage.LEFT or label not in self._began:
-            return
-        began = self._began.pop(label)
-        if max(process.trouble_until, world.lost_at) >= began:
-            return
-        facts = world.reading().facts
-        for member in (*facts.members, *facts.unreadable):
-            if member.session in process.sessions:
-                raise self.broken(world, f"{label} has left, and Redis has its lease")
 
 
 class MemberReports(GroupRule):

@@ -15,13 +15,13 @@ from hashring.testing.simulator.groups.decision_rules import (
     TimeToLetGo,
 )
 from hashring.testing.simulator.groups.member_rules import (
-    MemberGoodbye,
     MemberRenewal,
     MemberReports,
     Once,
     PartitionHolder,
     Prompt,
 )
+from hashring.testing.simulator.groups.stop_rules import MemberGoodbye
 from hashring.testing.simulator.groups.world import GroupRule
 from hashring.testing.simulator.rules import Hears
 

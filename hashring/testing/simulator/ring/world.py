@@ -12,7 +12,7 @@ from hashring.core.hashing import hash_algorithm
 from hashring.core.point_placement import points_of_weight
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
-from hashring.core.ring_change import RingChange, parse_change
+from hashring.core.ring_change_message import RingChange, parse_change
 from hashring.errors import MessageFormatError, ReplicaFormatError
 from hashring.protocol.node.node_machine import NodeConfig, NodeMachine, View
 from hashring.protocol.node.own_ranges_machine import machine_of

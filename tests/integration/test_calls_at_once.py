@@ -11,7 +11,7 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring import AsyncRingNode
-from hashring.running.bounded_calls import CALLS_AT_ONCE, BoundedCalls
+from hashring.running.calls_at_once import CALLS_AT_ONCE, CallsAtOnce
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import owner
 from tests.conftest import PATIENCE
@@ -83,7 +83,7 @@ def test_questions_to_a_node_that_does_not_run_share_few_connections(
     async def run() -> int:
         async with AsyncRedis.from_url(proxy.url) as asking:
             node = AsyncRingNode(asking, "ring")
-            node._line = BoundedCalls(PATIENCE)  # A slow machine answers the last after 5 s.
+            node._line = CallsAtOnce(PATIENCE)  # A slow machine answers the last after 5 s.
             questions = [asyncio.create_task(node.fetch_ring()) for _ in KEYS]
             most = 0
             while not all(question.done() for question in questions):

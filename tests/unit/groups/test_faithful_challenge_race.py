@@ -7,11 +7,17 @@ from typing import Any
 
 import pytest
 
-from hashring.core.groups.lease_race import AfterRace, LeaseRaceSpans, Signal, after_race, race_wait
-from hashring.core.groups.lease_race import signal as signal_of
+from hashring.core.groups.faithful_challenge import (
+    AfterRace,
+    FaithfulChallengeSpans,
+    Signal,
+    after_race,
+    race_wait,
+)
+from hashring.core.groups.faithful_challenge import signal as signal_of
 from hashring.errors import ConfigError
 
-ARTICLE = LeaseRaceSpans()
+ARTICLE = FaithfulChallengeSpans()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +74,7 @@ def test_what_follows_from_a_race(won: bool, owned: bool, busy: bool, expected: 
 )
 def test_spans_that_contradict_each_other_are_refused(settings: Any, text: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        LeaseRaceSpans(**settings)
+        FaithfulChallengeSpans(**settings)
     assert str(raised.value) == text
 
 
@@ -77,5 +83,5 @@ def test_spans_that_contradict_each_other_are_refused(settings: Any, text: str) 
     [{"max_lease": 120}, {"min_grab": 59.9}, {"min_grab": 2.1}, {"normal_lease": 90}],
 )
 def test_spans_that_just_do_not_contradict_each_other_stand(settings: dict[str, float]) -> None:
-    spans = LeaseRaceSpans(**settings)
+    spans = FaithfulChallengeSpans(**settings)
     assert {name: getattr(spans, name) for name in settings} == settings

@@ -41,7 +41,7 @@ _ICONS: Final = {
 }
 
 
-def mark(state: State) -> str:
+def sign(state: State) -> str:
     """What a page's title begins with in this state; nothing when all is well."""
     return _MARKS.get(state, "")
 

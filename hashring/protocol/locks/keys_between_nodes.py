@@ -24,7 +24,7 @@ from hashring.store.locks.commands import LockNews
 _S, _E = KeyState, KeyEvent
 
 
-class Handover:
+class KeysBetweenNodes:
     """The keys of one book that another node has, waits for, or is to have.
 
     Args:

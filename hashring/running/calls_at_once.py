@@ -46,7 +46,7 @@ def refuse_late(command: Command[Any], waited: float, timeout: float) -> None:
         )
 
 
-class BoundedCalls:
+class CallsAtOnce:
     """The line of an asyncio node's users; each event loop has its own.
 
     Args:

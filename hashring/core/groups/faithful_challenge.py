@@ -3,8 +3,8 @@
 Once per normal lease time each partition is challenged; everybody waits for a time that grows with
 the number of partitions it has, and then tries to set the grab; who is first, owns. A node that
 answers late loses what it should keep and a node under load always answers late: its author
-withdrew it for that. It is here to be looked at, and to be measured against :mod:`.lease_table`,
-the lease challenge that is for use.
+withdrew it for that. It is here to be looked at, and to be measured against
+:mod:`.lease_challenge`, which is for use.
 
 The article gives two formulas for each wait that contradict each other. This is the one pair of
 them in which an owner with ``n`` partitions keeps against a challenger with ``n - 1`` and loses
@@ -21,7 +21,7 @@ from hashring.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class LeaseRaceSpans:
+class FaithfulChallengeSpans:
     """The article's five time spans, in seconds.
 
     Attributes:
@@ -71,7 +71,7 @@ class Signal(str, Enum):
     CLEAR_AND_CHALLENGE = "clear and challenge"
 
 
-def signal(*, owned: bool, grabbed: bool, silent: float, spans: LeaseRaceSpans) -> Signal:
+def signal(*, owned: bool, grabbed: bool, silent: float, spans: FaithfulChallengeSpans) -> Signal:
     """Whether to challenge a partition.
 
     Args:
@@ -88,7 +88,7 @@ def signal(*, owned: bool, grabbed: bool, silent: float, spans: LeaseRaceSpans) 
     return Signal.CHALLENGE
 
 
-def race_wait(*, owned: bool, active: int, spans: LeaseRaceSpans) -> float:
+def race_wait(*, owned: bool, active: int, spans: FaithfulChallengeSpans) -> float:
     """Seconds from hearing a challenge until trying to set the grab (step 2).
 
     Args:

@@ -1,10 +1,10 @@
 """Leases in one table, without any shared assignment: the lease challenge as it has to be.
 
-Nothing is decided by who answers first, as in :mod:`.lease_race`. Members and leases stand in one
-table on Redis time; :func:`beat` is one atomic step in which a member renews, takes what is free,
-and may *ask* for one partition of the member with the most, if that one has two more than itself.
-The owner drains until the deadline and lets go, or its lease, which is not renewed beyond the
-deadline, ends. A partition changes hands only when it is free, under a greater token.
+Nothing is decided by who answers first, as in :mod:`.faithful_challenge`. Members and leases stand
+in one table on Redis time; :func:`beat` is one atomic step in which a member renews, takes what is
+free, and may *ask* for one partition of the member with the most, if that one has two more than
+itself. The owner drains until the deadline and lets go, or its lease, which is not renewed beyond
+the deadline, ends. A partition changes hands only when it is free, under a greater token.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hashring.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class LeaseTableRules:
+class LeaseChallengeRules:
     """The time spans of a lease challenge, in seconds.
 
     Attributes:
@@ -173,7 +173,7 @@ def beat(
     table: LeaseTable,
     member: str,
     now: float,
-    rules: LeaseTableRules,
+    rules: LeaseChallengeRules,
     released: Collection[int] = (),
 ) -> LeaseTable:
     """A member renews, lets go, takes, and asks: one atomic step.
@@ -218,7 +218,7 @@ def recover(
     table: LeaseTable,
     member: str,
     now: float,
-    rules: LeaseTableRules,
+    rules: LeaseChallengeRules,
     claims: Mapping[int, int],
     *,
     newest: int,
@@ -261,7 +261,7 @@ def leave(table: LeaseTable, member: str, now: float) -> LeaseTable:
 
 
 def _renewed(
-    lease: PartitionLease, member: str, now: float, rules: LeaseTableRules
+    lease: PartitionLease, member: str, now: float, rules: LeaseChallengeRules
 ) -> PartitionLease:
     if lease.owner != member or lease.expires <= now:
         return lease
@@ -289,7 +289,7 @@ def _wish(
     counts: Mapping[str, int],
     member: str,
     now: float,
-    rules: LeaseTableRules,
+    rules: LeaseChallengeRules,
 ) -> int | None:
     """The partition to ask for: of the member with the most, if that is two more than mine."""
     donor = min(counts, key=lambda name: (-counts[name], name))

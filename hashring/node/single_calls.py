@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hashring.node.base_node import Node
 
 
-class ByHand:
+class SingleCalls:
     """Drives the machine of one node where no loop does.
 
     Each call gets the node, as those of :class:`hashring.node.start_and_stop.Life` do.
@@ -90,7 +90,7 @@ class ByHand:
     def run_now(self, node: Node, step: Run) -> None:
         """Run a step in the caller's thread, when no loop runs."""
         lease = node._lease
-        run_step(step, self._calls.run_by_hand, monotonic)
+        run_step(step, self._calls.run_single, monotonic)
         node._publish(lease)
 
     # --- what users ask for -------------------------------------------------------------------
@@ -161,7 +161,7 @@ class ByHand:
             machine.stop(stay=stay)
             run_out(machine.next, partial(self.run_now, node), monotonic, failed)
             node._publish(node._lease)
-        self._calls.close_by_hand()
+        self._calls.close_single()
 
 
 def _raise_error(node: Node) -> None:
