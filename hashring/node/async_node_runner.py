@@ -41,6 +41,7 @@ class AsyncRunner(AsyncLoop):
 
     Attributes:
         settled: set when the node is on the ring and knows its ranges, or will never be.
+        ended: whether the protocol has, so that connections are closed.
         abandoned: whether this is a forked child, and the node the parent's.
         task: runs the protocol; done when the node has left.
     """
@@ -73,6 +74,7 @@ class AsyncRunner(AsyncLoop):
         self._taker: asyncio.Task[None] | None = None
         self._taker_due = False
         self.settled = asyncio.Event()
+        self.ended = False
         self.abandoned = False
         self.task = self.home.create_task(self.run(), name=self.label)
 
@@ -156,6 +158,7 @@ class AsyncRunner(AsyncLoop):
                 if self.machine.state is not NodeState.JOINING:
                     self.settled.set()
         finally:
+            self.ended = True
             self.settled.set()
             self.publish()
             self._log.state()

@@ -342,7 +342,7 @@ class AsyncRingNode(Node):
             try:
                 return await run.store.run(command)
             finally:
-                if self._run is not run or self._machine.state not in AT_WORK:
+                if run.ended:
                     # The run has closed its connections, perhaps without the one in use here.
                     await run.store.close()
 

@@ -10,6 +10,7 @@ credentials, and sets the rest itself.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import importlib
 import inspect
@@ -344,12 +345,19 @@ def close(client: Any) -> None:
 
 
 async def aclose(client: Any) -> None:
-    """The same, for an asyncio client."""
+    """The same, for an asyncio client. One of a cluster closes those in use as well."""
     if is_cluster(client):
         await client.aclose()
         return
     for pool in _pools(client):
-        await pool.disconnect(inuse_connections=False)
+        # Out of the pool meanwhile: to close takes turns of the event loop, in which another task
+        # may take a connection.
+        unused, pool._available_connections = pool._available_connections, []
+        try:
+            closing = (connection.disconnect() for connection in unused)
+            await asyncio.gather(*closing, return_exceptions=True)
+        finally:
+            pool._available_connections += unused
 
 
 def _pools(client: Any) -> list[Any]:

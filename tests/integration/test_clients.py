@@ -174,6 +174,28 @@ def test_an_asyncio_connection_that_was_reset_between_two_calls_is_replaced(
         asyncio.run(asyncio.wait_for(run(proxy), PATIENCE))
 
 
+@pytest.mark.parametrize("package", [redis.asyncio.Redis, valkey.asyncio.Valkey])
+def test_a_connection_that_a_task_has_taken_is_not_closed_by_another_one(
+    redis_server: RedisServer, package: Any
+) -> None:
+    """In whatever turn of the event loop it is taken."""
+
+    async def run() -> None:
+        asked = owner(ring_keys("clients"), 0)
+        client = package(unix_socket_path=str(redis_server.socket))
+        for turns in range(10):
+            store = AsyncRedisStore(client, PATIENCE)
+            before = await store.run(asked)
+            closing = asyncio.create_task(store.close())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            assert await store.run(asked) == before
+            await closing
+            await store.close()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
 class ClosedByUvloop(redis.asyncio.UnixDomainSocketConnection):
     """It is found closed when a script is to be sent, and says so as uvloop does."""
 

@@ -310,6 +310,66 @@ def test_what_an_asyncio_call_took_that_was_cancelled_and_overtaken_is_let_go(
     asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
+class Leaving:
+    """A store in which questions end in the middle of the node's leave.
+
+    Attributes:
+        closed: whether it was closed before the leave was answered.
+    """
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.leaves = asyncio.Event()
+        self._left = False
+        self.asked = asyncio.Event()
+        self.over = asyncio.Event()
+        self.closed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def run(self, command: Command[Any]) -> Any:
+        if command.script.name == "owner":
+            self.asked.set()
+            await self.leaves.wait()
+        elif command.script.name == "leave":
+            self.leaves.set()
+            await self.over.wait()
+            self._left = True
+        return await self._store.run(command)
+
+    async def close(self) -> None:
+        self.closed = self.closed or not self._left
+        await self._store.close()
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["", "cancelled"])
+def test_a_question_that_ends_while_an_asyncio_node_leaves_closes_none_of_its_connections(
+    redis_server: RedisServer, cancelled: bool
+) -> None:
+    """A client of a cluster closes those in use as well."""
+
+    async def main() -> None:
+        async with AsyncRedis.from_url(redis_server.url) as redis:
+            node = AsyncRingNode(redis, RING, name="a", **LONG)
+            await node.start()
+            run = node._run
+            assert run is not None
+            run.store = store = Leaving(run.store)  # type: ignore[assignment]
+            asking = asyncio.create_task(node.fetch_owner("k"))
+            await store.asked.wait()
+            stopping = asyncio.create_task(node.stop())
+            if cancelled:
+                await store.leaves.wait()
+                asking.cancel()
+            await asyncio.wait([asking])
+            store.over.set()
+            await stopping
+            assert not store.closed
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
+
+
 # --- a hold that outlives its node's session ------------------------------------------------------
 
 
