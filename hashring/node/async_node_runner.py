@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Final
 
 from hashring.asyncio_cancellation import call_back, callback_over
 from hashring.core.ranges import PointRange
@@ -25,6 +26,8 @@ from hashring.store.interface import AsyncStore
 from hashring.store.locks.commands import LOCKS_A_CALL
 
 logger = LoopLog("hashring")
+
+_INTERRUPTS: Final = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 
 
 class AsyncRunner(AsyncLoop):
@@ -141,18 +144,18 @@ class AsyncRunner(AsyncLoop):
             turn = self._turns.join()
             self._callback = asyncio.create_task(self._call_back(self._on_change, turn))
             turn.task = self._callback
-        cancelled = False
+        interrupt: BaseException | None = None
         try:
             while not self.abandoned:
                 try:
                     if not await self._turn():
                         break
-                except asyncio.CancelledError:
-                    # With all that runs, when the event loop is closed; before Python 3.11, that
-                    # is also what Ctrl-C does. It leaves the ring first, unless cancelled again.
-                    if cancelled or self.abandoned:
+                except _INTERRUPTS as error:
+                    # Cancelled with all that runs, when the event loop is closed; or a signal
+                    # handler has raised. It leaves the ring first, unless that comes again.
+                    if interrupt is not None or self.abandoned:
                         raise
-                    cancelled = True
+                    interrupt = error
                     self.stop()
                 self._log.state()
                 if self.machine.state is not NodeState.JOINING:
@@ -168,6 +171,8 @@ class AsyncRunner(AsyncLoop):
                 await asyncio.wait([self._taker])
             await self._drop_subscription()
             await self.store.close()
+        if interrupt is not None and not isinstance(interrupt, asyncio.CancelledError):
+            raise interrupt
 
     async def _turn(self) -> bool:
         try:

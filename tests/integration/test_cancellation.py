@@ -22,6 +22,7 @@ from hashring.asyncio_cancellation import outcome, over
 from hashring.fencing import AsyncRedisFence
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE
+from tests.programs import python
 
 KEYS = [f"key {number}" for number in range(10)]
 
@@ -481,4 +482,53 @@ def test_a_node_that_is_cancelled_with_all_else_leaves_the_ring_first(
 
     asyncio.run(forgetful())
     with redis.Redis.from_url(redis_server.url) as client:
+        assert client.zcard("ring") == 0
+
+
+INTERRUPTED = """
+import asyncio, os, signal, sys, time
+from redis.asyncio import Redis
+from hashring import AsyncRingNode
+
+_, url, raised, during = sys.argv
+signals = [signal.SIGTERM]
+
+def handler(*_):
+    raise {"SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[raised]
+
+def interrupted(function):
+    def call(*arguments):
+        while signals:
+            os.kill(os.getpid(), signals.pop())
+        return function(*arguments)
+    return call
+
+async def main():
+    node = AsyncRingNode(Redis.from_url(url), "ring", lock=True)
+    await node.start()
+    assert await node.select(["key"])
+    if during == "step":
+        node._machine.next = interrupted(node._machine.next)
+    else:
+        client = node._run.store._client
+        client.execute_command = interrupted(client.execute_command)
+    node._machine._at.beat = time.monotonic()
+    node._poke()
+    await asyncio.Event().wait()
+
+signal.signal(signal.SIGTERM, handler)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("raised", ["SystemExit", "KeyboardInterrupt"])
+@pytest.mark.parametrize("during", ["step", "call"])
+def test_a_node_leaves_in_whose_task_a_signal_handler_raises(
+    redis_server: RedisServer, raised: str, during: str
+) -> None:
+    """As ``sys.exit`` in a handler of SIGTERM, and as Ctrl-C before Python 3.11."""
+    ended = python("-c", INTERRUPTED, redis_server.url, raised, during)
+    assert (ended.returncode == 0) is (raised == "SystemExit"), ended.stderr
+    with Redis.from_url(redis_server.url) as client:
+        assert client.keys("*lock:*") == []
         assert client.zcard("ring") == 0
