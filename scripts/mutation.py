@@ -149,6 +149,10 @@ RUNS: Final = {
         _contract("group", "group_challenge", "group_runners", "callbacks", "loops"),
     ),
     "group histories": (_PLAYED, ["tests/unit/groups", *_ALL_HISTORIES]),
+    "failovers": (
+        _CONTRACT,
+        [f"tests/integration/test_{name}.py" for name in ("group_faults", "locks_of_older_data")],
+    ),
     "fencing": (
         _CONTRACT,
         ["tests/integration/test_fencing.py", "tests/unit/store", *_contract("full_redis")],
@@ -156,12 +160,14 @@ RUNS: Final = {
 }
 _NODE_ALL: Final = ["node", "node stores", "locks", "node runners", "node histories"]
 _GROUP_ALL: Final = ["group", "group stores", "group histories", "group runners", "challenge"]
+_SHARED_LUA: Final = ["near ring store", "near group store", "node stores", *_GROUP_ALL, *_NODE_ALL]
 # What tests a file, by the first pattern that is in its path: the quick runs first.
 TESTS: Final = [
     ("store/fencing/", ["fencing"]),
     ("store/group/", ["near group store", *_GROUP_ALL]),
     ("store/(lease|faithful)_challenge", ["near group store", "challenge", *_GROUP_ALL]),
-    ("store/_", ["near ring store", "near group store", "node stores", *_GROUP_ALL, *_NODE_ALL]),
+    ("store/_which_server", [*_SHARED_LUA, "failovers"]),
+    ("store/_", _SHARED_LUA),
     ("store/ring/|store/locks/.*lua", ["near ring store", "node stores", *_NODE_ALL]),
     ("lock", ["near locks", *_NODE_ALL]),
     ("_challenge", ["near group", "challenge", *_GROUP_ALL]),

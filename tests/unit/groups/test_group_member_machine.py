@@ -280,6 +280,8 @@ def test_one_that_leaves_reads_the_group_only_if_nobody_else_takes_the_next_step
     assert hand.machine.stage is Stage.LEFT
     hand.decider.end(last=hand.machine.last_step)
     assert isinstance(hand.decider.next(hand.now), Run if due else Finished)
+    hand.machine.start(hand.now)
+    assert not hand.machine.last_step
 
 
 def test_at_the_time_of_the_next_step_it_asks_again() -> None:

@@ -188,6 +188,14 @@ def test_a_partition_that_was_granted_anew_is_lost_and_assigned() -> None:
     ]
 
 
+def test_what_was_granted_anew_and_asked_back_at_once_is_held_no_more() -> None:
+    one = member({0: 1})
+    anew = view(2, held={0: 2}, revoked={0: 5005.0})
+    assert kinds(one.heard(anew, 1.0, 5001.0, 1.0)) == [("lost", 0)]
+    assert one.held(1.0) == {}
+    assert one.words().released == {0: 2}
+
+
 def test_what_is_asked_back_before_it_was_heard_of_is_never_begun() -> None:
     one = MemberHoldings(10.0)
     assert one.heard(view(held={0: 1}, revoked={0: 5003.0}), 0.0, 5000.0, 0.0) == []

@@ -859,11 +859,14 @@ def test_retries_double_up_to_half_a_heartbeat_and_two_seconds(
 def test_an_answer_ends_the_trouble() -> None:
     hand = Hand().live()
     run = hand.beat_due()
+    assert not hand.machine.failing
     run.failed(GONE, hand.now)
+    assert hand.machine.failing
     assert hand.machine.failed_since == hand.now
     assert hand.machine.last_error is GONE
     assert hand.owns()
     hand.answer(hand.beat_due())
+    assert not hand.machine.failing
     assert hand.machine.failed_since is None
     assert hand.machine.last_error is None
     # The retries begin anew with a short wait.
