@@ -790,6 +790,15 @@ def test_an_expiry_that_another_node_has_swept_is_waited_for_no_more() -> None:
     assert hand.waits_until() == regular
 
 
+def test_an_expiry_that_the_node_has_swept_itself_is_waited_for_no_more() -> None:
+    hand = Hand()
+    hand.soonest = 0.3
+    hand.live()
+    hand.soonest = None
+    hand.answer(hand.beat_due())
+    assert hand.waits_until() == hand.machine._at.beat > hand.now
+
+
 def test_an_expiry_after_the_next_heartbeat_changes_nothing() -> None:
     hand = Hand()
     hand.soonest = 30.0
