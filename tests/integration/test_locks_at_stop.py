@@ -370,6 +370,43 @@ def test_a_question_that_ends_while_an_asyncio_node_leaves_closes_none_of_its_co
     asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
+# --- a call that was given up before the node started ---------------------------------------------
+
+
+class SoftTimeLimit(BaseException):
+    """What a signal handler raises."""
+
+
+def test_a_start_after_calls_by_hand_lets_go_of_what_a_call_took_that_was_raised_into(
+    client: Redis,
+) -> None:
+    node = by_hand(client)
+    store = node._calls.store
+
+    class Raised:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def run(self, command: Command[Any]) -> Any:
+            store.run(command)
+            raise SoftTimeLimit
+
+    node._calls._store = Raised()  # type: ignore[assignment]
+    with suppress(SoftTimeLimit):
+        node.contains(KEYS[0])
+    node._calls._store = store
+    before = locks(client)
+    assert set(before) == {KEYS[0]}
+    node.start()
+    try:
+        with node.hold(KEYS[0], timeout=PATIENCE) as lease:
+            assert locks(client) != before
+            lease.check()
+    finally:
+        node.stop()
+    assert locks(client) == {}
+
+
 # --- a hold that outlives its node's session ------------------------------------------------------
 
 

@@ -47,6 +47,7 @@ class Take:
         session: the session that they are taken under.
         history: the history of the ring that the call names.
         began: when, in monotonic seconds.
+        given_up: whether the loop has been asked to find out what came of it.
     """
 
     command: Command[list[AcquireAnswer]]
@@ -55,6 +56,7 @@ class Take:
     session: str
     history: str
     began: float
+    given_up: bool = False
 
 
 @dataclass(eq=False)
@@ -94,6 +96,8 @@ class CallsUnderWay:
         self._hold_off = parts.hold_off
         self._due_calls = parts.due_calls
         self._releases = releases
+        # By session: keys of which nobody knows whether it had locks when it ended.
+        self._unsettled: dict[str, list[bytes]] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -105,8 +109,6 @@ class CallsUnderWay:
         # Keys of calls that were given up, and that had not taken them when Redis was asked. Such a
         # call may be on its way still. Until when its lock may stand, in monotonic seconds.
         self._given_up: dict[bytes, float] = {}
-        # Keys of which nobody knows whether the session had locks when it ended.
-        self._unsettled: list[bytes] = []
 
     @property
     def count(self) -> int:
@@ -176,10 +178,15 @@ class CallsUnderWay:
         """
         if take in self.takes:
             self.takes.remove(take)
+            take.given_up = True
             self._keys.enter(_E.UNANSWERED, *take.keys)
             self._doubt(Doubt(take.keys, take.places), now)
         elif take.session == self._place.session:
             self.look_into([(key, None) for key in take.keys], now)
+        elif not take.given_up:
+            # Its session ended while it was under way.
+            self._unsettle(take.session, [key.key for key in take.keys])
+            self._due_calls.resolve_soon(now)
 
     def look_into(self, late: Sequence[tuple[Key, int | None]], now: float) -> None:
         """Locks may have been taken by a call that was given up, under these tokens if known."""
@@ -219,7 +226,7 @@ class CallsUnderWay:
             doubts.append(doubt)
             locked += [key.key for key in doubt.keys]
         if not doubts:
-            return None
+            return self._settle_step()
 
         # As they are when Redis is asked: a heartbeat may find another history before the answer.
         history, given_from = self._hold_off.history, self._hold_off.given_from
@@ -230,7 +237,7 @@ class CallsUnderWay:
                 if doubt in self.doubts:
                     self.doubts.remove(doubt)
                     self._found_out(doubt, found, given_from, sent, now)
-            self._due_calls.resolve_at = now if self.doubts else NEVER
+            self._resolved(now)
 
         def failed(retry_at: float) -> None:
             self.unanswered = bool(self.doubts)
@@ -238,6 +245,9 @@ class CallsUnderWay:
 
         command = look(self._names, locked=locked, history=history)
         return self._due_calls.run(command, done, failed)
+
+    def _resolved(self, now: float) -> None:
+        self._due_calls.resolve_at = now if self.doubts or self._unsettled else NEVER
 
     def _found_out(
         self,
@@ -283,14 +293,32 @@ class CallsUnderWay:
         unknown.update(key for key, until in self._given_up.items() if now < until)
         # An answer that is on its way may be older than the end.
         unknown.update(key.key for doubt in self.doubts for key in doubt.keys)
-        self._unsettled = list(unknown)
+        self._unsettle(self._place.session, list(unknown))
         return bool(unknown)
 
-    def settle_step(self) -> Run | None:
-        """After the end of the session, find its locks that nobody knows of, and let go of them."""
-        unsettled, session = self._unsettled, self._place.session
-        if not unsettled:
+    def _unsettle(self, session: str, keys: list[bytes]) -> None:
+        if keys:
+            self._unsettled[session] = [*self._unsettled.get(session, ()), *keys]
+
+    def begin(self) -> None:
+        """The node gets another session; what its doubtful calls took is still found out."""
+        session = self._place.session
+        unknown = self._unsettled.pop(session, [])
+        unknown += [key.key for doubt in self.doubts for key in doubt.keys]
+        at_work = {key.key for key in self._keys.of(_S.FINISHING)}
+        self._unsettle(session, [key for key in unknown if key not in at_work])
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether sessions that ended may have locks that nobody knows of."""
+        return bool(self._unsettled)
+
+    def _settle_step(self) -> Run | None:
+        """After the end of a session, find its locks that nobody knows of, and let go of them."""
+        session = next(iter(self._unsettled), None)
+        if session is None:
             return None
+        unsettled = self._unsettled[session]
 
         def done(found: dict[bytes, Lock], sent: float, now: float) -> None:
             for lock in found.values():
@@ -298,11 +326,17 @@ class CallsUnderWay:
                 at_work = known is not None and known.state is _S.FINISHING
                 if lock.session == session and not at_work:
                     self._releases.let_go_of_unknown(session, lock.key, lock.token, now)
-            if self._unsettled is unsettled:
-                self._unsettled = unsettled[LOCKS_A_CALL:]
+            if self._unsettled.get(session) is unsettled:
+                del unsettled[:LOCKS_A_CALL]
+                if not unsettled:
+                    del self._unsettled[session]
+            self._resolved(now)
+
+        def failed(retry_at: float) -> None:
+            self._due_calls.resolve_at = retry_at
 
         command = look(self._names, locked=unsettled[:LOCKS_A_CALL])
-        return self._due_calls.run(command, done, lambda _: None)
+        return self._due_calls.run(command, done, failed)
 
     # --- in between ---------------------------------------------------------------------------
 
@@ -314,7 +348,7 @@ class CallsUnderWay:
             # The caller never came back: a greenlet, a signal handler that raised.
             if take.began < now - self._config.ttl:
                 self.interrupted(take, now)
-        if self.doubts:
+        if self.doubts or self._unsettled:
             # The call that asked about them may have been interrupted, too.
             self._due_calls.resolve_at = min(self._due_calls.resolve_at, now)
         if self.refusal is not None and self.refusal[1] < now - self._config.idle:

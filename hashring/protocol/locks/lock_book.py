@@ -240,12 +240,15 @@ class LockBook:
         lost = (*self.held.values(), *self._keys.of(_S.FINISHING))
         self._leases.begin()
         self._releases.begin()
+        self._calls.begin()
         self._keys.enter(_E.LOST, *lost)
         self._keys.enter(_E.FORGOTTEN, *self._keys.others.values())
         self._forget(node, session)
         if self._releases.due:
             # Locks of sessions before this one.
             self.due_calls.release_soon(-NEVER)
+        if self._calls.unsettled:
+            self.due_calls.resolve_soon(-NEVER)
 
     def drain(self) -> None:
         """Keep no key for an owner that is full: what is held is to be handed over.
@@ -399,8 +402,7 @@ class LockBook:
         self._releases.let_go(now, *free)
         self.limit.forget()
         self._renewal.forget()
-        calls = self._calls
-        return calls.resolve_step() or calls.settle_step() or self._releases.step(self._settle)
+        return self._calls.resolve_step() or self._releases.step(self._settle)
 
     def end(self) -> None:
         """The node has lost its name for good: it takes nothing any more."""

@@ -1109,13 +1109,14 @@ def test_locks_taken_under_a_lost_name_are_not_held(world: World) -> None:
     assert a.book.holder(b"a0") == "a"
 
 
-def test_a_call_that_failed_under_a_lost_name_is_forgotten(world: World) -> None:
+def test_what_a_call_took_that_failed_under_a_lost_name_is_let_go(world: World) -> None:
     a = world.node("a", limit=1)
     take = a.take(b"a0")
     a.begin()
     a.fail(take, reached=True)
     assert a.book.count == 0
-    assert a.loop() == []
+    assert a.loop() == ["locks_look", "locks_release"]
+    assert world.locks() == {}
 
 
 # --- leaving ------------------------------------------------------------------------------------
@@ -1602,6 +1603,76 @@ def test_what_a_call_of_an_earlier_session_took_is_let_go(world: World) -> None:
     a.begin()
     a.arrive(take)
     assert a.held == set()
+    assert a.loop() == ["locks_release"]
+    assert world.locks() == {}
+
+
+def test_what_an_interrupted_call_of_an_earlier_session_took_is_let_go(world: World) -> None:
+    a = world.node("a")
+    a.interrupt(a.take(b"a0"), reached=True)
+    a.begin()
+    assert a.loop() == ["locks_look", "locks_release"]
+    assert world.locks() == {}
+    assert a.contains(b"a0")
+
+
+def test_a_call_that_was_given_up_and_ends_in_another_session_ends_no_open_block(
+    world: World,
+) -> None:
+    a = world.node("a")
+    take = a.take(b"a0")
+    a.interrupt(take, reached=True)
+    a.loop()
+    lease = a.pin(b"a0")
+    a.begin()
+    a.interrupt(take, reached=False)
+    assert a.loop() == []
+    assert set(world.locks()) == {b"a0"}
+    a.unpin(lease)
+    assert a.loop() == ["locks_release"]
+
+
+def test_doubts_of_an_earlier_session_are_looked_into_again_where_that_was_interrupted(
+    world: World,
+) -> None:
+    a = world.node("a")
+    a.interrupt(a.take(b"a0"), reached=True)
+    a.begin()
+    assert a.step() is not None  # A signal handler raised: nobody tells how it went.
+    assert a.loop() == []
+    a.heartbeat()
+    a.loop()
+    assert world.locks() == {}
+
+
+def test_doubts_of_an_earlier_session_outlast_a_silent_redis_and_the_next_session(
+    world: World,
+) -> None:
+    a = world.node("a")
+    keys = keys_of("a", LOCKS_A_CALL + 1)
+    a.interrupt(a.take(*keys), reached=True)
+    a.begin()
+    assert a.lose(reached=False) == "locks_look"
+    assert a.step() is None
+    a.begin()
+    assert a.loop().count("locks_look") == 2
+    assert world.locks() == {}
+
+
+def test_a_session_that_begins_while_another_leaves_lets_go_of_no_lock_of_an_open_block(
+    world: World,
+) -> None:
+    a = world.node("a")
+    take = a.take(b"a1")
+    a.interrupt(take, reached=False)
+    a.loop()  # It has not come to Redis, and may be on its way for long.
+    lease = a.pin(b"a1")
+    left(a)
+    assert a.book.session_ended(world.now)
+    a.begin()
+    assert "locks_release" not in a.loop()
+    assert set(world.locks()) == {b"a1"}
+    a.unpin(lease)
     assert a.loop() == ["locks_release"]
     assert world.locks() == {}
 
