@@ -306,8 +306,9 @@ class Trial:
                 (tree / mutant.path).write_text(mutant.after)
                 how, printed = outcome(command(run, self._others, mutant.path), tree, limit)
                 (tree / mutant.path).write_text(mutant.before)
-                # The machine may have got busier than it was: then they take as long unchanged.
-                if how != "hung" or outcome(command(run, self._others), tree, limit)[0] != "hung":
+                # The machine may have got busier than it was: then they take long unchanged, too.
+                unchanged = command(run, self._others)
+                if how != "hung" or outcome(unchanged, tree, limit / 3)[0] != "hung":
                     break
                 self._limits[run] = max(self._limits[run], 2 * limit)
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -72,19 +71,29 @@ def test_what_is_named_for_a_file_is_run_for_it(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "how"), [("passes", "passed"), ("fails", "failed"), ("hangs", "hung")]
+    ("changed_and_unchanged", "told"),
+    [
+        (["passed"], "passed"),
+        (["hung", "passed"], "hung"),
+        (["hung", "hung", "failed"], "failed"),
+        (["hung", "hung", "hung", "hung", "hung", "passed"], "hung"),
+    ],
 )
-def test_a_busy_machine_is_no_hung_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str, how: str
+def test_a_change_hangs_only_if_the_tests_end_in_a_third_of_that_time_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed_and_unchanged: list[str], told: str
 ) -> None:
-    tests = "import sys, time; text = open('changed').read(); text == 'hangs' and time.sleep(3600)"
-    command = [sys.executable, "-c", f"{tests}; sys.exit(text == 'fails')"]
-    monkeypatch.setattr(mutation, "command", lambda *_: command)
+    limits: list[float] = []
+
+    def outcome(command: list[str], tree: Path, limit: float) -> tuple[str, str]:
+        limits.append(limit)
+        assert (tree / "a file").read_text() == ("" if len(limits) % 2 == 0 else "changed")
+        return changed_and_unchanged[len(limits) - 1], ""
+
+    monkeypatch.setattr(mutation, "outcome", outcome)
     monkeypatch.setattr(
-        mutation, "copy_of_the_tree", lambda into: (into.mkdir(), (into / "changed").write_text(""))
+        mutation, "copy_of_the_tree", lambda into: (into.mkdir(), (into / "a file").write_text(""))
     )
     trial = mutation.Trial(tmp_path, "")
-    # Less than Python takes to start.
-    trial._limits["a run"] = 1e-3
-    mutant = mutation.Mutant("locks", "changed", 1, "", after)
-    assert trial.changed("a run", mutant) == how
+    trial._limits["group"] = 30.0
+    assert trial.changed("group", mutation.Mutant("locks", "a file", 1, "", "changed")) == told
+    assert limits == [30.0, 10.0, 60.0, 20.0, 120.0, 40.0][: len(changed_and_unchanged)]
