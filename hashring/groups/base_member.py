@@ -541,16 +541,9 @@ class BaseMember(NotCopied, ABC):
             at_work = revoked and self._callbacks.may_work
             if at_work or self._callbacks.call_for(change) is not None:
                 stay.deliver(change)
-            elif revoked and not self._heard(change, news):
+            elif revoked and not news.loops:
                 unheard.append(change)
         self._let_go(*unheard)
-
-    def _heard(self, change: PartitionChange, news: _News) -> bool:
-        """Whether a loop ends the work on what was revoked; also one that has begun since."""
-        if news.loops:
-            return True
-        with self._lock:
-            return (change.partition, change.token) in self._ending
 
     def _call_back(self, change: PartitionChange) -> object:
         """Call what is to be called now; what it returns."""
@@ -646,11 +639,15 @@ class BaseMember(NotCopied, ABC):
         self._let_go_of((change.partition, change.token) for change in changes)
 
     def _let_go_of(self, held: Iterable[tuple[int, int]]) -> None:
-        """Let go of partitions, each by its number and token."""
+        """Let go of partitions, each by its number and token.
+
+        Not of one that a loop was told of which has begun since: that ends the work on it.
+        """
         done = False
         with self._lock:
             for partition, token in held:
-                done |= self._machine.release(partition, token, monotonic())
+                if (partition, token) not in self._ending:
+                    done |= self._machine.release(partition, token, monotonic())
         if done:
             self._wake()
 

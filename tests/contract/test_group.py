@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -24,7 +24,7 @@ from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.cli import main
 from hashring.core.assignors import GroupSituation, LearnerAssignor, TargetAssignment
 from hashring.core.groups.group_foresight import MoveReason
-from hashring.core.groups.partition_change import PartitionChangeKind
+from hashring.core.groups.partition_change import PartitionChange, PartitionChangeKind
 from hashring.core.groups.state import EventKind, GroupPhase, MemberFacts
 from hashring.errors import (
     AssignorError,
@@ -247,6 +247,44 @@ def test_a_loop_that_begins_behind_a_callback_lets_go_of_what_was_revoked(make: 
     changes.close()  # type: ignore[attr-defined]
     assert a.release(change.partition)
     eventually(shared(a, b, count=2), "one each")
+
+
+@pytest.mark.parametrize("lets_go", ["nobody works", "a callback", "a loop", "a closed loop"])
+def test_a_loop_that_begins_when_a_partition_is_about_to_be_let_go_of_is_waited_for(
+    make: Make, monkeypatch: pytest.MonkeyPatch, lets_go: str
+) -> None:
+    works = (lambda *_: None) if lets_go == "a callback" else None
+    a, b = make("a", 1, on_assigned=works), make("b", 1)
+    begun: list[Iterator[PartitionChange]] = []
+    let_go_of = a._let_go_of
+
+    def begins_before(held: Iterable[tuple[int, int]]) -> None:
+        held = list(held)
+        if held and not begun:
+            begun.append(a.changes())
+            while next(begun[0]).kind is not PartitionChangeKind.ASSIGNED:
+                pass
+        let_go_of(held)
+
+    monkeypatch.setattr(a, "_let_go_of", begins_before)
+    a.start()
+    eventually(lambda: a.owns(0), "a has it")
+    changes = a.changes()
+    if lets_go.endswith("loop"):
+        next(changes)
+    b.start()
+    a.drain()
+    if lets_go == "a closed loop":
+        eventually(lambda: a._ending, "the loop is told")
+        changes.close()  # type: ignore[attr-defined]
+    elif lets_go == "a loop":
+        threading.Thread(target=list, args=[changes], daemon=True).start()
+    eventually(lambda: begun, "a loop begins")
+    time.sleep(0.3)
+    assert a.owns(0)
+    assert next(begun[0]).kind is PartitionChangeKind.REVOKED
+    threading.Thread(target=list, args=begun, daemon=True).start()
+    eventually(lambda: b.owns(0), "b has it at once")
 
 
 def test_a_callback_that_never_returns_loses_its_partition_at_the_deadline(make: Make) -> None:
