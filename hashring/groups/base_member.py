@@ -678,6 +678,14 @@ class BaseMember(NotCopied, ABC):
         Args:
             last: the change that it was at work on; ``None`` for none.
         """
+        stay = self._stay
+        if self._lock._is_owned() and stay is not None and stay.loop is not None:
+            # Python collects it, or a signal handler closes it, in the middle of something else.
+            stay.loop.tell(lambda now: self._end_loop(put, last))
+        else:
+            self._end_loop(put, last)
+
+    def _end_loop(self, put: Put, last: PartitionChange | None) -> None:
         at_work = None
         if last is not None and last.kind is PartitionChangeKind.REVOKED:
             at_work = last.partition, last.token

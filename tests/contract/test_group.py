@@ -287,6 +287,36 @@ def test_a_loop_that_begins_when_a_partition_is_about_to_be_let_go_of_is_waited_
     eventually(lambda: b.owns(0), "b has it at once")
 
 
+def test_a_loop_may_be_collected_while_another_is_told_that_it_is_over(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by Python's collector of cycles, which runs in whatever thread makes an object."""
+    a, b = make("a", 2), make("b", 2)
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+    collected, changes = a.changes(), a.changes()
+    next(collected)
+    b.start()
+    a.drain()
+    told = []
+    while len(told) < 2:
+        change = next(changes)
+        told += [change.partition] if change.kind is PartitionChangeKind.REVOKED else []
+    is_over = a._is_over
+
+    def collects(*arguments: Any) -> bool:
+        monkeypatch.undo()
+        collected.close()  # type: ignore[attr-defined]
+        return is_over(*arguments)
+
+    monkeypatch.setattr(a, "_is_over", collects)
+    changes.close()  # type: ignore[attr-defined]
+    eventually(lambda: b.owns(told[0]), "b has the one that no loop was at work on")
+    assert a.owns(told[1])
+    assert a.release(told[1])
+    eventually(shared(b, count=2), "b has both")
+
+
 def test_a_callback_that_never_returns_loses_its_partition_at_the_deadline(make: Make) -> None:
     may_return = threading.Event()
     lost: list[int] = []
