@@ -138,8 +138,8 @@ class AsyncMember(BaseMember):
         mine, put = _mailbox()
         last: PartitionChange | None = None
         gone: dict[int, int] = {}
-        self._held_changes(put)
         try:
+            self._held_changes(put)
             while self._forks == forks and (change := await mine.get()) is not None:
                 if not self._came_to_nothing(change, gone):
                     last = change

@@ -195,8 +195,8 @@ class SyncMember(BaseMember):
         put = mine.put
         last: PartitionChange | None = None
         gone: dict[int, int] = {}
-        self._held_changes(put)
         try:
+            self._held_changes(put)
             while self._forks == forks and (change := mine.first()) is not END:
                 mine.taken()
                 if not self._came_to_nothing(change, gone):

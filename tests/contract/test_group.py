@@ -37,7 +37,7 @@ from hashring.errors import (
     UnknownMemberError,
 )
 from hashring.groups import sync_member
-from hashring.groups.base_member import BaseMember
+from hashring.groups.base_member import BaseMember, Put
 from hashring.protocol.group.base_member_machine import ENDED, Stage
 from hashring.protocol.listening import ListeningState
 from hashring.running.threads_and_greenlets import Latch
@@ -314,6 +314,28 @@ def test_a_loop_may_be_collected_while_another_is_told_that_it_is_over(
     eventually(lambda: b.owns(told[0]), "b has the one that no loop was at work on")
     assert a.owns(told[1])
     assert a.release(told[1])
+    eventually(shared(b, count=2), "b has both")
+
+
+def test_nothing_waits_for_a_loop_that_a_signal_handler_ended_as_it_began(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer = {"max_handoff_time": 2 * PATIENCE}
+    a, b = make("a", 2, **longer), make("b", 2, **longer)
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+    held_changes = a._held_changes
+
+    def interrupted(put: Put) -> None:
+        held_changes(put)
+        raise TimeoutError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(a, "_held_changes", interrupted)
+        with pytest.raises(TimeoutError):
+            next(a.changes())
+    b.start()
+    a.drain()
     eventually(shared(b, count=2), "b has both")
 
 
