@@ -189,8 +189,8 @@ while True:
     sys.settrace(interrupter(times + 1))
     try:
         group.start()
-    except Interrupt:
-        pass
+    except (Interrupt, hashring.NodeStateError) as error:
+        assert type(error).__name__ == ended_by
     finally:
         sys.settrace(None)
     # An object that was stopped may be started again, and can be stopped.
@@ -207,15 +207,16 @@ print(times > 50)
 # Every fifth line; see tests/interruptions.py.
 RAISES = f"""
 step = {1 if LONG else 5}
+ended_by = "Interrupt"
 
 def act():
     global acted
     acted = True
     raise Interrupt
 """
-# Its handler waits for a second where the member has begun.
 STOPS = f"""
 step = {4 if LONG else 6}
+ended_by = "NodeStateError"
 
 def act():
     global acted
