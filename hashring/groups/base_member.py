@@ -114,8 +114,8 @@ class _Ending:
     """A partition that was revoked, and that the application is to end its work on.
 
     Attributes:
-        loops: those over the changes that have not asked for the next one yet; and what the caller
-            is told by, if a callback may be at work.
+        loops: those over the changes that have not asked for the next one yet. The caller of
+            callbacks is one of them while a callback may be at work.
         ended: whether any loop has.
         left: whether any has gone in the middle of it.
     """
@@ -641,7 +641,7 @@ class BaseMember(NotCopied, ABC):
     def _let_go_of(self, held: Iterable[tuple[int, int]]) -> None:
         """Let go of partitions, each by its number and token.
 
-        Not of one that a loop was told of which has begun since: that ends the work on it.
+        A loop may have begun since, and been told of one: then that loop ends the work on it.
         """
         done = False
         with self._lock:

@@ -1,4 +1,4 @@
-"""The addresses that whoever starts the service gives: the dashboard's, and its own base path."""
+"""Checks of the addresses that the service is started with: the dashboard's, and a base path."""
 
 from __future__ import annotations
 
