@@ -2,11 +2,14 @@
 
 **Hears.** Once faults are over and the promised time to recover has passed, no process listens on a
 connection that has died without a sign.
+
+**Stops.** A process has ended within a time after it was asked to stop, counted from when its own
+connection worked again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from hashring.store.command import Command
@@ -89,3 +92,36 @@ class Hears(Rule[Any, Any]):
                     raise self.broken(
                         world, f"{process.spec.label} listens on a connection that is dead"
                     )
+
+
+class Stops(Rule[Any, Any]):
+    """A stop ends in time. See the module.
+
+    Args:
+        most: seconds.
+        has_ended: whether a process that was asked to stop has.
+    """
+
+    name = "stops"
+
+    def __init__(self, most: float, has_ended: Callable[[Any], bool]) -> None:
+        self._most = most
+        self._has_ended = has_ended
+        self._began: dict[str, float] = {}
+
+    def asked_to_stop(self, world: World[Any], process: Process) -> None:
+        label = process.spec.label
+        began = self._began[label] = world.now
+
+        def look() -> None:
+            ended = not process.alive or self._has_ended(process)
+            if ended or not process.stopping or self._began[label] != began:
+                return
+            # A call that began in trouble may go on for that much longer.
+            late = max(world.connected_at(process), began) + world.io_timeout + self._most
+            if world.now < late:
+                world.at(late, look)
+            else:
+                raise self.broken(world, f"{label} stops since {began:.3f}")
+
+        world.at(began + self._most, look)

@@ -13,8 +13,7 @@ unless Redis' clock was set back as well.
 **Goodbye.** A process that stopped, with no call that failed since it started, has no entry and no
 lease in Redis once its machine has ended.
 
-**Stops.** A process has ended within ``max_handoff_time`` and one ttl after it was asked to stop,
-counted from when its own connection worked again.
+**Stops.** See :mod:`hashring.testing.simulator.rules`; within ``max_handoff_time`` and one ttl.
 
 **Nobody's time.** A partition that nobody holds while a member is well is held again before
 :func:`held_again_within` has passed. The leases of members in trouble may end first, and the quiet
@@ -128,31 +127,6 @@ class ChallengeGoodbye(ChallengeRule):
             return
         if process.entry in reading.table.members or reading.table.held(process.entry, reading.now):
             raise self.broken(world, f"{process.spec.label} has stopped, and is still in the table")
-
-
-class ChallengeStops(ChallengeRule):
-    name = "stops"
-
-    def __init__(self, rules: LeaseChallengeRules) -> None:
-        self._most = rules.max_handoff_time + rules.ttl
-
-    def asked_to_stop(self, world: ChallengeWorld, process: ChallengeProcess) -> None:
-        began = world.now
-
-        def look() -> None:
-            if not process.alive or process.machine.stage not in _GOING:
-                return
-            # A call that began in trouble may go on for that much longer.
-            late = max(world.connected_at(process), began) + world.io_timeout + self._most
-            if world.now < late:
-                world.at(late, look)
-            else:
-                raise self.broken(world, f"{process.spec.label} stops since {began:.3f}")
-
-        world.at(began + self._most, look)
-
-
-_GOING: Final = (Stage.LEAVING, Stage.WITHDRAWING, Stage.DEPARTING)
 
 
 def held_again_within(world: ChallengeWorld, rules: LeaseChallengeRules) -> float:

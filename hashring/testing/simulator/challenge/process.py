@@ -102,8 +102,9 @@ class ChallengeProcess(Process):
 
     def stop(self) -> None:
         """The application calls ``stop()``."""
+        if not self.stopping:
+            self.world.asked_to_stop(self)
         self.stopping = True
-        self.world.asked_to_stop(self)
         self.loop.tell(lambda: self.machine.stop(self.local()))
 
     def kill(self) -> None:

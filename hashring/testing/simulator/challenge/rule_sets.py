@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashring.core.groups.lease_challenge import LeaseChallengeRules
+from hashring.protocol.group.base_member_machine import ENDED
 from hashring.testing.simulator.challenge.faithful_rules import FaithfulService
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.lease_rules import (
@@ -12,24 +13,24 @@ from hashring.testing.simulator.challenge.lease_rules import (
     ChallengeLevel,
     ChallengeNobody,
     ChallengeRenewal,
-    ChallengeStops,
     ChallengeTokens,
 )
 from hashring.testing.simulator.challenge.world import ChallengeRule
-from hashring.testing.simulator.rules import Hears
+from hashring.testing.simulator.rules import Hears, Stops
 
 
 def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
     """A fresh instance of each rule that the history must keep."""
     if not isinstance(history.terms, LeaseChallengeRules):
         return [FaithfulService(), Hears()]
+    most = history.terms.max_handoff_time + history.terms.ttl
     return [
         ChallengeHolder(),
         ChallengeRenewal(),
         ChallengeDeadline(),
         ChallengeTokens(),
         ChallengeGoodbye(),
-        ChallengeStops(history.terms),
+        Stops(most, lambda process: process.machine.stage in ENDED),
         ChallengeNobody(history.terms),
         ChallengeLevel(),
         Hears(),

@@ -36,7 +36,7 @@ from hashring.testing.simulator.ring.node_rules import (
     Stays,
     Weight,
 )
-from hashring.testing.simulator.ring.stop_rules import Goodbye, Stops
+from hashring.testing.simulator.ring.stop_rules import Goodbye, node_stops
 from hashring.testing.simulator.ring.world import RingRule
 from hashring.testing.simulator.rules import Hears
 
@@ -62,7 +62,7 @@ def all_rules() -> list[RingRule]:
         Ended(),
         Departures(),
         Goodbye(),
-        Stops(),
+        node_stops(),
         Stays(),
         Recovery(),
         RingRest(),
@@ -86,7 +86,7 @@ def lock_rules() -> list[RingRule]:
         Ended(),
         Departures(),
         Goodbye(),
-        Stops(),
+        node_stops(),
         LockHolder(),
         Sole(),
         LockTokens(),

@@ -5,8 +5,7 @@ ended; one that stops to come back has its points only. So a stop cannot be take
 Excepted is what Redis lost, or brought back, meanwhile. If somebody deleted the names since its
 last heartbeat, one that stops to come back cannot say so: its points expire with that heartbeat.
 
-**Stops.** A node has ended within :data:`STOPPED` after it was asked to stop, counted from when its
-own connection worked again.
+**Stops.** See :mod:`hashring.testing.simulator.rules`; within :data:`STOPPED`.
 """
 
 from __future__ import annotations
@@ -17,11 +16,17 @@ from hashring.protocol.node.node_states import NodeState
 from hashring.testing.simulator.ring.history import TTL
 from hashring.testing.simulator.ring.process import RingProcess
 from hashring.testing.simulator.ring.world import KEYS, RingRule, RingWorld
+from hashring.testing.simulator.rules import Stops
 
 STOPPED: Final = TTL / 3
 """Seconds until a node has stopped at the latest: as long as one call may take."""
 
 _ENDED: Final = (NodeState.STOPPED, NodeState.SUPERSEDED, NodeState.FAILED)
+
+
+def node_stops() -> Stops:
+    """The rule that a node's stop ends."""
+    return Stops(STOPPED, lambda process: process.machine.state in _ENDED)
 
 
 class Goodbye(RingRule):
@@ -47,26 +52,3 @@ class Goodbye(RingRule):
         left = process.renewed & world.members().get(machine.name, frozenset())
         if left and not stays:
             raise self.broken(world, f"{label} has stopped, and {sorted(left)} is on the ring")
-
-
-class Stops(RingRule):
-    name = "stops"
-
-    def __init__(self) -> None:
-        self._began: dict[str, float] = {}
-
-    def asked_to_stop(self, world: RingWorld, process: RingProcess) -> None:
-        began = self._began[process.spec.label] = world.now
-
-        def look() -> None:
-            ended = not process.alive or process.machine.state in _ENDED
-            if ended or not process.stopping or self._began[process.spec.label] != began:
-                return
-            # A call that began in trouble may go on for that much longer.
-            trouble = max(world.connected_at(process), began) + world.io_timeout
-            if world.now < trouble + STOPPED:
-                world.at(trouble + STOPPED, look)
-            else:
-                raise self.broken(world, f"{process.spec.label} stops since {began:.3f}")
-
-        world.at(world.now + STOPPED, look)
