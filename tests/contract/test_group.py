@@ -275,7 +275,7 @@ def test_a_loop_that_begins_when_a_partition_is_about_to_be_let_go_of_is_waited_
     b.start()
     a.drain()
     if lets_go == "a closed loop":
-        eventually(lambda: a._ending, "the loop is told")
+        eventually(lambda: a._ending, "the loop is told that it is revoked")
         changes.close()  # type: ignore[attr-defined]
     elif lets_go == "a loop":
         threading.Thread(target=list, args=[changes], daemon=True).start()

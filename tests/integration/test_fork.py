@@ -93,8 +93,8 @@ def run(runner: str, server: RedisServer, text: str, *, told: bool = True) -> No
     """Run a program that forks.
 
     Args:
-        told: whether hashring hears of forks. Python itself always does. A child of which it does
-            not hear may hang, if the parent has other threads.
+        told: whether hashring hears of forks. Python always does: a child of which Python has not
+            heard may hang, if the parent has other threads.
     """
     head = HEAD.format(
         url=server.url,

@@ -42,16 +42,20 @@ def test_help_needs_nothing_set_up_and_sets_nothing_up(command: str, tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["scripts"]
 
 
+def make_checkout(at: Path, does: str) -> None:
+    """The scripts, and a shell program in place of Python and of what sets it up."""
+    shutil.copytree(SCRIPTS, at / "scripts")
+    python = at / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    for program in (at / "scripts" / "setup", python):
+        program.write_text(f"#!/bin/sh\n{does}\n")
+        program.chmod(0o755)
+
+
 @pytest.mark.parametrize("command", ["bench/run", "chaos", "mutation", "run", "run-pipeline"])
 def test_files_are_named_from_where_the_caller_is(command: str, tmp_path: Path) -> None:
     checkout = tmp_path / "a checkout"
-    shutil.copytree(SCRIPTS, checkout / "scripts")
-    python = checkout / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    # What there is to set up is none of this test's.
-    for program in (checkout / "scripts" / "setup", python):
-        program.write_text('#!/bin/sh\necho "$PWD" "$@"\n')
-        program.chmod(0o755)
+    make_checkout(checkout, 'echo "$PWD" "$@"')
     done = subprocess.run(
         [checkout / "scripts" / command, "a file"],
         cwd=tmp_path,
@@ -66,12 +70,7 @@ def test_files_are_named_from_where_the_caller_is(command: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("command", ["bench/run", "chaos", "mutation", "run", "run-pipeline"])
 def test_a_search_path_for_cd_leads_no_command_astray(command: str, tmp_path: Path) -> None:
-    shutil.copytree(SCRIPTS, tmp_path / "scripts")
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    for program in (tmp_path / "scripts" / "setup", python):
-        program.write_text("#!/bin/sh\n")
-        program.chmod(0o755)
+    make_checkout(tmp_path, ":")
     done = subprocess.run(
         [f"scripts/{command}", "a file"],
         cwd=tmp_path,
